@@ -1,0 +1,1 @@
+"""duckkb: a git-backed knowledge engine."""

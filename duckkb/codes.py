@@ -1,0 +1,193 @@
+"""The catalogue of codes: what each finding, error and notice means and what mends it. `docs/errors.md` is made from it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`exit_code` is what a command ends with when this stops it; warnings never do (0)."""
+
+    name: str
+    meaning: str
+    remedy: str
+    exit_code: int = 1
+
+
+def _catalogue(exit_code: int, rows: dict[str, tuple[str, str]]) -> dict[str, Code]:
+    return {name: Code(name, meaning, remedy, exit_code) for name, (meaning, remedy) in rows.items()}
+
+
+_USAGE = {
+    "E_USAGE": ("The command line or a call's arguments do not make sense.", "See `duckkb VERB --help`."),
+    "E_CONFIG": (
+        "config.yaml has an unknown key or a value out of range.",
+        "Edit the line named; `config.example.yaml` lists every key.",
+    ),
+    "E_ONTOLOGY": (
+        "A type, policy or schema in config.yaml or ontology/ is wrong.",
+        "Edit the lines named; nothing was created.",
+    ),
+    "E_YAML": (
+        "A YAML file does not parse, or uses what duckkb refuses: aliases, tags, duplicate keys, ambiguous scalars.",
+        "Edit the line named; quote values that YAML 1.1 would turn into something else.",
+    ),
+    "E_FILTER": (
+        "A --where condition is refused or names something that does not exist.",
+        "Use comparisons, AND, OR, NOT, IN, LIKE, BETWEEN and simple functions over the type's fields; `duckkb schema TYPE` lists them.",
+    ),
+    "E_SQL": (
+        "A statement given to `duckkb sql` is not one plain read-only SELECT over the runtime tables.",
+        'Write one SELECT without table functions; `duckkb sql "SHOW TABLES"` lists the tables.',
+    ),
+    "E_INTENT": (
+        "The type cannot serve this kind of search.",
+        "Use the mode that the message names, or add the fields to `search` in the ontology.",
+    ),
+    "E_INVALID": (
+        "A record does not fit its type: schema, identity, reserved or unknown names.",
+        "Change the fields named; `duckkb schema TYPE` prints the schema.",
+    ),
+    "E_PATH": (
+        "A path is not a regular file, lies where it may not, or would be overwritten.",
+        "Give another path, or `--force` where overwriting is meant.",
+    ),
+}
+_STATE = {
+    "E_STATE": ("The base is not in a state in which this can be done.", "See the message."),
+    "E_NO_KB": (
+        "No knowledge base here: no config.yaml in this folder or above it.",
+        "`duckkb init`, or name one with `--kb PATH` or DUCKKB_KB.",
+    ),
+    "E_UNKNOWN_TYPE": ("No type, table or label has this name.", "`duckkb schema` lists the types."),
+    "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
+    "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
+    "E_EXISTS": (
+        "Something with this name or identity exists already.",
+        "Choose another, or use the command that changes it.",
+    ),
+    "E_STALE": (
+        "The record is not at the version that --if-match or _etag named.",
+        "`duckkb get` it again and repeat the change on the new version.",
+    ),
+    "E_EDGES": ("Edges touch the node that was to be deleted.", "`--cascade` deletes them with it."),
+    "E_SHRINK": ("The write would delete more than max(20, 10 %) of a table.", "`--allow-shrink` if that is meant."),
+    "E_CARDINALITY": (
+        "An edge breaks the cardinality that its type declares.",
+        "Delete the other edge first, or change `cardinality` in the ontology.",
+    ),
+    "E_DANGLING_EDGE": ("An edge names an end that does not exist.", "Add the node, or delete the edge."),
+    "E_AMBIGUOUS_END": (
+        "A bare end of an edge exists in several of the allowed types.",
+        'Write it as {"type": TYPE, "id": IDENTITY}.',
+    ),
+    "E_DUP_IDENTITY": ("Two records have one identity.", "`duckkb dedupe` joins them field by field."),
+    "E_DUP_ID": ("Two different records have one __id.", "`duckkb dedupe --reassign` gives the later one a free id."),
+    "E_MERGE_IN_PROGRESS": (
+        "A merge, rebase or cherry-pick is under way; writes would mix with it.",
+        "Finish or abort it with git, then repeat.",
+    ),
+    "E_UNREADABLE": (
+        "Truth cannot be read: a line or file is broken. Nothing was changed.",
+        "Mend the lines named; `--lenient` reads on without them.",
+    ),
+    "E_DATA_MISSING": ("data/ is missing or empty, but HEAD has records.", "`git checkout -- data` brings them back."),
+    "E_FORMAT": ("data/FORMAT.json names a format that this version does not know.", "Use a newer duckkb."),
+    "E_RECOVER": (
+        "A sealed write cannot be finished: a target is neither old nor new.",
+        "`duckkb recover --show`, then `--forward` or `--abort`.",
+    ),
+    "E_TRACKED_STATE": (
+        "git tracks files in .duckkb/, which must be local; it is not read.",
+        "`git rm -r --cached .duckkb`.",
+    ),
+    "E_LOCKED": ("Another process holds the lock.", "Wait, or raise `--lock-timeout`."),
+    "E_IO": (
+        "The disk or file system refused.",
+        "Free space or mend permissions, then repeat; nothing was half-written.",
+    ),
+    "E_READ_ONLY": ("The base cannot be written here.", "Write from a checkout that you own."),
+    "E_MODEL": (
+        "The embedding model cannot be used.",
+        "`pip install 'duckkb[local]'`, mend the endpoint, or search with -m.",
+    ),
+    "E_UNTRUSTED": (
+        "The configuration names hosts or key variables that this machine has not accepted.",
+        "Read them with `duckkb trust --show`, then `duckkb trust`.",
+    ),
+    "E_LIMIT": ("The query took too much time or memory.", "Make it narrower."),
+    "E_UNAVAILABLE": ("Something that is needed did not answer.", "Try again."),
+    "E_REFUSED": ("A guard stopped the write; nothing changed.", "See the message."),
+    "E_INTERNAL": ("A defect in duckkb or a library.", "Report it with the message; truth was not changed."),
+}
+_LINES = {
+    "E_UTF8": ("A line is not UTF-8.", "Save the file as UTF-8."),
+    "E_BOM": (
+        "A file starts with a byte order mark.",
+        "Save it without; `duckkb fmt` cannot, as the file may be of another encoding.",
+    ),
+    "E_CR": ("A line ends in CR LF.", "Convert to LF (`sed -i 's/\\r$//' FILE`) and set `* text eol=lf` for data/."),
+    "E_NUL": ("A line has a NUL byte.", "Restore the file from git."),
+    "E_MARKERS": ("A file holds git's conflict markers.", "Keep one side of each conflict, then `duckkb check`."),
+    "E_POINTER": ("A file is a Git LFS pointer, not its content.", "`git lfs pull`; parts should not be in LFS."),
+    "E_JSON": ("A line is not exactly one JSON object.", "Mend the JSON on that line."),
+    "E_DUP_KEY": ("An object has one key twice.", "Keep one of them."),
+    "E_NUMBER": (
+        "A number is NaN, infinite, too large for a double, or an integer past int64.",
+        "Write a finite number, or the integer as a string.",
+    ),
+    "E_SURROGATE": ("A string holds a lone surrogate.", "Write the whole character."),
+    "E_ID": (
+        "__id is not a JSON integer from 1 to 2^53 - 1.",
+        "Restore it from git, or leave it out and run `duckkb fmt`.",
+    ),
+    "E_TIME": (
+        "__created_at or __updated_at is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ.",
+        "Restore it from git, or leave it out and run `duckkb fmt`.",
+    ),
+    "E_TOO_LARGE": ("A line is longer than limits.max_record_bytes.", "Split the record, or raise the limit."),
+    "E_DEPTH": ("Values are nested deeper than limits.max_depth.", "Flatten the record."),
+    "E_IDENTITY": (
+        "An identity field is missing, empty, not NFC, too long, of a wrong kind or has control characters.",
+        "Change the field named.",
+    ),
+    "E_NAME": ("A field name is reserved (leading _) or differs from another in case alone.", "Rename the field."),
+}
+_CHECKS = {
+    "E_NOT_CANONICAL": ("A line is not in canonical form, or the lines of a part are not sorted.", "`duckkb fmt`."),
+    "E_INCOMPLETE": ("A line lacks __id or times.", "`duckkb fmt` completes it."),
+    "E_SCHEMA": ("A stored record does not satisfy its type's schema.", "Change the record or the schema."),
+    "E_UNEXPECTED_FILE": (
+        "A file or folder under data/ that duckkb does not know.",
+        "Move it away; duckkb never reads or deletes it.",
+    ),
+    "E_SYMLINK": ("A link inside data/; links are not followed.", "Replace it by the file."),
+    "E_NOT_REGULAR": ("A path inside data/ is a FIFO, a device or a folder where a file belongs.", "Remove it."),
+    "E_MISPLACED": (
+        "A record lies in a day folder that is not the day of its __created_at.",
+        "Restore __created_at from git.",
+    ),
+}
+_WARNINGS = {
+    "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
+    "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
+    "W_TRUNCATED": ("A cap cut the result.", "Raise the limit, or page."),
+    "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
+    "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
+    "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
+    "W_CACHE_IN_PR": ("The team cache was written outside the main branch.", "Build it on the main branch, at night."),
+    "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
+    "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
+    "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
+    "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
+    "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
+    "W_TRUST": ("An endpoint in the configuration was not asked, as this machine has not accepted it.", "`duckkb trust --show`, then `duckkb trust`."),
+    "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
+}  # fmt: skip
+
+CODES: dict[str, Code] = (
+    _catalogue(2, _USAGE)
+    | _catalogue(1, _STATE)
+    | _catalogue(1, _LINES)
+    | _catalogue(1, _CHECKS)
+    | _catalogue(0, _WARNINGS)
+)

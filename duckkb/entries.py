@@ -1,0 +1,61 @@
+"""Index entries: chunks of fields with their tokens and vectors, and the fingerprints that key them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Names a tokenizer, chunker or model so exactly that two that agree give the same output.
+
+    `digest` covers everything that shapes the output (weights' hash, mode, prefix rule, dictionary version); `dimension`
+    is the length of a vector, 0 where there is none.
+    """
+
+    name: str
+    digest: str
+    dimension: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.dimension}/{self.digest}" if self.dimension else f"{self.name}/{self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A text's tokens, each list joined by single spaces.
+
+    `words` feeds ranking: lower-cased Latin words (not stemmed; the index stems), whole identifiers and their parts,
+    Chinese words as jieba's search mode gives them. `sequence` keeps the order of the text for phrases and prefixes:
+    Latin words and parts of identifiers as they stand, Chinese text one character a token.
+    """
+
+    words: str
+    sequence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a text: `text == whole[start:start + len(text)]`. The chunks of a text cover it without overlap."""
+
+    seq: int
+    start: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """A chunk of one field of one record, with what the lanes need of it.
+
+    `tokens` is None where the field is not searched lexically. `vector_key` is None where the field has no vectors;
+    `vector` is None while it is pending, else float32 of the model's dimension with unit length.
+    """
+
+    field: str
+    seq: int
+    content: str
+    tokens: Tokens | None = None
+    vector_key: bytes | None = None
+    vector: "np.ndarray | None" = None

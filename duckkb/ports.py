@@ -1,0 +1,128 @@
+"""Every replaceable part on one page. Batch is the primitive; one is a batch of one.
+
+A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from duckkb.entries import Fingerprint, IndexEntry, Tokens
+from duckkb.ontology.model import RecordType
+from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.records import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> str:
+        """UTC, `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Splits texts and queries alike; equal fingerprints mean equal tokens."""
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    def tokenize(self, texts: Sequence[str]) -> list[Tokens]: ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. Raises `errors.Unavailable` (code `E_MODEL`) when it cannot; never returns less than
+    was asked. Texts over the model's limit are split into windows and averaged, so nothing is cut."""
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        """float32 of shape (len(texts), dimension), rows of unit length."""
+        ...
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        """As `embed_passages`, with the model's rule for questions."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text as the model counts them (an estimate where the model does not tell)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record as a backend stores it: with its index entries, in the order of the ontology's fields and of the text."""
+
+    record: Record
+    entries: tuple[IndexEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlLimits:
+    """Caps of one query: rows, bytes of result, seconds."""
+
+    rows: int = 10_000
+    bytes: int = 64 * 1024 * 1024
+    seconds: float = 30.0
+
+
+class Backend(Protocol):
+    """A derived, rebuildable database. It never reads or writes files under `data/`.
+
+    `allowed` is the set of record ids a lane may return, None for all: a true pre-filter. Every list is ordered by score
+    descending, ties by identity, and holds as many records as exist up to `depth`.
+    """
+
+    def load(self, kind: RecordType, rows: Sequence[Row]) -> None:
+        """Replace everything of one type."""
+        ...
+
+    def apply(self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int]) -> None:
+        """Replace or add `upserts` by record id and drop `gone`; cost follows their number."""
+        ...
+
+    def where(self, kind: RecordType, condition: str) -> frozenset[int]:
+        """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
+        ...
+
+    def match(
+        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
+    ) -> list[LaneHit]:
+        """The lexical lane: BM25 over whole records, each hit with its best chunk."""
+        ...
+
+    def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
+        """Ids that the query's `-negations` rule out."""
+        ...
+
+    def similar(
+        self, kind: RecordType, vector: "np.ndarray", depth: int, allowed: frozenset[int] | None = None
+    ) -> list[LaneHit]:
+        """The vector lane: exact cosine over every chunk, one hit per record with its best chunk."""
+        ...
+
+    def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
+        """(vector key, text) of the chunks that lack a vector, each key once."""
+        ...
+
+    def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
+        """Give vectors to pending chunks by their key."""
+        ...
+
+    def entries(self, kind: RecordType, record_id: int) -> tuple[IndexEntry, ...]:
+        """The index entries of one record, empty for an unknown id."""
+        ...
+
+    def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
+        """Terms of the query with their part in one record's lexical score."""
+        ...
+
+    def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
+        """One read-only SELECT over the runtime tables; raises `errors.FilterError` or `errors.Unavailable`."""
+        ...
+
+    def close(self) -> None: ...

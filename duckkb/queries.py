@@ -1,0 +1,150 @@
+"""What a caller asks and what comes back: intents, plans, hits, traces, notices, receipts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from duckkb.records import Identity
+from duckkb.settings import Fusion
+
+Mode = Literal["similar", "match", "hybrid", "where"]
+Lane = Literal["vector", "fts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the caller must know about an answer: `code` is `degraded`, `truncated`, `pending`, ... in `W_*` form."""
+
+    code: str
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalQuery:
+    """A parsed lexical query. Each phrase is the text between quotes; prefixes come without their `*`.
+
+    `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches nothing.
+    """
+
+    text: str = ""
+    phrases: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.text.strip() or self.phrases or self.excluded or self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one find is done: the lanes to run, how deep, how they are fused. A pure function of intent and policy.
+
+    `depth` is the number of distinct records a lane yields, max(50, 5 x limit) for hybrid plans.
+    """
+
+    mode: Mode
+    lanes: tuple[Lane, ...]
+    limit: int
+    depth: int
+    fusion: Fusion = field(default_factory=Fusion)
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneHit:
+    """One record in one lane: higher scores are better; `field` and `seq` name its best chunk."""
+
+    id: int
+    score: float
+    field: str = ""
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """One record after fusion: its final score, and its score and rank (from 1) in each lane that had it."""
+
+    id: int
+    score: float
+    scores: Mapping[Lane, float] = field(default_factory=dict)
+    ranks: Mapping[Lane, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """The chunk a hit is shown by."""
+
+    field: str
+    seq: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
+    `rank`); `record` is a plain dict of the business fields; `trace` is filled by `explain`."""
+
+    type: str
+    id: int
+    identity: Any
+    score: float | None
+    engine: str
+    record: dict[str, Any]
+    etag: str
+    scores: Mapping[str, Any] | None = None
+    chunk: ChunkRef | None = None
+    trace: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindResult(Sequence[Hit]):
+    """Hits, best first, with what must be said about them. Behaves as the list of its hits."""
+
+    hits: tuple[Hit, ...]
+    mode: Mode
+    engine: str
+    notices: tuple[Notice, ...] = ()
+    explain: Mapping[str, Any] | None = None
+
+    @property
+    def degraded(self) -> bool:
+        return any(notice.code == "W_DEGRADED" for notice in self.notices)
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.hits[index]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlResult:
+    """Rows of a read-only query. `truncated` says that the row or byte cap cut them."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
+    `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`)."""
+
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    files: tuple[str, ...] = ()
+    identities: tuple[Identity, ...] = ()
+    ids: tuple[int, ...] = ()
+    etags: tuple[str, ...] = ()
+    pending: int = 0
+    notices: tuple[Notice, ...] = ()
+    dry_run: bool = False
+    patch: str = ""

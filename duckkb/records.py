@@ -1,0 +1,135 @@
+"""Records as values: identities, records, changes and changesets.
+
+An identity is a tuple of components. A component is a string, an int64, or, in an edge's identity, the end of the edge:
+a plain scalar where the end's type has a scalar identity, a tuple where it is composite, a `TypedEnd` where the edge
+allows several end types and the bare identity would be ambiguous.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Scalar = str | int
+
+
+@dataclass(frozen=True, slots=True)
+class TypedEnd:
+    """An edge's end that names its type: `{"type": "Group", "id": "G1"}` in files."""
+
+    type: str
+    id: tuple[Scalar, ...]
+
+
+Component = Scalar | tuple[Scalar, ...] | TypedEnd
+Identity = tuple[Component, ...]
+
+ID, CREATED_AT, UPDATED_AT = "__id", "__created_at", "__updated_at"
+FROM, TO = "from", "to"
+
+
+def component_value(component: Component) -> Any:
+    """A component as it stands in JSON: a scalar, an array, or `{"id", "type"}`."""
+    match component:
+        case TypedEnd(type=name, id=parts):
+            return {"type": name, "id": component_value(parts)}
+        case tuple():
+            return component[0] if len(component) == 1 else list(component)
+        case _:
+            return component
+
+
+def component_of(value: Any) -> Component:
+    """The inverse of `component_value`; raises ValueError for anything that is no component."""
+    if isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a string or an integer")
+    if isinstance(value, (str, int)):
+        return value
+    if isinstance(value, (list, tuple)) and value and all(type(part) in (str, int) for part in value):
+        return tuple(value) if len(value) > 1 else value[0]
+    if isinstance(value, Mapping) and set(value) == {"type", "id"} and isinstance(value["type"], str):
+        inner = component_of(value["id"])
+        if not isinstance(inner, TypedEnd):
+            return TypedEnd(value["type"], inner if isinstance(inner, tuple) else (inner,))
+    raise ValueError(f"{value!r} is not an identity: give a string, an integer or a list of them")
+
+
+def identity_value(identity: Identity) -> Any:
+    """An identity as the API returns it: the plain scalar where it has one component, else a tuple."""
+    return component_value(identity[0]) if len(identity) == 1 else tuple(map(component_value, identity))
+
+
+def identity_text(identity: Identity) -> str:
+    """An identity as the CLI reads and writes it: the scalar itself, or a JSON array on one line."""
+    if len(identity) == 1 and isinstance(identity[0], (str, int)):
+        return str(identity[0])
+    parts = [component_value(component) for component in identity]
+    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+
+def component_key(component: Component) -> tuple[Any, ...]:
+    """A sort key: integers numerically and before strings, strings by code point (which is the order of UTF-8 bytes)."""
+    match component:
+        case int():
+            return (0, component)
+        case str():
+            return (1, component)
+        case TypedEnd(type=name, id=parts):
+            return (3, name, tuple(map(component_key, parts)))
+        case _:
+            return (2, tuple(map(component_key, component)))
+
+
+def identity_key(identity: Identity) -> tuple[Any, ...]:
+    """Sorts identities component by component; every list of records and every tie in duckkb uses it."""
+    return tuple(map(component_key, identity))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One node or edge. `fields` holds the business fields, identity included (an edge's `from` and `to` too), without
+    top-level nulls and without `__id` and the times. Times are canonical text, `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+
+    type: str
+    id: int
+    identity: Identity
+    fields: Mapping[str, Any]
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping the two inverts it."""
+
+    old: Record | None
+    new: Record | None
+
+    @property
+    def op(self) -> str:
+        return "insert" if self.old is None else "delete" if self.new is None else "update"
+
+    @property
+    def record(self) -> Record:
+        record = self.new or self.old
+        assert record is not None, "a change has a side"
+        return record
+
+    def inverse(self) -> "Change":
+        return Change(self.new, self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Changeset:
+    """Changes in the order in which they apply; at most one per record."""
+
+    changes: tuple[Change, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def inverse(self) -> "Changeset":
+        return Changeset(tuple(change.inverse() for change in reversed(self.changes)))
+
+    def count(self, op: str) -> int:
+        return sum(change.op == op for change in self.changes)

@@ -1,0 +1,62 @@
+"""Settings as a frozen value. `config` builds it from config.yaml and the environment; nobody else reads either."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+DEFAULT_MODEL = "multilingual-e5-small"
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How two ranked lists become one: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1)."""
+
+    method: Literal["rrf", "minmax"] = "rrf"
+    k: int = 60
+    weight: float = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSettings:
+    """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model."""
+
+    model: str = DEFAULT_MODEL
+    base_url: str | None = None
+    api_key_env: str | None = None
+    dimensions: int | None = None
+    batch_size: int = 64
+    timeout_s: float = 30.0
+    max_retries: int = 3
+    symmetric: bool = False
+    mode: Literal["q4", "int8"] = "q4"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything config.yaml says outside the ontology. Sizes in characters (`chunk_size`) or bytes."""
+
+    chunk_size: int = 800
+    tokenizer: Literal["jieba", "plain"] = "jieba"
+    language: str = "english"
+    fold_chinese: Literal["none", "simplified"] = "none"
+    embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
+    fusion: Fusion = field(default_factory=Fusion)
+    part: Literal["branch", "fixed"] = "branch"
+    max_record_bytes: int = 8_388_608
+    max_depth: int = 64
+    merge_granularity: Literal["field", "record"] = "field"
+    embed_wait_s: float = 20.0
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made."""
+
+    kb: str | None = None
+    writer: str | None = None
+    trust: str | None = None
+    sandbox: bool = False
+    cache_home: Path = Path("~/.cache/duckkb")
+    state_home: Path = Path("~/.local/state/duckkb")
