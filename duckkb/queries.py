@@ -63,16 +63,6 @@ class LaneHit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
-    """One record after fusion: its final score, and its score and rank (from 1) in each lane that had it."""
-
-    id: int
-    score: float
-    scores: Mapping[Lane, float] = field(default_factory=dict)
-    ranks: Mapping[Lane, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class ChunkRef:
     """The chunk a hit is shown by."""
 

@@ -1,0 +1,50 @@
+"""The account of a score: every part of it, so that it can be added up again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from duckkb.queries import Plan
+from duckkb.search.fuse import Fused
+
+
+def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
+    """The `_scores` of a hybrid hit: lane scores, final score, the lanes that had it, its rank in each (None beyond)."""
+    return {
+        "vector": fused.scores.get("vector"),
+        "fts": fused.scores.get("fts"),
+        "final": fused.score,
+        "sources": [lane for lane in plan.lanes if lane in fused.ranks],
+        "rank": {lane: fused.ranks.get(lane) for lane in ("vector", "fts")},
+    }
+
+
+def trace(fused: Fused, plan: Plan, terms: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the lexical terms."""
+    parts: dict[str, Any] = {}
+    for lane in plan.lanes:
+        if lane not in fused.ranks:
+            parts[lane] = {"rank": None, "score": None, "part": 0.0}
+            continue
+        rank, score = fused.ranks[lane], fused.scores[lane]
+        part = score if len(plan.lanes) == 1 else _share(plan, rank)
+        parts[lane] = {"rank": rank, "score": score, "part": part}
+    return {"lanes": parts, "final": fused.score, "terms": dict(terms) if terms else None}
+
+
+def plan_account(plan: Plan) -> dict[str, Any]:
+    """The plan as a plain dict, for `--explain`."""
+    fusion = {"method": plan.fusion.method} | (
+        {"k": plan.fusion.k} if plan.fusion.method == "rrf" else {"weight": plan.fusion.weight}
+    )
+    return {
+        "mode": plan.mode,
+        "lanes": list(plan.lanes),
+        "limit": plan.limit,
+        "depth": plan.depth,
+        "fusion": fusion if len(plan.lanes) > 1 else None,
+    }
+
+
+def _share(plan: Plan, rank: int) -> float | None:
+    """A lane's part of an RRF score. A min-max part depends on the whole list, which the lane scores show instead."""
+    return 1.0 / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None

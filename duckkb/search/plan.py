@@ -1,0 +1,134 @@
+"""How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from duckkb.errors import UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.queries import Lane, Mode, Notice, Plan
+from duckkb.settings import Fusion
+
+RECALL_DEPTH = 50
+RECALL_FACTOR = 5
+_FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "where": "-w"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the caller gave: a mode or None, whether there is a query text, a vector, a filter; the limit; how many
+    records exist in all (limits are clamped to it before an engine sees them)."""
+
+    mode: Mode | None
+    limit: int
+    records: int
+    has_text: bool = False
+    has_vector: bool = False
+    has_where: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What the base can do now: `model` is False where the configuration has no embedding model at all."""
+
+    model: bool = True
+
+
+def plan(ask: Ask, kinds: Sequence[RecordType], fusion: Fusion, can: Capabilities) -> Plan:
+    """Choose lanes for these types; raises `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
+    if ask.limit <= 0:
+        raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
+    limit = min(ask.limit, max(ask.records, 1))
+    if not ask.has_text and not ask.has_vector:
+        return _filter_only(ask, limit)
+    mode = ask.mode or _default_mode(ask, kinds, can)
+    mode, notices = _served(mode, ask, kinds)
+    lanes = _lanes(mode, ask)
+    depth = limit if len(lanes) < 2 else max(RECALL_DEPTH, RECALL_FACTOR * limit)
+    return Plan(mode, lanes, limit, depth, _policy_fusion(kinds) or fusion, notices)
+
+
+def servable(kinds: Sequence[RecordType], mode: Mode | None) -> list[RecordType]:
+    """The types of `find all` that can serve this mode; None asks for any search at all."""
+    return [kind for kind in kinds if mode == "where" or _can(kind, mode)]
+
+
+def _can(kind: RecordType, mode: Mode | None) -> bool:
+    match mode:
+        case "similar":
+            return bool(kind.vectors)
+        case "match":
+            return bool(kind.full_text)
+        case _:
+            return bool(kind.vectors or kind.full_text)
+
+
+def _filter_only(ask: Ask, limit: int) -> Plan:
+    if ask.mode not in (None, "where"):
+        raise UsageError(
+            f"{_FLAGS[ask.mode]} needs a query text",
+            suggestion=f'duckkb find TYPE "what you look for" {_FLAGS[ask.mode]}',
+        )
+    if not ask.has_where:
+        raise UsageError(
+            "give a query, a filter, or both", suggestion='duckkb find TYPE "a question" --where "status = \'final\'"'
+        )
+    return Plan("where", (), limit, limit)
+
+
+def _default_mode(ask: Ask, kinds: Sequence[RecordType], can: Capabilities) -> Mode:
+    if ask.has_vector:
+        return "hybrid" if ask.has_text else "similar"
+    chosen = {kind.policy.default_intent for kind in kinds if kind.policy and kind.policy.default_intent}
+    if len(chosen) == 1:
+        return chosen.pop()
+    vectors = can.model and any(kind.vectors for kind in kinds)
+    words = any(kind.full_text for kind in kinds)
+    return "hybrid" if vectors and words else "similar" if vectors else "match"
+
+
+def _served(mode: Mode, ask: Ask, kinds: Sequence[RecordType]) -> tuple[Mode, tuple[Notice, ...]]:
+    """The mode that these types can serve: hybrid narrows to the one lane there is, with a notice; others are refused."""
+    names = ", ".join(kind.name for kind in kinds)
+    words, vectors = any(kind.full_text for kind in kinds), any(kind.vectors for kind in kinds)
+    if not words and not vectors:
+        raise _unserved(names, "has no search fields", "use --where, or add `search` to the type in the ontology")
+    if mode == "where":
+        raise UsageError(
+            "where takes a filter and no query text", suggestion="leave the query out, or choose -m, -s or -H"
+        )
+    if mode == "hybrid" and not (words and vectors):
+        mode = "match" if words else "similar"
+        notice = Notice(
+            "W_MODE", f"{names} has no {'vectors' if words else 'full_text'} fields: ran {mode}", _FLAGS[mode]
+        )
+        return _allowed(mode, kinds), (notice,)
+    if mode == "similar" and not vectors:
+        raise _unserved(names, "has no vectors fields", f'use -m: duckkb find {names} "..." -m')
+    if mode == "match" and not words:
+        raise _unserved(names, "has no full_text fields", f'use -s: duckkb find {names} "..." -s')
+    if mode == "match" and ask.has_vector:
+        raise UsageError("match takes words, not a vector", suggestion="choose -s, or -H with both")
+    return _allowed(mode, kinds), ()
+
+
+def _allowed(mode: Mode, kinds: Sequence[RecordType]) -> Mode:
+    for kind in kinds:
+        intents = kind.policy.intents if kind.policy else None
+        if intents is not None and mode not in intents:
+            raise _unserved(kind.name, f"does not allow {mode}", f"its policy allows: {', '.join(intents)}")
+    return mode
+
+
+def _lanes(mode: Mode, ask: Ask) -> tuple[Lane, ...]:
+    if mode == "hybrid":
+        return ("vector", "fts") if ask.has_text else ("vector",)
+    return ("vector",) if mode == "similar" else ("fts",)
+
+
+def _policy_fusion(kinds: Sequence[RecordType]) -> Fusion | None:
+    chosen = {kind.policy.fusion for kind in kinds if kind.policy and kind.policy.fusion}
+    return chosen.pop() if len(chosen) == 1 else None
+
+
+def _unserved(names: str, what: str, suggestion: str) -> UsageError:
+    return UsageError(f"{names} {what}", code="E_INTENT", suggestion=suggestion)
