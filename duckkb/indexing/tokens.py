@@ -1,0 +1,205 @@
+"""The tokenizer of texts and queries: what counts as a word, an identifier, a Chinese word, a character.
+
+Two lists come out of a text. `words` feeds ranking: Latin words and the parts of identifiers, Chinese words, pairs of
+characters in the other scripts that are written without spaces, and at the end the identifiers as wholes. `sequence`
+keeps the order of the text for phrases: the same words and parts, and those scripts one character a token. Stemming is
+left to the lexical index. An ASCII text takes a faster road to the same tokens.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from duckkb.entries import Fingerprint, Tokens
+from duckkb.indexing.fold import simplified, table_version
+from duckkb.indexing.segment import Segment, chinese_words, pairs, segmenter_version
+
+RULES = "1"
+LONGEST = 255
+"""Characters of a token. A longer word is cut into pieces, a longer identifier has its parts only: no index takes terms
+without end."""
+
+Fold = Literal["none", "simplified"]
+
+_JOINERS = frozenset("-_./:@#+'&")
+_HAN = "\u4e00-\u9fd5"  # what jieba cuts; any other Han character is a word of its own to it
+_RARE_HAN = "\u3005-\u3007\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA_HANGUL = (
+    "\u1100-\u11ff\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\ua960-\ua97f\uac00-\ud7ff"
+)
+_SOUTH_EAST = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1780-\u17d3"  # Thai, Lao, Burmese, Khmer
+_EMOJI = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
+_FLAG = "\U0001f1e6-\U0001f1ff"
+_LETTER = rf"[^\W_{_HAN}{_RARE_HAN}{_KANA_HANGUL}{_SOUTH_EAST}]"
+
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
+)
+_POSSESSIVE = re.compile(r"'s(?![^\W_])")
+_TYPOGRAPHIC = re.compile("[\u00ab\u00bb\u2012-\u2018\u201a-\u2022\u2032\u2033\u2039\u203a]")
+_LOOKALIKES = {ord(hyphen): "-" for hyphen in "\u2010\u2011\u2043\u2212"} | {0x2019: "'"}
+
+_TO_WORDS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_TO_CANDIDATES = {code: " " for code in _TO_WORDS if chr(code) not in _JOINERS}
+
+
+class _Tokenizer:
+    """What both tokenizers share: everything but how a run of Han characters becomes words."""
+
+    def __init__(self, name: str, fold: Fold) -> None:
+        self._name = name
+        self._fold = fold
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        table = table_version() if self._fold == "simplified" else ""
+        shaped_by = (RULES, str(LONGEST), self._segmenter(), table, unicodedata.unidata_version)
+        return Fingerprint(self._name, blake2b("\0".join(shaped_by).encode(), digest_size=8).hexdigest())
+
+    def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
+        """The tokens of each text; an empty text, or one of punctuation alone, has none."""
+        return [self._tokenize(_separated(normalise(text))) for text in texts]
+
+    def _tokenize(self, text: str) -> Tokens:
+        if text.isascii():
+            return _ascii_tokens(text)
+        if self._fold == "simplified":
+            text = text.translate(simplified())
+        return self._script_tokens(text)
+
+    def _script_tokens(self, text: str) -> Tokens:
+        words: list[str] = []
+        sequence: list[str] = []
+        wholes: list[str] = []
+        for found in _scanner().finditer(text):
+            run = found[0]
+            match found.lastgroup:
+                case "candidate":
+                    parts = _bounded(_word().findall(run))
+                    words += parts
+                    sequence += parts
+                    wholes += _wholes(run)
+                case "han":
+                    words += self._han_words(run)
+                    sequence += run
+                case "unspaced":
+                    words += pairs(run)
+                    sequence += run
+                case _:
+                    words.append(run)
+                    sequence.append(run)
+        return Tokens(" ".join(words + wholes), " ".join(sequence))
+
+    def _han_words(self, run: str) -> list[str]:
+        raise NotImplementedError
+
+    def _segmenter(self) -> str:
+        raise NotImplementedError
+
+
+class JiebaTokenizer(_Tokenizer):
+    """Chinese words as jieba's search mode gives them; `cache_dir` is the user's, where jieba may keep its dictionary.
+
+    The dictionary is loaded when the first Han character comes.
+    """
+
+    def __init__(self, fold: Fold = "none", cache_dir: Path | None = None) -> None:
+        super().__init__("jieba", fold)
+        self._cache_dir = cache_dir
+
+    @cached_property
+    def _words(self) -> Segment:
+        return chinese_words(self._cache_dir)
+
+    def _han_words(self, run: str) -> list[str]:
+        return self._words(run)
+
+    def _segmenter(self) -> str:
+        return segmenter_version()
+
+
+class PlainTokenizer(_Tokenizer):
+    """Chinese text as pairs of neighbouring characters, without a dictionary."""
+
+    def __init__(self, fold: Fold = "none") -> None:
+        super().__init__("plain", fold)
+
+    def _han_words(self, run: str) -> list[str]:
+        return pairs(run)
+
+    def _segmenter(self) -> str:
+        return ""
+
+
+def normalise(text: str) -> str:
+    """NFKC, case folding, no invisible characters. Doing it twice changes nothing.
+
+    >>> normalise("ＤｕｃｋＤＢ")
+    'duckdb'
+    """
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
+    return unicodedata.normalize("NFKC", folded)
+
+
+def _separated(text: str) -> str:
+    """Typographic quotes, dashes and hyphens as ASCII has them, dots and dashes in a row as spaces, no possessive s."""
+    if not text.isascii():
+        text = _TYPOGRAPHIC.sub(" ", text.translate(_LOOKALIKES))
+    if "'" in text:
+        text = _POSSESSIVE.sub("", text)
+    for separator in ("--", ".."):
+        if separator in text:
+            text = text.replace(separator, " ")
+    return text
+
+
+def _ascii_tokens(text: str) -> Tokens:
+    parts = _bounded(text.translate(_TO_WORDS).split())
+    sequence = " ".join(parts)
+    odd = [run for run in text.translate(_TO_CANDIDATES).split() if not run.isalnum()]
+    wholes = [whole for run in odd for found in _candidate().findall(run) for whole in _wholes(found)]
+    return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
+
+
+def _wholes(candidate: str) -> Iterator[str]:
+    """The candidate itself where it is more than a word, such as `text-embedding-3-small`, `v2.0.1`, `c++`."""
+    if len(candidate) <= LONGEST and not _JOINERS.isdisjoint(candidate):
+        yield candidate
+
+
+def _bounded(words: list[str]) -> list[str]:
+    if not words or max(map(len, words)) <= LONGEST:
+        return words
+    return [word[at : at + LONGEST] for word in words for at in range(0, len(word), LONGEST)]
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """Letters and digits with the marks on them. Built when first needed, as finding all marks takes 12 ms."""
+    marks = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
+    return re.compile(rf"{_LETTER}+(?:[{marks}]+{_LETTER}*)*")
+
+
+@cache
+def _candidate() -> re.Pattern[str]:
+    """A word, or words joined into an identifier, with the tail of `c++` or `c#`."""
+    joiner = f"[{re.escape(''.join(sorted(_JOINERS)))}]"
+    return re.compile(rf"{_word().pattern}(?:{joiner}+{_word().pattern})*(?:\+\+?|#)?")
+
+
+@cache
+def _scanner() -> re.Pattern[str]:
+    """Every token of a text, by kind; what lies between them is no token."""
+    kinds = (
+        f"(?P<candidate>{_candidate().pattern})",
+        f"(?P<han>[{_HAN}]+)",
+        f"(?P<unspaced>[{_KANA_HANGUL}{_SOUTH_EAST}]+)",
+        f"(?P<single>[{_RARE_HAN}{_EMOJI}]|[{_FLAG}]{{2}})",
+    )
+    return re.compile("|".join(kinds))
