@@ -1,0 +1,231 @@
+"""The lock of a knowledge base: many readers or one writer, held by the kernel.
+
+`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody.
+"""
+
+import contextlib
+import json
+import os
+import random
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from duckkb import errors
+from duckkb.truth import journal, state
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
+_HOLDER_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A lock that is held. `read_only`: the base cannot be written here, so nobody could make a lock file either."""
+
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the lock exclusively. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
+
+    pid: int
+    host: str
+    command: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.command} (process {self.pid} on {self.host}, since {self.since})"
+
+
+@contextmanager
+def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
+    """Hold the lock alone; wait at most `timeout` seconds.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
+    """
+    descriptor = _open_to_write(root)
+    try:
+        _acquire(descriptor, "exclusive", timeout)
+        _sign(descriptor)
+        try:
+            yield Hold()
+        finally:
+            _release(descriptor, signed=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def shared(root: Path, timeout: float) -> Iterator[Hold]:
+    """Hold the lock together with other readers; wait at most `timeout` seconds.
+
+    A base that cannot be written is read without a lock file (`Hold.read_only`). Raises `errors.Unavailable` with
+    `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
+    """
+    descriptor, read_only = _open_to_read(root)
+    if descriptor is None:
+        _refuse_sealed(root)
+        yield Hold(read_only=True)
+        return
+    try:
+        _acquire(descriptor, "shared", timeout)
+        try:
+            if read_only:
+                _refuse_sealed(root)
+            yield Hold(read_only)
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+def holder(root: Path) -> Holder | None:
+    """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
+    try:
+        descriptor = _open_lock(root, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        if _try_lock(descriptor, "shared"):
+            _release(descriptor, signed=False)
+            return None
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_to_write(root: Path) -> int:
+    state.ensure(root)
+    try:
+        return _open_lock(root, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+
+
+def _open_to_read(root: Path) -> tuple[int | None, bool]:
+    """The lock file, if any can be opened, and whether the base is read-only.
+
+    Another user's base may be readable with a lock file that only its owner can write: sharing that keeps us from
+    seeing the owner's writes half done.
+    """
+    try:
+        descriptor = _open_to_write(root)
+        return descriptor, not os.access(state.folder_of(root), os.W_OK)
+    except errors.Unavailable:
+        if not state.is_folder(state.folder_of(root)):
+            return None, True
+    try:
+        return _open_lock(root, os.O_RDONLY), True
+    except OSError:
+        return None, True
+
+
+def _open_lock(root: Path, flags: int) -> int:
+    descriptor = os.open(state.lock_path(root), flags | state.NO_FOLLOW, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(None, "not a regular file")
+    return descriptor
+
+
+def _acquire(descriptor: int, mode: Literal["exclusive", "shared"], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    pause = _FIRST_PAUSE
+    while not _try_lock(descriptor, mode):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _locked(_read_holder(descriptor), timeout)
+        # Spread at random, so that processes that began to wait together do not go on asking together.
+        time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def _try_lock(descriptor: int, mode: Literal["exclusive", "shared"]) -> bool:
+    import portalocker
+
+    flags = portalocker.LockFlags.EXCLUSIVE if mode == "exclusive" else portalocker.LockFlags.SHARED
+    try:
+        portalocker.lock(descriptor, flags | portalocker.LockFlags.NON_BLOCKING)
+    except portalocker.exceptions.AlreadyLocked:
+        return False
+    except portalocker.exceptions.LockException as error:
+        raise errors.Unavailable(
+            f"The file system gave no lock on {state.FOLDER}/lock: {error}.",
+            code="E_IO",
+            suggestion="Keep the base on a file system with locks.",
+        ) from error
+    return True
+
+
+def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
+    who = str(holder) if holder else "another process, which reads or does not say its name"
+    return errors.Unavailable(
+        f"The lock is held by {who}; waited {timeout:g} s.",
+        code="E_LOCKED",
+        suggestion="Wait for it, or raise --lock-timeout.",
+        details={"holder": asdict(holder) if holder else None},
+    )
+
+
+def _sign(descriptor: int) -> None:
+    """Write who we are into the lock file. A full disk must not keep anybody from writing less: errors are dropped."""
+    holder = Holder(os.getpid(), socket.gethostname(), _command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(asdict(holder)).encode()[:_HOLDER_BYTES], 0)
+
+
+def _command() -> str:
+    """Program and verb; later arguments may hold a record's content, which others need not see."""
+    program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    verb = "" if len(sys.argv) < 2 else sys.argv[1][:40]
+    name = "duckkb" if program == "__main__" else program
+    return "".join(char for char in f"{name} {verb}".strip() if char.isprintable())
+
+
+def _read_holder(descriptor: int) -> Holder | None:
+    """What the lock file says. A killed writer leaves its name behind, so a process that is gone here does not count."""
+    try:
+        found = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if found.host != socket.gethostname() or _is_alive(found.pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # there, os.kill(pid, 0) would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError, TypeError):
+        return True
+    return True
+
+
+def _release(descriptor: int, *, signed: bool) -> None:
+    import portalocker
+
+    if signed:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+    portalocker.unlock(descriptor)
+
+
+def _refuse_sealed(root: Path) -> None:
+    if journal.sealed_stages(root):
+        raise errors.StateError(
+            "A write was interrupted after it was sealed, and this checkout cannot be written to finish it.",
+            code="E_READ_ONLY",
+            suggestion="Run `duckkb recover` from an account that may write here.",
+        )

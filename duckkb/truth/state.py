@@ -1,0 +1,186 @@
+"""`.duckkb/`: what is local to one clone. All of it can be thrown away, but for a sealed journal under `txn/`."""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from duckkb import errors
+
+FOLDER = ".duckkb"
+
+# Absent on Windows, where opening a link or a FIFO by mistake is not the same danger.
+NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+_BINARY: int = getattr(os, "O_BINARY", 0)
+_NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+def folder_of(root: Path) -> Path:
+    return root / FOLDER
+
+
+def lock_path(root: Path) -> Path:
+    return folder_of(root) / "lock"
+
+
+def txn_path(root: Path) -> Path:
+    """Folder of the write that is under way; empty at rest."""
+    return folder_of(root) / "txn"
+
+
+def cache_path(root: Path) -> Path:
+    return folder_of(root) / "cache"
+
+
+def snapshot_path(root: Path) -> Path:
+    return folder_of(root) / "snapshot"
+
+
+def merge_path(root: Path) -> Path:
+    """Identity fields and merge rules per table, for merges that cannot read the ontology."""
+    return folder_of(root) / "merge.json"
+
+
+def rescued_path(root: Path) -> Path:
+    """Where `recover --forward` and `--abort` put the files that stood in their way."""
+    return folder_of(root) / "rescued"
+
+
+def is_folder(path: Path) -> bool:
+    """A folder of its own: a link to one does not count."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def ensure(root: Path) -> Path:
+    """Make `.duckkb/` with a `.gitignore` of its own, and return it.
+
+    Raises `errors.Unavailable`: `E_READ_ONLY` where it may not be made or is a link, `E_IO` where the disk refused.
+    """
+    folder = folder_of(root)
+    ignore = folder / ".gitignore"
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+            fsync_folder(root)  # a journal in a folder that a power cut takes away would seal nothing
+        if not is_folder(folder):
+            raise errors.Unavailable(
+                f"{FOLDER} is a link; local state must be a folder of its own.",
+                code="E_READ_ONLY",
+                suggestion=f"Remove the link {FOLDER}; duckkb makes the folder itself.",
+            )
+        # Written in place, without a temporary file that a crash could leave: a torn one is empty and is written again.
+        if not ignore.exists() or ignore.stat().st_size == 0:
+            ignore.write_bytes(b"*\n")
+    except OSError as error:
+        raise refusal(f"{FOLDER} cannot be made", error) from error
+    return folder
+
+
+def clone_id(root: Path) -> str:
+    """The UUID of this clone, made when first asked for. Of two processes that ask at once, both get the same one.
+
+    Raises `errors.Unavailable` as `ensure` does.
+    """
+    path = ensure(root) / "clone_id"
+    known = _read_clone_id(path)
+    if known is not None:
+        return known
+    fresh = str(uuid.uuid4())
+    try:
+        if path.exists():  # torn or edited: nobody can be relying on it
+            write_atomic(path, fresh.encode())
+        else:
+            _write_once(path, fresh.encode())
+    except OSError as error:
+        raise refusal(f"{FOLDER}/clone_id cannot be written", error) from error
+    return _read_clone_id(path) or fresh
+
+
+def _read_clone_id(path: Path) -> str | None:
+    try:
+        return str(uuid.UUID(path.read_text("ascii").strip()))
+    except (OSError, ValueError):
+        return None
+
+
+def _write_once(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all; where another process was faster, its file stands."""
+    temporary = _temporary_beside(path)
+    try:
+        write_new(temporary, data)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+        fsync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace one file so that it is the old or the new one at every moment and durable on return; its mode stays.
+
+    Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file is then as it was.
+    """
+    temporary = _temporary_beside(path)
+    try:
+        write_new(temporary, data, mode=_mode_of(path))
+        temporary.replace(path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        raise refusal(f"{path.name} cannot be written", error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _temporary_beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+
+
+def _mode_of(path: Path) -> int | None:
+    try:
+        return stat.S_IMODE(path.lstat().st_mode)
+    except FileNotFoundError:
+        return None
+
+
+def write_new(
+    path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, durable: bool = True
+) -> os.stat_result:
+    """Write a file that must not exist yet and return its facts. `mode` None means 0o644 less the umask; raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | _BINARY
+    descriptor = os.open(path, flags, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.writelines([data] if isinstance(data, bytes) else data)
+        file.flush()
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(descriptor, mode)
+        if durable:
+            os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+def fsync_folder(path: Path) -> None:
+    """Make the names in a folder durable. Windows cannot open a folder and needs no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def refusal(what: str, error: OSError) -> errors.Unavailable:
+    """The error to raise where a disk or file system refused: `E_READ_ONLY` for want of rights, else `E_IO`."""
+    code = "E_READ_ONLY" if error.errno in _NOT_PERMITTED else "E_IO"
+    remedy = (
+        "Write from a checkout that you own." if code == "E_READ_ONLY" else "Free space or mend the disk, then repeat."
+    )
+    return errors.Unavailable(f"{what}: {error.strerror or error}.", code=code, suggestion=remedy)
