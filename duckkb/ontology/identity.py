@@ -1,0 +1,158 @@
+"""Turns what a caller names a record by into an identity, typed by the schema."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckkb.errors import UsageError
+from duckkb.ontology.kinds import ScalarKind, identity_kind
+from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
+from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.rules import shown
+from duckkb.records import Component, Identity, Scalar, TypedEnd
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_LONGEST_INTEGER = 20
+
+
+class _Unfit(ValueError):
+    """A value cannot be an identity, or a part of one; the text says why."""
+
+
+def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
+    """The identity that a value names: text of the command line, or a scalar, list or tuple of the API.
+
+    Several components come as a sequence or as the text of a JSON array; an edge is `[from, to, ...]`, an end that needs
+    its type `{"type": TYPE, "id": IDENTITY}`. Raises `UsageError` (`E_INVALID`).
+    """
+    try:
+        if isinstance(kind, EdgeType):
+            return _edge(kind, ontology, value)
+        return _node(kind, value)
+    except _Unfit as error:
+        message = f"{shown(value)} does not name a {kind.name}: {error}"
+        raise UsageError(message, "E_INVALID", f"name it as {_form(kind, ontology)}") from error
+
+
+def fits(kind: NodeType, component: Component) -> bool:
+    """Whether a bare end has the number and kinds of components that records of this type have."""
+    if isinstance(component, TypedEnd):
+        return False
+    parts = component if isinstance(component, tuple) else (component,)
+    wanted = identity_kinds(kind)
+    return len(parts) == len(wanted) and all(map(_has_kind, parts, wanted))
+
+
+def identity_kinds(kind: RecordType) -> tuple[ScalarKind, ...]:
+    """What each identity field of the type's own schema holds, in order."""
+    return tuple(identity_kind(kind.schema, kind.properties.get(name)) or "string" for name in kind.identity)
+
+
+def _node(kind: NodeType, value: Any) -> tuple[Scalar, ...]:
+    wanted = identity_kinds(kind)
+    if len(wanted) == 1 and not isinstance(value, (list, tuple)):
+        return (_scalar(value, wanted[0]),)
+    parts = _sequence(value)
+    if len(parts) != len(wanted):
+        raise _Unfit(f"it takes {_count(len(wanted))}, not {len(parts)}")
+    return tuple(map(_scalar, parts, wanted))
+
+
+def _edge(kind: EdgeType, ontology: Ontology, value: Any) -> Identity:
+    wanted = identity_kinds(kind)
+    parts = _sequence(value)
+    if len(parts) != 2 + len(wanted):
+        raise _Unfit(f"it takes {_count(2 + len(wanted))}, not {len(parts)}")
+    source, sink = _end(kind.from_types, ontology, parts[0]), _end(kind.to_types, ontology, parts[1])
+    return (source, sink, *map(_scalar, parts[2:], wanted))
+
+
+def _end(names: Sequence[str], ontology: Ontology, value: Any) -> Component:
+    if isinstance(value, TypedEnd):
+        value = {"type": value.type, "id": value.id}
+    if isinstance(value, Mapping):
+        return _typed_end(names, ontology, value)
+    found: dict[Component, None] = {}
+    reasons: list[str] = []
+    for name in names:
+        try:
+            found[_component(_node(ontology.nodes[name], value))] = None
+        except _Unfit as error:
+            reasons.append(f"no {name}: {error}")
+    as_given = tuple(value) if isinstance(value, (list, tuple)) else value
+    exact = [component for component in found if component == as_given and type(component) is type(as_given)]
+    if len(found) == 1 or exact:
+        return exact[0] if exact else next(iter(found))
+    if found:
+        raise _Unfit(f'{shown(value)} fits several types; write {{"type": TYPE, "id": IDENTITY}}')
+    raise _Unfit(f"the end {shown(value)} is {'; '.join(reasons)}")
+
+
+def _typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[str, Any]) -> Component:
+    if set(value) != {"type", "id"}:
+        raise _Unfit('an end with its type is {"type": TYPE, "id": IDENTITY}')
+    name = value["type"]
+    if not isinstance(name, str) or name not in names:
+        hint = did_you_mean(name, names) if isinstance(name, str) else ""
+        raise _Unfit(f"{shown(name)} is not among {', '.join(names)}" + (f"; {hint}" if hint else ""))
+    parts = _node(ontology.nodes[name], value["id"])
+    # Where one type is allowed the type says nothing, and files carry the bare form.
+    return _component(parts) if len(names) == 1 else TypedEnd(name, parts)
+
+
+def _component(parts: tuple[Scalar, ...]) -> Component:
+    return parts if len(parts) > 1 else parts[0]
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise _Unfit("it is not a JSON array") from None
+    if not isinstance(value, (list, tuple)):
+        raise _Unfit("it is not a list")
+    return value
+
+
+def _scalar(value: Any, wanted: ScalarKind) -> Scalar:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise _Unfit(f"{shown(value)} is no string or integer")
+    if wanted == "string":
+        return str(value)
+    text = str(value) if isinstance(value, int) and abs(value) < 2**64 else value
+    is_integer = isinstance(text, str) and len(text) <= _LONGEST_INTEGER and _INTEGER.fullmatch(text)
+    if not is_integer or not -(2**63) <= int(text) < 2**63:
+        raise _Unfit(f"{shown(value) if isinstance(value, str) else 'it'} is no integer of 64 bits")
+    return int(text)
+
+
+def _has_kind(value: Scalar, wanted: ScalarKind) -> bool:
+    return type(value) is (int if wanted == "integer" else str)
+
+
+def _count(number: int) -> str:
+    return f"{number} values" if number > 1 else "one value"
+
+
+def _form(kind: RecordType, ontology: Ontology) -> str:
+    """What an identity of this type looks like on the command line."""
+    if isinstance(kind, EdgeType):
+        ends = [_end_form(names, ontology) for names in (kind.from_types, kind.to_types)]
+        return "'[" + ",".join([*ends, *map(_example, kind.identity, identity_kinds(kind))]) + "]'"
+    if len(kind.identity) == 1:
+        return kind.identity[0].upper()
+    return "'[" + ",".join(map(_example, kind.identity, identity_kinds(kind))) + "]'"
+
+
+def _end_form(names: Sequence[str], ontology: Ontology) -> str:
+    kind = ontology.nodes.get(names[0]) if names else None
+    if kind is None:
+        return '"END"'
+    parts = list(map(_example, kind.identity, identity_kinds(kind)))
+    return parts[0] if len(parts) == 1 else "[" + ",".join(parts) + "]"
+
+
+def _example(name: str, kind: ScalarKind) -> str:
+    return json.dumps(name.upper(), ensure_ascii=False) if kind == "string" else name.upper()

@@ -1,0 +1,46 @@
+"""Names: which ones are safe as folders, SQL tables and types, and which known one a mistyped one means."""
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable
+
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+_RUNTIME_TABLES = {"search_index", "search_cache"}
+_EVERY_TYPE = "all"
+
+
+def is_table_name(name: str) -> bool:
+    """Whether a table or label can have this name: a safe folder on every system, and no runtime table of duckkb.
+
+    >>> is_table_name("person"), is_table_name("con"), is_table_name("Person"), is_table_name("search_index")
+    (True, False, False, False)
+    """
+    return bool(_TABLE.fullmatch(name)) and name not in _WINDOWS and name not in _RUNTIME_TABLES
+
+
+def is_type_name(name: str) -> bool:
+    """Whether a type or policy can have this name: letters of any script, digits and `_`, at most 64, a letter first.
+
+    `all` is left out, as commands use it for every type.
+    """
+    is_word = name.isidentifier() and not name.startswith("_") and len(name) <= 64
+    return is_word and unicodedata.is_normalized("NFC", name) and name.casefold() != _EVERY_TYPE
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` most likely means, None where none is close. Case does not count.
+
+    >>> nearest("chunksize", ["chunk_size", "tokenizer"])
+    'chunk_size'
+    """
+    by_folded = {name.casefold(): name for name in known}
+    close = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A remedy that names the nearest known name, empty where none is close."""
+    name = nearest(word, known)
+    return f"did you mean `{name}`?" if name else ""

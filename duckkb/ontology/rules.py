@@ -1,0 +1,147 @@
+"""What a single value of the configuration may be. A rule words its own refusal and its own description."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from duckkb.ontology.names import did_you_mean
+from duckkb.queries import Mode
+
+LANGUAGES = (
+    "none", "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian",
+    "norwegian", "portuguese", "romanian", "russian", "spanish", "swedish", "tamil", "turkish",
+)  # fmt: skip
+MODES: tuple[Mode, ...] = ("similar", "match", "hybrid", "where")
+CARDINALITIES = ("1:1", "1:N", "N:1", "N:N")
+GRANULARITIES = ("field", "record")
+
+# The forms of keys that the large providers and forges give out, a private key, a JSON web token.
+_SECRET = re.compile(
+    r"^sk-\S{6,}$|\bsk-(?=[\w-]*[0-9])[\w-]{12,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
+    r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bxox[abposr]-[\w-]{10,}|\bBearer\s+\S{12,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}"
+)
+_LONGEST_SHOWN = 60
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a text has the form of a key or token that somebody gave out."""
+    return bool(_SECRET.search(text))
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: short, on one line, and never one that looks like a secret."""
+    match value:
+        case None:
+            return "nothing"
+        case str() if looks_secret(value):
+            return "a text that looks like a secret"
+        case str() | bool() | int() | float():
+            text = json.dumps(value, ensure_ascii=not str(value).isprintable())
+            return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+        case Mapping():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+class Rule(Protocol):
+    """What one value may be. Its text describes the range, as in `100 to 50000`."""
+
+    def problem(self, value: Any) -> str | None:
+        """What is wrong with a value, None where it is fine."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number from `low` to `high`."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}"
+
+    def problem(self, value: Any) -> str | None:
+        if type(value) is int and self.low <= value <= self.high:
+            return None
+        return f"must be a whole number from {self.low} to {self.high}, is {shown(value)}{_quoted_number(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number from `low` to `high`."""
+
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g}"
+
+    def problem(self, value: Any) -> str | None:
+        if type(value) in (int, float) and math.isfinite(value) and self.low <= value <= self.high:
+            return None
+        return f"must be a number from {self.low:g} to {self.high:g}, is {shown(value)}{_quoted_number(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
+
+    options: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(self.options)
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, str) and value in self.options:
+            return None
+        hint = did_you_mean(value, self.options) if isinstance(value, str) else ""
+        return f"must be one of {self}, is {shown(value)}" + (f"; {hint}" if hint else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    def __str__(self) -> str:
+        return "true, false"
+
+    def problem(self, value: Any) -> str | None:
+        return None if isinstance(value, bool) else f"must be true or false, is {shown(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text on one line, not empty."""
+
+    longest: int = 200
+
+    def __str__(self) -> str:
+        return "text"
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, str) and value.strip() and value.isprintable() and len(value) <= self.longest:
+            return None
+        return f"must be a text on one line, of at most {self.longest} characters, is {shown(value)}"
+
+
+def _quoted_number(value: Any) -> str:
+    is_number = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
+    return "; write it without quotes" if is_number else ""
+
+
+CHUNK_SIZE = Whole(100, 50_000)
+LANGUAGE = Choice(LANGUAGES)
+WEIGHT = Number(0.01, 100)
+FUSION: Mapping[str, Rule] = {
+    "method": Choice(("rrf", "minmax")),
+    "k": Whole(1, 10_000),
+    "weight": Number(0, 1),
+}

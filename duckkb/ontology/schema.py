@@ -1,0 +1,235 @@
+"""Checks a type's JSON Schema (Draft 2020-12) before anything is validated with it.
+
+Stricter than the standard where the standard is silent: a keyword that nobody knows is refused unless it starts with
+`x-`, references stay inside the schema (`#/$defs/NAME`) and cannot run in circles, so that validating always ends.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duckkb.ontology.kinds import kinds, target
+from duckkb.ontology.names import did_you_mean, nearest
+from duckkb.ontology.rules import shown
+from duckkb.ontology.section import Section
+from duckkb.ontology.source import pointer
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+FORMATS = (
+    "date", "date-time", "duration", "email", "hostname", "idn-email", "idn-hostname", "ipv4", "ipv6", "iri",
+    "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference", "uri-template",
+    "uuid",
+)  # fmt: skip
+MERGE_RULES = {"set": "array", "text": "string"}
+
+_ONE = (
+    "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
+    "contentSchema", "not", "if", "then", "else",
+)  # fmt: skip
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")
+_VALUES = (
+    "$ref", "$schema", "$comment", "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum",
+    "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains",
+    "minContains", "maxProperties", "minProperties", "required", "dependentRequired", "format", "contentEncoding",
+    "contentMediaType", "title", "description", "default", "deprecated", "readOnly", "writeOnly", "examples",
+)  # fmt: skip
+_KEYWORDS = (*_ONE, *_MANY, *_NAMED, *_VALUES)
+_REFUSED = {
+    "$id": "a type's schema needs no id",
+    "$anchor": "name the part under `$defs`",
+    "$dynamicAnchor": "name the part under `$defs`",
+    "$dynamicRef": "use `$ref: '#/$defs/NAME'`",
+    "$vocabulary": "leave it out",
+    "definitions": "call it `$defs`",
+}
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
+_MOST_PARTS = 1_000
+_LONGEST_CHAIN = 64
+
+
+def check_schema(section: Section) -> None:
+    """Note every problem of the schema that this section holds."""
+    before = len(section.found)
+    schema = section.value
+    if schema.get("type", "object") != "object":
+        section.problem(f"must be object, as a record is one; is {shown(schema['type'])}", "type")
+    for place, part in subschemas(schema):
+        _check_keywords(section, place, part)
+    _check_property_names(section)
+    _check_merge_rules(section)
+    _check_meta_schema(section)
+    if len(section.found) == before:
+        _check_expansion(section)
+    if len(section.found) == before:
+        _check_compiles(section)
+
+
+def subschemas(schema: Any, place: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every schema inside a schema, itself first, with its pointer. What is no schema is passed over."""
+    if not isinstance(schema, dict):
+        return
+    yield place, schema
+    for step, part in _children(schema, (*_ONE, *_MANY, *_NAMED)):
+        yield from subschemas(part, place + step)
+
+
+def _children(schema: Mapping[str, Any], keywords: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for keyword in keywords:
+        part = schema.get(keyword)
+        if keyword in _ONE:
+            yield pointer(keyword), part
+        elif keyword in _MANY and isinstance(part, list):
+            yield from ((pointer(keyword, index), item) for index, item in enumerate(part))
+        elif keyword in _NAMED and isinstance(part, dict):
+            yield from ((pointer(keyword, name), item) for name, item in part.items())
+
+
+def _check_keywords(section: Section, place: str, schema: Mapping[str, Any]) -> None:
+    def problem(keyword: str, message: str, remedy: str = "") -> None:
+        at = section.at + place + pointer(keyword)
+        section.found.append(section.document.finding(section.code, at, message, remedy))
+
+    for keyword in schema:
+        if keyword in _REFUSED:
+            problem(keyword, f"`{keyword}` is not used here", _REFUSED[keyword])
+        elif keyword not in _KEYWORDS and not keyword.startswith("x-"):
+            remedy = did_you_mean(keyword, _KEYWORDS) or "the names of your own annotations start with `x-`"
+            problem(keyword, f"unknown JSON Schema keyword {shown(keyword)}", remedy)
+    if schema.get("$schema", DIALECT) != DIALECT:
+        problem("$schema", "only Draft 2020-12 is used", f"write {DIALECT}, or leave it out")
+    if "$ref" in schema:
+        for message in _reference_problems(section.value, schema["$ref"]):
+            problem("$ref", message)
+    if "pattern" in schema and not _is_pattern(schema["pattern"]):
+        problem("pattern", f"is not a regular expression: {shown(schema['pattern'])}")
+    wanted = schema.get("format")
+    if isinstance(wanted, str) and wanted not in FORMATS and nearest(wanted, FORMATS):
+        problem("format", f"unknown format {shown(wanted)}", did_you_mean(wanted, FORMATS))
+
+
+def _reference_problems(root: Mapping[str, Any], reference: Any) -> Iterator[str]:
+    if not isinstance(reference, str) or not reference.startswith("#/$defs/"):
+        yield f"a reference must be '#/$defs/NAME' inside this schema, is {shown(reference)}"
+        return
+    definitions = root.get("$defs")
+    names = definitions if isinstance(definitions, dict) else {}
+    name = reference.removeprefix("#/$defs/")
+    if name.replace("~1", "/").replace("~0", "~") not in names:
+        hint = did_you_mean(name, names)
+        yield f"there is no {shown(reference)}" + (f"; {hint}" if hint else "")
+
+
+def _is_pattern(pattern: Any) -> bool:
+    import jsonschema_rs
+
+    return isinstance(pattern, str) and jsonschema_rs.meta.is_valid({"pattern": pattern}) and _compiles(pattern)
+
+
+def _compiles(pattern: str) -> bool:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern})
+    except (jsonschema_rs.ValidationError, ValueError):
+        return False
+    return True
+
+
+def _check_property_names(section: Section) -> None:
+    properties = section.value.get("properties")
+    folded: dict[str, str] = {}
+    for name in properties if isinstance(properties, dict) else ():
+        if name.startswith("_"):
+            section.problem("field names that start with _ are duckkb's own", "properties", name, remedy="rename it")
+        elif not name or not name.isprintable():
+            section.problem("a field needs a printable name", "properties", name, remedy="rename it")
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            message = f"differs from {shown(other)} in case alone"
+            section.problem(message, "properties", name, remedy="rename one of them")
+
+
+def _check_merge_rules(section: Section) -> None:
+    for place, part in subschemas(section.value):
+        steps = place.split("/")
+        is_field = len(steps) == 3 and steps[1] == "properties"
+        for keyword, allowed in (("x-merge", tuple(MERGE_RULES)), ("x-review", ("required",))):
+            if keyword not in part:
+                continue
+            value, at = part[keyword], section.at + place + pointer(keyword)
+            message = ""
+            if value not in allowed:
+                message = f"must be {' or '.join(allowed)}, is {shown(value)}"
+            elif not is_field:
+                message = "is for the fields of a record, not for parts of them"
+            elif keyword == "x-merge" and kinds(section.value, part) - {"null"} != {MERGE_RULES[value]}:
+                message = f"`{value}` is for fields of type {MERGE_RULES[value]}"
+            if message:
+                section.found.append(section.document.finding(section.code, at, message))
+
+
+def _check_meta_schema(section: Section) -> None:
+    """The standard's own rules. The quick check says whether, the slow one says what."""
+    import jsonschema_rs
+
+    if jsonschema_rs.meta.is_valid(dict(section.value) | {"$schema": DIALECT}):
+        return
+    from jsonschema import Draft202012Validator
+
+    from duckkb.ontology.words import worded
+
+    known = {(finding.line, finding.field) for finding in section.found}
+    for place, message in worded(Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(section.value)):
+        finding = section.document.finding(section.code, section.at + place, f"wrong JSON Schema: {message}")
+        if (finding.line, finding.field) not in known:
+            section.found.append(finding)
+
+
+class _Endless(Exception):
+    """References run in a circle, or through more steps than anyone would write."""
+
+
+def _check_expansion(section: Section) -> None:
+    """Refuses references that run in circles at one place, or that unfold to more parts than anyone would write."""
+    costs: dict[int, int] = {}
+    for place, part in subschemas(section.value):
+        at = section.at + place
+        try:
+            if _cost(section.value, part, costs, ()) > _MOST_PARTS:
+                message = f"its references unfold to more than {_MOST_PARTS} parts"
+                section.found.append(section.document.finding(section.code, at, message))
+                return
+        except _Endless:
+            section.found.append(section.document.finding(section.code, at, "its references run in a circle"))
+            return
+
+
+def _cost(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tuple[int, ...]) -> int:
+    """How many schemas look at one value: this one, those it combines, and those they refer to."""
+    if not isinstance(schema, dict):
+        return 1
+    key = id(schema)
+    if key in costs:
+        return costs[key]
+    if key in path or len(path) > _LONGEST_CHAIN:
+        raise _Endless
+    parts = [part for _, part in _children(schema, _IN_PLACE)]
+    if "$ref" in schema:
+        parts.append(target(root, schema["$ref"]))
+    costs[key] = 1 + sum(_cost(root, part, costs, (*path, key)) for part in parts)
+    return costs[key]
+
+
+def _check_compiles(section: Section) -> None:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.Draft202012Validator(dict(section.value), validate_formats=True, retriever=refuse_remote)
+    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
+        reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
+        section.problem(f"wrong JSON Schema: {reason}")
+
+
+def refuse_remote(uri: str) -> Any:
+    """A retriever that fetches nothing: a schema never reaches a host or a file."""
+    raise ValueError(f"{uri} is outside the schema")

@@ -1,0 +1,227 @@
+"""YAML as bytes -> plain values with the line of each. Everything that readers of YAML disagree about is refused.
+
+YAML 1.1 and 1.2 read `no`, `010`, `12:30:45` or `1e3` differently, aliases let a small file become a huge value, and
+tags make objects. So: one document of mappings, lists and scalars whose reading is beyond doubt, or a finding.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+from yaml.reader import Reader
+from yaml.resolver import Resolver
+
+from duckkb.errors import Finding
+from duckkb.ontology.rules import shown
+
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+MAX_FINDINGS = 200
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_RESOLVER: Any = Resolver()
+_STRING = "tag:yaml.org,2002:str"
+_CONSTANTS = {word: value for name, value in (("null", None), ("true", True), ("false", False)) for word in
+              (name, name.capitalize(), name.upper())} | {"": None, "~": None}  # fmt: skip
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"(?:[-+]?(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?")
+_NUMBER_OF_1_2 = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_BOOLEAN_OF_1_1 = re.compile(r"yes|no|on|off", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def pointer(*keys: str | int) -> str:
+    """A JSON pointer (RFC 6901) from keys and indices."""
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML file: its value, and the line of each key and list item by JSON pointer.
+
+    `findings` are what is wrong with it as YAML. `broken` says that it could not be read to its end; `value` is then
+    empty, so that nothing is concluded from a part.
+    """
+
+    path: str
+    value: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    broken: bool = False
+
+    def line(self, place: str) -> int:
+        """The line of a pointer, or of the nearest enclosing one that stands in the file; 1 for the root."""
+        while place and place not in self.lines:
+            place = place.rpartition("/")[0]
+        return self.lines.get(place, 1)
+
+    def place(self, place: str) -> str:
+        """`path:line` of a pointer."""
+        return f"{self.path}:{self.line(place)}"
+
+    def finding(self, code: str, place: str, message: str, remedy: str = "") -> Finding:
+        return Finding(code, message, self.path, self.line(place), place, remedy)
+
+    def only(self, keys: Collection[str]) -> "Document":
+        """The same document with these top-level keys alone; lines and findings stay."""
+        return replace(self, value={key: value for key, value in self.value.items() if key in keys})
+
+
+def read_yaml(data: bytes, path: str) -> Document:
+    """Read one YAML document; never raises for its content. `path` is how findings name the file."""
+    text, finding = _decode(data, path)
+    if finding:
+        return Document(path, findings=(finding,), broken=True)
+    tree = _Tree(path)
+    try:
+        value = tree.build(text)
+    except _Stop:
+        return Document(path, lines=tree.lines, findings=tuple(tree.findings), broken=True)
+    except yaml.MarkedYAMLError as error:
+        tree.findings.append(_syntax_finding(error, text, path))
+        return Document(path, lines=tree.lines, findings=tuple(tree.findings), broken=True)
+    return Document(path, value, tree.lines, tuple(tree.findings))
+
+
+def _decode(data: bytes, path: str) -> tuple[str, Finding | None]:
+    if len(data) > MAX_BYTES:
+        return "", Finding("E_YAML", f"is larger than {MAX_BYTES} bytes", path, remedy="split it into several files")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return "", Finding("E_YAML", "is not UTF-8", path, data.count(b"\n", 0, error.start) + 1)
+    if found := Reader.NON_PRINTABLE.search(text):
+        code_point = f"U+{ord(found[0]):04X}"
+        return "", Finding("E_YAML", f"holds the control character {code_point}", path, _line_at(text, found.start()))
+    return text, None
+
+
+def _line_at(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
+
+
+def _syntax_finding(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:
+    mark = error.problem_mark or error.context_mark
+    number = mark.line + 1 if mark else 0
+    lines = text.split("\n")
+    indent = re.match(r"\s*", lines[number - 1] if 0 < number <= len(lines) else "")
+    if indent and "\t" in indent[0]:
+        return Finding("E_YAML", "a tab cannot indent YAML", path, number, remedy="indent with spaces")
+    return Finding("E_YAML", f"does not parse as YAML: {error.problem or error.context}", path, number)
+
+
+class _Stop(Exception):
+    """Reading on would be pointless or unsafe."""
+
+
+class _Tree:
+    """Builds plain values from YAML's events and notes lines and findings on the way."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.lines: dict[str, int] = {}
+        self.findings: list[Finding] = []
+        self._events: Iterator[Any] = iter(())
+
+    def build(self, text: str) -> dict[str, Any]:
+        self._events = yaml.parse(text, Loader=_LOADER)
+        next(self._events)
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return {}
+        first = next(self._events)
+        value = self._node(first, "", 1)
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            self._refuse(after, "", "a second document starts here; a file is one document")
+            raise _Stop
+        if value is not None and not isinstance(value, dict):
+            self._refuse(first, "", "must be a mapping of keys to values")
+            raise _Stop
+        return value or {}
+
+    def _refuse(self, event: Any, place: str, message: str, remedy: str = "") -> None:
+        self.findings.append(Finding("E_YAML", message, self.path, event.start_mark.line + 1, place, remedy))
+        if len(self.findings) >= MAX_FINDINGS:
+            raise _Stop
+
+    def _node(self, event: yaml.Event, place: str, depth: int) -> Any:
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse(event, place, "aliases are refused", "write the value out")
+            raise _Stop
+        assert isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent))
+        if event.anchor is not None:
+            self._refuse(event, place, "anchors are refused", "write the value out where it is needed")
+        if event.tag is not None:
+            self._refuse(event, place, "tags are refused", "write plain values; quote text")
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, place)
+        if depth > MAX_DEPTH:
+            self._refuse(event, place, f"is nested deeper than {MAX_DEPTH} levels")
+            raise _Stop
+        return self._mapping(place, depth) if isinstance(event, yaml.MappingStartEvent) else self._list(place, depth)
+
+    def _list(self, place: str, depth: int) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            item = f"{place}/{len(values)}"
+            self.lines[item] = event.start_mark.line + 1
+            values.append(self._node(event, item, depth + 1))
+        return values
+
+    def _mapping(self, place: str, depth: int) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._key(event, place, depth)
+            inside = place + pointer(key)
+            if key in values:
+                self._refuse(event, inside, f"stands twice; first on line {self.lines[inside]}", "keep one of them")
+            self.lines.setdefault(inside, event.start_mark.line + 1)
+            value = self._node(next(self._events), inside, depth + 1)
+            values.setdefault(key, value)
+        return values
+
+    def _key(self, event: yaml.Event, place: str, depth: int) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._node(event, place, depth + 1)
+            self._refuse(event, place, "a key must be text")
+            return ""
+        key = self._node(event, place + pointer(event.value), depth)
+        if not isinstance(key, str):
+            self._refuse(event, place, f"the key {event.value or 'null'} is not text", "write it in quotes")
+        return event.value
+
+    def _scalar(self, event: yaml.ScalarEvent, place: str) -> Any:
+        text = event.value
+        if _SURROGATE.search(text):
+            self._refuse(event, place, "holds a lone surrogate")
+            return ""
+        if not event.implicit[0]:
+            return text
+        if text in _CONSTANTS:
+            return _CONSTANTS[text]
+        if _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
+            return self._number(event, place)
+        if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _STRING or _NUMBER_OF_1_2.fullmatch(text):
+            remedy = "write it in quotes"
+            if _BOOLEAN_OF_1_1.fullmatch(text):
+                remedy += ", or write true or false where a yes or no is meant"
+            self._refuse(event, place, f"{shown(text)} without quotes is read differently by YAML 1.1 and 1.2", remedy)
+        return text
+
+    def _number(self, event: yaml.ScalarEvent, place: str) -> int | float:
+        text = event.value
+        if _FLOAT.fullmatch(text):
+            number = float(text)
+            if number in (float("inf"), float("-inf")):
+                self._refuse(event, place, "is a number too large for a double")
+                return 0.0
+            return number
+        if len(text) > 20 or not -(2**63) <= int(text) < 2**63:
+            self._refuse(event, place, "is an integer past 64 bits", "write it in quotes")
+            return 0
+        return int(text)

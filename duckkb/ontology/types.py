@@ -1,0 +1,221 @@
+"""Reads one declaration of a node type, an edge type or a policy; every problem becomes a finding."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+from duckkb.ontology.kinds import identity_kind, is_searchable
+from duckkb.ontology.model import EdgeType, NodeType, Policy, SearchField
+from duckkb.ontology.names import did_you_mean, is_table_name, is_type_name
+from duckkb.ontology.rules import (
+    CARDINALITIES,
+    CHUNK_SIZE,
+    FUSION,
+    GRANULARITIES,
+    LANGUAGE,
+    MODES,
+    WEIGHT,
+    Choice,
+    Rule,
+    Text,
+    shown,
+)
+from duckkb.ontology.schema import check_schema
+from duckkb.ontology.section import Section
+from duckkb.records import FROM, TO
+from duckkb.settings import Fusion
+
+NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge")
+EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge")
+POLICY_KEYS = ("intents", "fusion")
+SEARCH_KEYS = ("full_text", "vectors")
+SEARCH_FIELD: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
+
+_ENDS = (FROM, TO)
+_END_COLUMNS = (*_ENDS, "from_id", "to_id")
+
+
+def node_type(name: str, section: Section, policies: Mapping[str, Policy]) -> NodeType:
+    """A node type from its mapping. Where the section has findings, the type is for further checks only."""
+    section.refuse_unknown(NODE_KEYS)
+    _check_name(name, section)
+    table = _table(name.lower(), "table", section)
+    schema = _schema(section)
+    if "identity" not in section:
+        section.problem("needs `identity`, the field or fields that name a record")
+    identity = _identity(section, schema)
+    return NodeType(name, table, identity, _with_identity(schema, identity), **_common(section, schema, policies))
+
+
+def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> EdgeType:
+    """An edge type from its mapping. Its ends are checked by `check`, once all node types are known."""
+    section.refuse_unknown(EDGE_KEYS)
+    _check_name(name, section)
+    label = _table(name, "label", section)
+    schema = _schema(section)
+    _refuse_ends(section, schema)
+    identity = _identity(section, schema)
+    for end in _ENDS:
+        if end not in section:
+            section.problem(f"needs `{end}`, a node type or a list of them")
+    return EdgeType(
+        name,
+        label,
+        identity,
+        _with_identity(schema, identity),
+        **_common(section, schema, policies),
+        from_types=_end_types(section, FROM),
+        to_types=_end_types(section, TO),
+        cardinality=section.get("cardinality", Choice(CARDINALITIES), "N:N"),
+    )
+
+
+def policy(name: str, section: Section) -> Policy:
+    """A policy from its mapping."""
+    section.refuse_unknown(POLICY_KEYS)
+    _check_name(name, section)
+    intents = section.sub("intents")
+    intents.refuse_unknown(("allowed", "default"))
+    words = [word for word, _ in intents.names("allowed")] if "allowed" in intents else list(MODES)
+    for index, word in enumerate(words):
+        if problem := Choice(MODES).problem(word):
+            intents.problem(problem, "allowed", index)
+    default = intents.get("default", Choice(MODES), None)
+    if default and default not in words:
+        intents.problem(f"{shown(default)} is not among the allowed intents", "default")
+    allowed = tuple(mode for mode in MODES if mode in words) if "allowed" in intents else None
+    fusion = read_fusion(section.sub("fusion")) if "fusion" in section else None
+    return Policy(name, allowed, default, fusion)
+
+
+def read_fusion(section: Section) -> Fusion:
+    """A `fusion` mapping; what it leaves out has its default."""
+    section.refuse_unknown(tuple(FUSION))
+    standard = Fusion()
+    return Fusion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in FUSION.items()})
+
+
+def _check_name(name: str, section: Section) -> None:
+    if not is_type_name(name):
+        message = f"{shown(name)} cannot name a type: use letters, digits and _, a letter first, at most 64, not `all`"
+        section.problem(message, remedy="rename it")
+
+
+def _table(default: str, key: str, section: Section) -> str:
+    """The table or label; empty where it is unsafe, so that no further check speaks of it."""
+    table = section.get(key, Text(), default)
+    if is_table_name(table):
+        return str(table)
+    rule = "lower-case letters, digits and _, a letter first, at most 63, and no name that the system reserves"
+    if key in section:
+        section.problem(f"{shown(table)} is not a safe {key}: use {rule}", key)
+    else:
+        section.problem(f"its name makes no safe {key}", remedy=f"give it a `{key}`: {rule}")
+    return ""
+
+
+def _schema(section: Section) -> dict[str, Any]:
+    part = section.sub("schema")
+    check_schema(part)
+    schema = {"type": "object"} | dict(part.value)
+    if not isinstance(schema.get("properties"), dict):
+        schema["properties"] = {}
+    return schema
+
+
+def _refuse_ends(section: Section, schema: Mapping[str, Any]) -> None:
+    for name in schema["properties"]:
+        if name.casefold() in _END_COLUMNS:
+            message = f"{shown(name)} is duckkb's own name for an edge's end"
+            section.problem(message, "schema", "properties", name, remedy="leave it out, or rename it")
+    required = schema.get("required")
+    for index, name in enumerate(required if isinstance(required, list) else ()):
+        if name in _ENDS:
+            message = f"{shown(name)} is always required, and no part of the schema"
+            section.problem(message, "schema", "required", index, remedy="leave it out")
+
+
+def _identity(section: Section, schema: Mapping[str, Any]) -> tuple[str, ...]:
+    if "identity" not in section:
+        return ()
+    named = section.names("identity")
+    fields = [(name, at) for name, at in named if _is_field(section, name, at, schema)]
+    for name, at in fields:
+        if identity_kind(schema, schema["properties"][name]) is None:
+            message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
+            section.found.append(section.document.finding(section.code, at, message, "set its `type` in the schema"))
+    return tuple(name for name, _ in fields)
+
+
+def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -> bool:
+    """Whether the schema declares a field; a finding where it does not."""
+    if name in schema["properties"]:
+        return True
+    message, remedy = f"{shown(name)} is not in the schema", did_you_mean(name, schema["properties"])
+    if name in _ENDS and section.at.startswith("/edges/"):
+        message, remedy = f"{shown(name)} is always part of an edge's identity", "leave it out"
+    section.found.append(section.document.finding(section.code, at, message, remedy))
+    return False
+
+
+def _with_identity(schema: dict[str, Any], identity: tuple[str, ...]) -> dict[str, Any]:
+    """The schema with the identity fields required, which they are whether it says so or not."""
+    required = schema.get("required")
+    stated = list(required) if isinstance(required, list) else []
+    missing = [name for name in identity if name not in stated]
+    return schema | {"required": [*stated, *missing]} if missing else schema
+
+
+class _Common(TypedDict):
+    full_text: tuple[SearchField, ...]
+    vectors: tuple[SearchField, ...]
+    policy: Policy | None
+    granularity: Any
+    place: str
+
+
+def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> _Common:
+    search = section.sub("search")
+    search.refuse_unknown(SEARCH_KEYS)
+    merge = section.sub("merge")
+    merge.refuse_unknown(("granularity",))
+    full_text, vectors = (tuple(_search_fields(search, key, schema)) for key in SEARCH_KEYS)
+    _check_chunk_sizes(search, full_text, vectors)
+    return {
+        "full_text": full_text,
+        "vectors": vectors,
+        "policy": policies.get(section.get("policy", Text(), "")),
+        "granularity": merge.get("granularity", Choice(GRANULARITIES), None),
+        "place": section.place(),
+    }
+
+
+def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iterator[SearchField]:
+    seen: set[str] = set()
+    for index, item in search.items(key):
+        entry = search.entry(key, index, item if isinstance(item, dict) else {"field": item})
+        entry.refuse_unknown(("field", *SEARCH_FIELD))
+        name = entry.value.get("field")
+        at = entry.inside("field") if isinstance(item, dict) else entry.at
+        if not isinstance(name, str):
+            entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(item)}")
+        elif name in seen:
+            entry.problem(f"names {shown(name)} twice")
+        elif _is_field(search, name, at, schema):
+            seen.add(name)
+            if not is_searchable(schema, schema["properties"][name]):
+                message = f"the search field {shown(name)} must be a string or an array of strings"
+                entry.problem(message, remedy="set its `type` in the schema, or search another field")
+            options = {option: entry.get(option, rule, None) for option, rule in SEARCH_FIELD.items()}
+            yield SearchField(name, options["weight"] or 1.0, options["language"], options["chunk_size"])
+
+
+def _check_chunk_sizes(search: Section, full_text: tuple[SearchField, ...], vectors: tuple[SearchField, ...]) -> None:
+    """One field has one set of chunks, which both lanes share."""
+    sizes = {item.name: item.chunk_size for item in full_text if item.chunk_size}
+    for index, item in enumerate(vectors):
+        if item.chunk_size and sizes.get(item.name, item.chunk_size) != item.chunk_size:
+            search.problem(f"{shown(item.name)} has another chunk_size under full_text", "vectors", index)
+
+
+def _end_types(section: Section, key: str) -> tuple[str, ...]:
+    return tuple(name for name, _ in section.names(key)) if key in section else ()

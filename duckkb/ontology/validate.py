@@ -1,0 +1,164 @@
+"""Says whether a record's fields fit its type, and in words why not.
+
+Two validators share the work: a fast one gives the verdict, a slow one the words. Patterns and formats of the slow one
+are asked of the fast one, so the two cannot differ there; where they differ all the same, the verdict stands and the
+fast one's own words are used.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from duckkb.errors import Finding
+from duckkb.ontology.identity import coerce, fits
+from duckkb.ontology.model import EdgeType, Ontology, RecordType
+from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.rules import shown
+from duckkb.ontology.schema import FORMATS, refuse_remote, subschemas
+from duckkb.ontology.source import pointer
+from duckkb.ontology.words import worded
+from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
+
+_LONGEST_MESSAGE = 200
+
+
+class Validator:
+    """Checks records of one type against its schema; compiled at the first use, then kept."""
+
+    def __init__(self, kind: RecordType, ontology: Ontology) -> None:
+        self.kind = kind
+        self._ontology = ontology
+
+    def is_valid(self, fields: Mapping[str, Any]) -> bool:
+        """Whether the fields fit; an edge's `from` and `to` by their own rule, the rest by the schema."""
+        return self._fits_schema(self._own(fields)) and not any(self._end_problems(fields))
+
+    def findings(self, fields: Mapping[str, Any]) -> list[Finding]:
+        """What does not fit: `E_SCHEMA` with a JSON pointer each; empty exactly where `is_valid` is true."""
+        own = self._own(fields)
+        problems = [] if self._fits_schema(own) else self._problems(own)
+        problems += self._end_problems(fields)
+        return [Finding("E_SCHEMA", message, field=place, type=self.kind.name) for place, message in problems]
+
+    def coerce_identity(self, values: Any) -> Identity:
+        """The identity that a caller's value names; raises `errors.UsageError` (`E_INVALID`)."""
+        return coerce(self.kind, self._ontology, values)
+
+    def _own(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that the type's schema is about."""
+        ends = (FROM, TO) if isinstance(self.kind, EdgeType) else ()
+        return {name: value for name, value in fields.items() if name not in ends}
+
+    def _fits_schema(self, own: dict[str, Any]) -> bool:
+        try:
+            return bool(self._fast.is_valid(own))
+        except ValueError:
+            # A value that JSON does not have, such as a date, or text that is not Unicode.
+            return False
+
+    def _problems(self, own: dict[str, Any]) -> list[tuple[str, str]]:
+        if foreign := list(_foreign(own, "")):
+            return foreign
+        try:
+            found = worded(self._slow.iter_errors(own)) if self._slow else []
+        except RecursionError:
+            found = []
+        return found or [
+            (pointer(*error.instance_path), _brief(error.message)) for error in self._fast.iter_errors(own)
+        ]
+
+    def _end_problems(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        if isinstance(self.kind, EdgeType):
+            for key, names in ((FROM, self.kind.from_types), (TO, self.kind.to_types)):
+                problem = self._end_problem(fields.get(key), names)
+                if problem:
+                    yield pointer(key), problem
+
+    def _end_problem(self, value: Any, names: tuple[str, ...]) -> str | None:
+        if value is None:
+            return "is required: the identity of a record (rule: end)"
+        try:
+            component = component_of(value)
+        except ValueError as error:
+            return f"{error} (rule: end)"
+        allowed = names
+        if isinstance(component, TypedEnd):
+            if component.type not in names:
+                hint = did_you_mean(component.type, names)
+                return f"type {shown(component.type)} is not among {', '.join(names)}; {hint or 'see the ontology'} (rule: end)"
+            allowed, component = (component.type,), component.id
+            component = component if len(component) > 1 else component[0]
+        if any(fits(self._ontology.nodes[name], component) for name in allowed):
+            return None
+        return f"{shown(value)} cannot name a {' or '.join(allowed)} (rule: end)"
+
+    @cached_property
+    def _fast(self) -> Any:
+        import jsonschema_rs
+
+        return jsonschema_rs.Draft202012Validator(
+            dict(self.kind.schema), validate_formats=True, retriever=refuse_remote, mask="the value"
+        )
+
+    @cached_property
+    def _slow(self) -> Any:
+        """The validator that words errors; None where the schema has `patternProperties`, which only the fast one reads
+        by the rules of JSON Schema's regular expressions and in bounded time."""
+        if any("patternProperties" in part for _, part in subschemas(self.kind.schema)):
+            return None
+        from jsonschema import Draft202012Validator, FormatChecker
+        from jsonschema.validators import extend
+        from referencing import Registry
+
+        formats = FormatChecker(formats=())
+        for name in FORMATS:
+            formats.checks(name)(_single_rule({"format": name}).is_valid)
+        worded_class = extend(Draft202012Validator, {"pattern": _pattern})
+        return worded_class(dict(self.kind.schema), registry=Registry(), format_checker=formats)
+
+
+def _single_rule(rule: dict[str, Any]) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(rule, validate_formats=True)
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not _single_rule({"pattern": pattern}).is_valid(instance):
+        yield ValidationError("does not match")
+
+
+def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Values that JSON does not have."""
+    match value:
+        case Mapping():
+            for key, item in value.items():
+                if isinstance(key, str):
+                    yield from _foreign(item, place + pointer(key))
+                else:
+                    yield place, f"the key {key!r} is not text (rule: JSON)"
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from _foreign(item, place + pointer(index))
+        case str():
+            if not _is_unicode(value):
+                yield place, "holds a lone surrogate (rule: JSON)"
+        case float():
+            if not math.isfinite(value):
+                yield place, "is not a finite number (rule: JSON)"
+        case None | bool() | int():
+            return
+        case _:
+            yield place, f"is a {type(value).__name__}, which JSON does not have (rule: JSON)"
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _brief(message: str) -> str:
+    line = message.partition("\n")[0]
+    return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"

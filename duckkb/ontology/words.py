@@ -1,0 +1,104 @@
+"""Says in words what a JSON Schema validator found: where (a JSON pointer), what, and the rule that is broken."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from duckkb.ontology.kinds import kind_of
+from duckkb.ontology.names import did_you_mean, nearest
+from duckkb.ontology.rules import shown
+from duckkb.ontology.source import pointer
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+_LONGEST_LIST = 12
+
+
+def worded(errors: "Iterable[ValidationError]") -> list[tuple[str, str]]:
+    """`(pointer, message)` of each error, every pair once, in the order of the pointers."""
+    found = {pair: None for error in errors for pair in _worded_one(error)}
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _worded_one(error: "ValidationError") -> Iterator[tuple[str, str]]:
+    at, keyword = pointer(*error.absolute_path), str(error.validator)
+    if keyword == "required":
+        for name in error.validator_value:
+            if name not in error.instance:
+                yield at + pointer(name), "is required (rule: required)"
+    elif keyword == "additionalProperties" and error.validator_value is False:
+        known = error.schema.get("properties", {})
+        for name in error.instance:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                yield at + pointer(name), f"is no field of this schema{'; ' + hint if hint else ''} (rule: {keyword})"
+    else:
+        yield at, f"{_said(keyword, error)} (rule: {keyword})"
+
+
+def _said(keyword: str, error: "ValidationError") -> str:
+    if keyword in ("anyOf", "oneOf"):
+        return _alternatives(keyword, error)
+    if keyword in _SENTENCES:
+        return _SENTENCES[keyword](error.validator_value, error.instance)
+    return f"does not satisfy {keyword}, is {shown(error.instance)}"
+
+
+def _alternatives(keyword: str, error: "ValidationError") -> str:
+    if not error.context:
+        return "fits more than one of the alternatives"
+    from jsonschema.exceptions import relevance
+
+    closest = max(error.context, key=relevance)
+    where = pointer(*closest.absolute_path)[len(pointer(*error.absolute_path)) :]
+    reason = _said(str(closest.validator), closest) if keyword != str(closest.validator) else "see the schema"
+    return f"fits none of the {len(error.validator_value)} alternatives, {where + ' ' if where else ''}{reason}"
+
+
+def _listed(values: Iterable[Any]) -> str:
+    texts = [shown(value) for value in values]
+    return ", ".join(texts[:_LONGEST_LIST]) + (", …" if len(texts) > _LONGEST_LIST else "")
+
+
+def _one_of(allowed: Any, value: Any) -> str:
+    words = [word for word in allowed if isinstance(word, str)]
+    close = nearest(value, words) if isinstance(value, str) else None
+    return f"must be one of {_listed(allowed)}, is {shown(value)}" + (
+        f"; did you mean {shown(close)}?" if close else ""
+    )
+
+
+def _of_type(wanted: Any, value: Any) -> str:
+    names = " or ".join(wanted) if isinstance(wanted, list) else wanted
+    return f"must be of type {names}, is of type {kind_of(value)}"
+
+
+_SENTENCES: dict[str, Callable[[Any, Any], str]] = {
+    "type": _of_type,
+    "enum": _one_of,
+    "const": lambda wanted, value: f"must be {shown(wanted)}, is {shown(value)}",
+    "format": lambda wanted, value: f"is no valid {wanted}: {shown(value)}",
+    "pattern": lambda wanted, value: f"must match {shown(wanted)}, is {shown(value)}",
+    "minimum": lambda wanted, value: f"must be at least {shown(wanted)}, is {shown(value)}",
+    "maximum": lambda wanted, value: f"must be at most {shown(wanted)}, is {shown(value)}",
+    "exclusiveMinimum": lambda wanted, value: f"must be more than {shown(wanted)}, is {shown(value)}",
+    "exclusiveMaximum": lambda wanted, value: f"must be less than {shown(wanted)}, is {shown(value)}",
+    "multipleOf": lambda wanted, value: f"must be a multiple of {shown(wanted)}, is {shown(value)}",
+    "minLength": lambda wanted, value: f"must have at least {wanted} characters, has {len(value)}",
+    "maxLength": lambda wanted, value: f"must have at most {wanted} characters, has {len(value)}",
+    "minItems": lambda wanted, value: f"must have at least {wanted} items, has {len(value)}",
+    "maxItems": lambda wanted, value: f"must have at most {wanted} items, has {len(value)}",
+    "uniqueItems": lambda wanted, value: "must not hold an item twice",
+    "minProperties": lambda wanted, value: f"must have at least {wanted} keys, has {len(value)}",
+    "maxProperties": lambda wanted, value: f"must have at most {wanted} keys, has {len(value)}",
+    "dependentRequired": lambda wanted, value: (
+        f"needs the keys that others depend on: {shown_dependencies(wanted, value)}"
+    ),
+    "not": lambda wanted, value: "must not have this form",
+}
+
+
+def shown_dependencies(wanted: Any, value: Any) -> str:
+    """The keys that are missing because of others that are present."""
+    missing = {name for key, names in wanted.items() if key in value for name in names if name not in value}
+    return _listed(sorted(missing))
