@@ -8,7 +8,7 @@ left to the lexical index. An ASCII text takes a faster road to the same tokens.
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -41,10 +41,30 @@ _INVISIBLE = re.compile(
 )
 _POSSESSIVE = re.compile(r"'s(?![^\W_])")
 _TYPOGRAPHIC = re.compile("[\u00ab\u00bb\u2012-\u2018\u201a-\u2022\u2032\u2033\u2039\u203a]")
-_LOOKALIKES = {ord(hyphen): "-" for hyphen in "\u2010\u2011\u2043\u2212"} | {0x2019: "'"}
+_LOOKALIKES = (("\u2019", "'"), ("\u2010", "-"), ("\u2011", "-"), ("\u2043", "-"), ("\u2212", "-"))
 
-_TO_WORDS = {code: " " for code in range(128) if not chr(code).isalnum()}
-_TO_CANDIDATES = {code: " " for code in _TO_WORDS if chr(code) not in _JOINERS}
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_ASCII_CANDIDATE = re.compile(r"[a-z0-9]+(?:[-_./:@#+'&]+[a-z0-9]+)*(?:\+\+?|#)?")
+# Words of letters alone that a hyphen, slash or apostrophe joins are language, not identifiers. Keeping them whole too
+# cost 0.006 of nDCG@10 on scifact and 0.003 on cranfield, as it makes such texts longer than they are.
+_COMPOUND = re.compile(r"[^\W\d_]+(?:[-/'][^\W\d_]+)+")
+
+
+def _byte_table(letter: int | None, joiner: int) -> bytes:
+    """For `bytes.translate` of lower-case ASCII: what becomes of letters and digits (None: they stay) and of joiners."""
+    return bytes(
+        (code if letter is None else letter)
+        if chr(code).isalnum() and code < 128
+        else joiner
+        if chr(code) in _JOINERS
+        else 32
+        for code in range(256)
+    )
+
+
+_WORDS = _byte_table(None, ord(" "))
+_SHAPE = _byte_table(ord("a"), ord("-"))
+_JOINED, _SPACE, _TOO_LONG = b"-a", b" ", b"a" * (LONGEST + 1)
 
 
 class _Tokenizer:
@@ -66,33 +86,45 @@ class _Tokenizer:
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
-            return _ascii_tokens(text)
+            sequence, wholes = _ascii_tokens(text)
+            return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
         if self._fold == "simplified":
             text = text.translate(simplified())
-        return self._script_tokens(text)
+        words, sequences, identifiers = [], [], []
+        for piece in _pieces(text):
+            if piece.isascii():
+                sequence, wholes = _ascii_tokens(piece)
+                ranked = sequence
+            else:
+                ranked, sequence, wholes = self._script_tokens(piece)
+            if sequence:
+                words.append(ranked)
+                sequences.append(sequence)
+                identifiers += wholes
+        return Tokens(" ".join(words + identifiers), " ".join(sequences))
 
-    def _script_tokens(self, text: str) -> Tokens:
+    def _script_tokens(self, text: str) -> tuple[str, str, list[str]]:
         words: list[str] = []
         sequence: list[str] = []
         wholes: list[str] = []
         for found in _scanner().finditer(text):
             run = found[0]
             match found.lastgroup:
+                case "han":
+                    words += self._han_words(run)
+                    sequence += run
                 case "candidate":
                     parts = _bounded(_word().findall(run))
                     words += parts
                     sequence += parts
-                    wholes += _wholes(run)
-                case "han":
-                    words += self._han_words(run)
-                    sequence += run
+                    wholes += filter(_is_identifier, [run])
                 case "unspaced":
                     words += pairs(run)
                     sequence += run
                 case _:
                     words.append(run)
                     sequence.append(run)
-        return Tokens(" ".join(words + wholes), " ".join(sequence))
+        return " ".join(words), " ".join(sequence), wholes
 
     def _han_words(self, run: str) -> list[str]:
         raise NotImplementedError
@@ -148,9 +180,12 @@ def normalise(text: str) -> str:
 
 
 def _separated(text: str) -> str:
-    """Typographic quotes, dashes and hyphens as ASCII has them, dots and dashes in a row as spaces, no possessive s."""
+    """Typographic quotes and hyphens as ASCII has them, dots and dashes in a row as spaces, no possessive s."""
     if not text.isascii():
-        text = _TYPOGRAPHIC.sub(" ", text.translate(_LOOKALIKES))
+        for odd, plain in _LOOKALIKES:
+            if odd in text:
+                text = text.replace(odd, plain)
+        text = _TYPOGRAPHIC.sub(" ", text)
     if "'" in text:
         text = _POSSESSIVE.sub("", text)
     for separator in ("--", ".."):
@@ -159,18 +194,55 @@ def _separated(text: str) -> str:
     return text
 
 
-def _ascii_tokens(text: str) -> Tokens:
-    parts = _bounded(text.translate(_TO_WORDS).split())
-    sequence = " ".join(parts)
-    odd = [run for run in text.translate(_TO_CANDIDATES).split() if not run.isalnum()]
-    wholes = [whole for run in odd for found in _candidate().findall(run) for whole in _wholes(found)]
-    return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
+def _pieces(text: str) -> Iterator[str]:
+    """The text cut at spaces into stretches that are ASCII, for the fast road, and stretches that are not."""
+    done = 0
+    for found in _NOT_ASCII.finditer(text):
+        if found.start() < done:
+            continue
+        start = max(done, text.rfind(" ", done, found.start()) + 1)
+        end = text.find(" ", found.end())
+        end = len(text) if end < 0 else end
+        yield text[done:start]
+        yield text[start:end]
+        done = end
+    yield text[done:]
 
 
-def _wholes(candidate: str) -> Iterator[str]:
-    """The candidate itself where it is more than a word, such as `text-embedding-3-small`, `v2.0.1`, `c++`."""
-    if len(candidate) <= LONGEST and not _JOINERS.isdisjoint(candidate):
-        yield candidate
+def _ascii_tokens(text: str) -> tuple[str, list[str]]:
+    """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
+    raw = text.encode()
+    sequence = b" ".join(raw.translate(_WORDS).split()).decode()
+    shape = raw.translate(_SHAPE)
+    if _TOO_LONG in shape:
+        sequence = " ".join(_bounded(sequence.split()))
+    if "+" in text or "#" in text:
+        runs: Iterable[str] = [text]
+    elif _JOINED in shape:
+        runs = _joined_runs(text, shape)
+    else:
+        return sequence, []
+    return sequence, [found for run in runs for found in _ASCII_CANDIDATE.findall(run) if _is_identifier(found)]
+
+
+def _joined_runs(text: str, shape: bytes) -> Iterator[str]:
+    """The stretches between spaces that hold a joiner before a letter, so that few words meet a regular expression."""
+    at = shape.find(_JOINED)
+    while at >= 0:
+        end = shape.find(_SPACE, at)
+        end = len(shape) if end < 0 else end
+        yield text[shape.rfind(_SPACE, 0, at) + 1 : end]
+        at = shape.find(_JOINED, end)
+
+
+def _is_identifier(candidate: str) -> bool:
+    """True for what is more than words: `text-embedding-3-small`, `e_dup_id`, `v2.0.1`, `c++`; false for `full-text`."""
+    return not (
+        candidate.isalnum()
+        or _JOINERS.isdisjoint(candidate)
+        or len(candidate) > LONGEST
+        or _COMPOUND.fullmatch(candidate)
+    )
 
 
 def _bounded(words: list[str]) -> list[str]:
