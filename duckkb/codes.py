@@ -178,6 +178,7 @@ _WARNINGS = {
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
+    "W_RECOVERED": ("A write that was interrupted has been finished.", "None needed."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
     "W_TRUST": ("An endpoint in the configuration was not asked, as this machine has not accepted it.", "`duckkb trust --show`, then `duckkb trust`."),

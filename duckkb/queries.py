@@ -74,7 +74,8 @@ class ChunkRef:
 @dataclass(frozen=True, slots=True)
 class Hit:
     """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
-    `rank`); `record` is a plain dict of the business fields; `trace` is filled by `explain`."""
+    `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
+    `explain`."""
 
     type: str
     id: int
@@ -83,6 +84,7 @@ class Hit:
     engine: str
     record: dict[str, Any]
     etag: str
+    times: tuple[str, str] = ("", "")
     scores: Mapping[str, Any] | None = None
     chunk: ChunkRef | None = None
     trace: Mapping[str, Any] | None = None

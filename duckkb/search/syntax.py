@@ -37,9 +37,17 @@ def parse(text: str) -> LexicalQuery:
     return LexicalQuery(" ".join(words), _kept(phrases), _kept(excluded), _kept(prefixes))
 
 
-def plain_text(query: LexicalQuery) -> str:
-    """The query as text for an embedding model: everything that is asked for, without operators and exclusions."""
-    return " ".join(filter(None, (query.text, *query.phrases, *query.prefixes))).strip()
+def plain_text(text: str) -> str:
+    """A query as text for an embedding model: in its own order, without operators and without what it excludes.
+
+    >>> plain_text('ids "hash ids" -random trunc*')
+    'ids hash ids trunc'
+    """
+    query = parse(text)
+    if not (query.phrases or query.excluded or query.prefixes):
+        return text
+    wanted = (piece["phrase"] or piece["prefix"] or piece["word"] for piece in _PIECE.finditer(text) if not piece["minus"])
+    return " ".join(word for word in wanted if word and word not in ('"', "*", "-"))
 
 
 def _kept(pieces: list[str]) -> tuple[str, ...]:

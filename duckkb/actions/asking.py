@@ -1,0 +1,197 @@
+"""find, graph, sql, embed: questions."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+
+from duckkb.actions.reading import line_of
+from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.engine import graph, query
+from duckkb.engine.base import Base
+from duckkb.engine.draft import not_found
+from duckkb.errors import NotFound, UsageError
+from duckkb.ontology.model import EdgeType, NodeType, RecordType
+from duckkb.ports import SqlLimits
+from duckkb.queries import FindResult, Mode, SqlResult
+from duckkb.records import identity_value
+from duckkb.search.plan import servable
+from duckkb.settings import Fusion
+from duckkb.truth.line import LineError, parse_json
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Direction = Literal["out", "in", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A find as the caller put it; see `KnowledgeBase.find`."""
+
+    type: str
+    text: str | None = None
+    mode: Mode | None = None
+    where: str | None = None
+    limit: int = 10
+    vector: "np.ndarray | Sequence[float] | None" = None
+    fusion: Fusion | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How edges are followed."""
+
+    label: str | Sequence[str] | None = None
+    direction: Direction = "both"
+    depth: int = 1
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors(Sequence[dict[str, Any]]):
+    """Records around a node; `truncated` says that the limit cut them."""
+
+    records: tuple[dict[str, Any], ...]
+    truncated: bool = False
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.records[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, the tokens it read."""
+
+    vectors: tuple[list[str], ...]
+    model: str
+    tokens: int
+
+
+def find(base: Base, question: Question) -> FindResult:
+    kinds = _kinds(base, question)
+    intent = query.Intent(
+        kinds=tuple(kinds),
+        text=question.text,
+        mode=question.mode,
+        where=question.where,
+        limit=question.limit,
+        vector=question.vector,
+        fusion=question.fusion,
+        explain=question.explain,
+    )
+    return query.find(base, intent)
+
+
+def _kinds(base: Base, question: Question) -> list[RecordType]:
+    """One type, or for `all` those that the mode can serve."""
+    if question.type != "all" or base.ontology.find("all"):
+        return [kind_named(base, question.type)]
+    has_query = bool(question.text and question.text.strip()) or question.vector is not None
+    served = servable(list(base.ontology), question.mode if has_query else "where")
+    if not served:
+        raise UsageError(
+            "no type can serve this search",
+            code="E_INTENT",
+            suggestion="add `search` to a type in the ontology; `duckkb schema` shows what each has",
+        )
+    return served
+
+
+def neighbors(base: Base, type_name: str, identity: Any, walk: Walk) -> Neighbors:
+    start = _node(base, type_name, identity)
+    found, truncated = graph.neighbors(base.tree, start, _steps(base, walk), walk.depth, walk.limit)
+    return Neighbors(tuple(_step_line(step) for step in found), truncated)
+
+
+def path(base: Base, start: tuple[str, Any], end: tuple[str, Any], walk: Walk) -> list[dict[str, Any]]:
+    first, last = _node(base, *start), _node(base, *end)
+    return [_step_line(step) for step in graph.path(base.tree, first, last, _steps(base, walk), walk.depth)]
+
+
+def _node(base: Base, type_name: str, identity: Any) -> graph.Node:
+    kind = kind_named(base, type_name)
+    if not isinstance(kind, NodeType):
+        raise UsageError(f"{kind.name} is an edge type", suggestion="name a node type; `duckkb schema` lists them")
+    named = identity_named(base, kind, identity)
+    row = base.tree.get(kind, named)
+    if row is None:
+        missing = not_found(kind, named)
+        raise NotFound(missing.message, suggestion=missing.remedy)
+    return graph.Node(kind, row)
+
+
+def _steps(base: Base, walk: Walk) -> graph.Steps:
+    if walk.depth < 1 or walk.limit < 1:
+        raise UsageError("depth and limit must be 1 or more")
+    if walk.direction not in ("out", "in", "both"):
+        raise UsageError(f"direction is out, in or both, not {walk.direction!r}")
+    names = [walk.label] if isinstance(walk.label, str) else walk.label
+    if names is None:
+        return graph.Steps(walk.direction)
+    kinds = [kind_named(base, name) for name in names]
+    wrong = [kind.name for kind in kinds if not isinstance(kind, EdgeType)]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is a node type", suggestion="--label takes edge types; `duckkb schema` lists them"
+        )
+    return graph.Steps(walk.direction, frozenset(kind.name for kind in kinds))
+
+
+def _step_line(step: graph.Step) -> dict[str, Any]:
+    line = line_of(step.node.kind, step.node.row)
+    if step.edge is None:
+        return line | {"_depth": 0}
+    kind, row, way = step.edge
+    edge = {"_type": kind.name, "direction": way, "identity": identity_value(row.record.identity), **row.record.fields}
+    return line | {"_depth": step.depth, "_edge": edge}
+
+
+def sql(base: Base, statement: str, limit: int) -> SqlResult:
+    if limit <= 0:
+        raise UsageError(f"limit must be 1 or more, not {limit}", suggestion="leave --limit out")
+    wants_entries = "search_index" in statement.casefold()
+    for kind in base.ontology:
+        base.ensure(kind, entries=wants_entries)
+    return base.backend.sql(statement, SqlLimits(rows=limit))
+
+
+def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
+    model = base.wiring.embedder
+    if not texts:
+        raise UsageError("give a text", suggestion='duckkb embed "some text"')
+    vectors = (model.embed_passages if passage else model.embed_queries)(texts)
+    hexed = tuple([struct.pack(">f", value).hex() for value in vector] for vector in vectors.tolist())
+    return Embedding(hexed, model.fingerprint.name, sum(model.count_tokens(texts)))
+
+
+def embed_input(text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
+    """The texts that an argument, a file or stdin means; raises `errors.UsageError`."""
+    if file is not None:
+        source = Path(file)
+        if not source.is_file():
+            raise UsageError(f"{file} is not a regular file", code="E_PATH", suggestion="give the path of a text file")
+        text = _utf8(source.read_bytes(), file)
+    elif text is None:
+        text = _utf8(stdin.read() if stdin else b"", "stdin")
+    if not batch:
+        return [text]
+    try:
+        value = parse_json(text.encode("utf-8", "surrogatepass"))
+    except LineError as error:
+        raise UsageError("--batch takes a JSON array of strings", findings=error.findings) from error
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
+        raise UsageError("--batch takes a JSON array of strings", suggestion='duckkb embed --batch \'["one", "two"]\'')
+    return value
+
+
+def _utf8(data: bytes, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text", code="E_PATH", suggestion="convert it to UTF-8") from error

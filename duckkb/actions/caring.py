@@ -1,0 +1,49 @@
+"""check, fmt, dedupe, status, index: the care of a base."""
+
+from typing import Any
+
+from duckkb.engine import care, index
+from duckkb.engine.base import Base
+from duckkb.queries import Receipt
+from duckkb.review import findings
+from duckkb.review.findings import CheckReport
+from duckkb.truth import history, lock
+
+__all__ = ["CheckReport", "check", "dedupe", "fmt", "index_build", "index_status", "status"]
+
+
+def check(base: Base) -> CheckReport:
+    return findings.check(base)
+
+
+def fmt(base: Base, check_only: bool) -> Receipt:
+    return care.fmt(base, check_only)
+
+
+def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
+    return care.dedupe(base, reassign, dry_run)
+
+
+def status(base: Base, trusted: bool) -> dict[str, Any]:
+    """The base in a few words: a flat object, the same keys always."""
+    counted = index.status(base)
+    return {
+        "root": str(base.root),
+        "revision": history.head_commit(base.root),
+        "branch": history.branch(base.root) or None,
+        "records": dict(base.report.records) | {kind.name: base.tree.count(kind) for kind in base.ontology},
+        "pending": counted["pending"],
+        "stale": not counted["fresh"],
+        "model": counted["model"],
+        "trust": trusted,
+        "locked_by": lock.holder(base.root),
+        "read_only": base.report.read_only,
+    }
+
+
+def index_status(base: Base) -> dict[str, Any]:
+    return index.status(base)
+
+
+def index_build(base: Base) -> dict[str, Any]:
+    return index.build(base)

@@ -1,0 +1,113 @@
+"""get, list, export, schema: records and types as they stand."""
+
+import heapq
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.engine.base import Base
+from duckkb.engine.draft import not_found
+from duckkb.engine.ends import plain_identity
+from duckkb.errors import NotFound, UsageError
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key, identity_text
+from duckkb.truth.line import dump_json, etag
+from duckkb.truth.tree import StoredRow
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Sequence[dict[str, Any]]):
+    """Some records in the order of their identities; `next` is the identity to go on behind, None at the end."""
+
+    records: tuple[dict[str, Any], ...]
+    total: int
+    next: str | None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.records[index]
+
+
+def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
+    """A record as get and list print it."""
+    record = row.record
+    times = {CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
+    return {ID: record.id, **record.fields, **times, "_type": kind.name, "_etag": etag(row.line)}
+
+
+def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
+    kind = kind_named(base, type_name)
+    named = plain_identity(base.tree, kind, identity_named(base, kind, identity))
+    row = base.tree.get(kind, named)
+    if row is None:
+        missing = not_found(kind, named)
+        raise NotFound(missing.message, suggestion=missing.remedy)
+    return line_of(kind, row)
+
+
+def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
+    if limit <= 0:
+        raise UsageError(f"limit must be 1 or more, not {limit}", suggestion="leave --limit out for the first 100")
+    kind = kind_named(base, type_name)
+    floor = None if after is None else identity_key(identity_named(base, kind, after))
+    total = base.tree.count(kind)
+    rows = (row for row in base.tree.rows(kind) if floor is None or identity_key(row.record.identity) > floor)
+    wanted = heapq.nsmallest(min(limit, total) + 1, rows, key=lambda row: identity_key(row.record.identity))
+    shown = wanted[:limit]
+    more = identity_text(shown[-1].record.identity) if len(wanted) > limit else None
+    return Page(tuple(line_of(kind, row) for row in shown), total, more)
+
+
+def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
+    kind = kind_named(base, type_name)
+    rows = sorted(base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))
+    for row in rows:
+        record = row.record
+        yield {**record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
+
+
+def export_file(base: Base, type_name: str, path: Path, force: bool) -> int:
+    """Write the export beside its target and move it into place; raises `errors.UsageError` (E_PATH)."""
+    if path.is_dir() or (path.exists() and not path.is_file()):
+        raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a file")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    count = 0
+    try:
+        with draft.open("wb") as file:
+            for line in export(base, type_name):
+                file.write(dump_json(line) + b"\n")
+                count += 1
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def kinds(base: Base, type_name: str | None) -> list[RecordType]:
+    return list(base.ontology) if type_name is None else [kind_named(base, type_name)]
+
+
+def types(base: Base) -> list[dict[str, Any]]:
+    return [_type_line(base, kind) for kind in base.ontology]
+
+
+def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
+    line: dict[str, Any] = {"name": kind.name, "kind": kind.kind, "table": kind.table}
+    line["identity"] = list(kind.identity_fields)
+    if isinstance(kind, EdgeType):
+        line |= {"from": list(kind.from_types), "to": list(kind.to_types), "cardinality": kind.cardinality}
+    line["full_text"] = [one.name for one in kind.full_text]
+    line["vectors"] = [one.name for one in kind.vectors]
+    return line | {"records": base.tree.count(kind)}
+
+
+def schema(base: Base, type_name: str) -> dict[str, Any]:
+    kind = kind_named(base, type_name)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind.name, **kind.schema}

@@ -1,0 +1,150 @@
+"""Names that callers use, resolved: types, identities, records as they were given."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from duckkb.engine.base import Base
+from duckkb.engine.draft import Given
+from duckkb.errors import Finding, InvalidRecord, NotFound
+from duckkb.ontology.model import RecordType
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, identity_text
+from duckkb.truth import ids
+from duckkb.truth.line import LineError
+
+# What duckkb itself prints beside a record's fields; put and import take such lines back.
+PRINTED = frozenset(
+    {ID, CREATED_AT, UPDATED_AT}
+    | {"_type", "_etag", "_score", "_engine", "_scores", "_chunk", "_degraded", "_edge", "_explain", "_depth"}
+)
+
+
+def kind_named(base: Base, name: str) -> RecordType:
+    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest."""
+    kind = base.ontology.find(name)
+    if kind is not None:
+        return kind
+    known = [found for kind in base.ontology for found in (kind.name, kind.table)]
+    near = difflib.get_close_matches(name, known, 1)
+    raise NotFound(
+        f"no type {name!r}",
+        code="E_UNKNOWN_TYPE",
+        suggestion=f"did you mean {near[0]}?" if near else "`duckkb schema` lists the types",
+    )
+
+
+def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
+    """An identity as the API or CLI gives it, typed by the schema; raises `errors.UsageError`."""
+    return base.validator(kind).coerce_identity(value)
+
+
+def given_records(
+    base: Base,
+    kind: RecordType,
+    items: Iterable[tuple[str, Mapping[str, Any] | LineError]],
+    *,
+    single: bool,
+    partial: bool = False,
+) -> tuple[Given, ...]:
+    """Records as given, checked against the ontology; raises `errors.InvalidRecord` with every problem at once.
+
+    `items` are (place, object or the reason why it is none). `single` decides the exit code: 2 for one object given as
+    an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
+    """
+    found: list[Given] = []
+    findings: list[Finding] = []
+    for place, item in items:
+        problems, given = _given(base, kind, place, item, partial)
+        findings += problems
+        if given is not None and not problems:
+            found.append(given)
+    if findings:
+        raise _invalid(kind, findings, single)
+    return tuple(found)
+
+
+def _given(
+    base: Base, kind: RecordType, place: str, item: Mapping[str, Any] | LineError, partial: bool
+) -> tuple[list[Finding], Given | None]:
+    if isinstance(item, LineError):
+        return [_placed(finding, place, kind) for finding in item.findings], None
+    fields = {name: value for name, value in item.items() if name not in PRINTED}
+    problems = _name_problems(fields)
+    problems += _time_problems(item)
+    try:
+        fields = base.validator(kind).coerce_ends(fields)
+        identity = ids.identity_of(kind, fields)
+    except ids.IdentityError as error:
+        return [_placed(finding, place, kind) for finding in (*problems, *error.findings)], None
+    if not partial:
+        problems += base.validator(kind).findings({name: value for name, value in fields.items() if value is not None})
+    if problems:
+        return [_placed(finding, place, kind, identity_text(identity)) for finding in problems], None
+    given = Given(
+        identity=identity,
+        fields=fields,
+        place=place,
+        id=item.get(ID),
+        etag=item.get("_etag"),
+        created_at=item.get(CREATED_AT),
+        updated_at=item.get(UPDATED_AT),
+    )
+    return [], given
+
+
+def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:
+    problems = [
+        Finding("E_NAME", f"field {name!r} begins with _, which is reserved", field=name, remedy="rename the field")
+        for name in fields
+        if name.startswith("_")
+    ]
+    folded: dict[str, str] = {}
+    for name in fields:
+        other = folded.setdefault(name.casefold(), name)
+        if other != name:
+            said = f"fields {other!r} and {name!r} differ only in case"
+            problems.append(Finding("E_NAME", said, field=name, remedy="rename one of them"))
+    return problems
+
+
+def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
+    problems = []
+    for name in (CREATED_AT, UPDATED_AT):
+        if item.get(name) is not None and not ids.is_canonical_time(item[name]):
+            said = f"{name} is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
+            problems.append(Finding("E_TIME", said, field=name, remedy="leave it out"))
+    if item.get(ID) is not None and not ids.is_id(item[ID]):
+        problems.append(Finding("E_ID", "__id is not an integer from 1 to 2^53 - 1", field=ID, remedy="leave it out"))
+    return problems
+
+
+def _placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+    path, _, line = place.rpartition(":")
+    if line.isdigit():
+        path, number = path, int(line)
+    else:
+        path, number = place, 0
+    return Finding(
+        finding.code,
+        finding.message,
+        path,
+        number,
+        finding.field,
+        finding.remedy,
+        kind.name,
+        identity or finding.identity,
+    )
+
+
+def _invalid(kind: RecordType, findings: Sequence[Finding], single: bool) -> InvalidRecord:
+    count = len(findings)
+    first = findings[0]
+    return InvalidRecord(
+        f"{kind.name}: {first.message}"
+        if count == 1 and single
+        else f"{count} problem{'s' if count > 1 else ''} in what was given; nothing was written",
+        code=first.code if count == 1 and single else "E_INVALID",
+        suggestion=first.remedy or f"duckkb schema {kind.name}",
+        findings=tuple(findings),
+        exit_code=2 if single else 1,
+    )

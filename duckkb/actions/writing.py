@@ -1,0 +1,155 @@
+"""put, import, delete, rename, apply: from what a caller gave to a checked request."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions.resolve import given_records, identity_named, kind_named
+from duckkb.engine import write
+from duckkb.engine.base import Base
+from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
+from duckkb.errors import InvalidRecord, UsageError
+from duckkb.queries import Receipt
+from duckkb.records import Changeset
+from duckkb.truth.line import LineError, parse_json, parse_objects
+
+Item = tuple[str, Mapping[str, Any] | LineError]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a write is done; see `KnowledgeBase.put`."""
+
+    merge: bool = False
+    if_match: str | None = None
+    dry_run: bool = False
+    embed: bool = True
+    allow_shrink: bool = False
+
+    def for_engine(self) -> write.Options:
+        return write.Options(self.dry_run, self.allow_shrink, self.embed)
+
+
+def put(
+    base: Base, type_name: str, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], options: Options
+) -> Receipt:
+    single = isinstance(records, Mapping)
+    many = [records] if isinstance(records, Mapping) else list(records)
+    items = [(f"record {number}" if not single else "", _plain(one)) for number, one in enumerate(many, 1)]
+    return _upsert(base, type_name, items, options, single=single)
+
+
+def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Options) -> Receipt:
+    kind_named(base, type_name)
+    items = (
+        [_one(base, data)]
+        if single
+        else [(f"line {number}", item) for number, item in parse_objects(data, base.limits)]
+    )
+    if not items:
+        raise InvalidRecord("nothing was given on stdin", suggestion="one JSON object a line", exit_code=1)
+    return _upsert(base, type_name, items, options, single=single)
+
+
+def import_files(
+    base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: Options
+) -> Receipt:
+    kind_named(base, type_name)
+    items = [(place, _mapped(item, mapping)) for path in files for place, item in _read(base, path)]
+    return _upsert(base, type_name, items, options, single=False, keep_times=True)
+
+
+def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: Options) -> Receipt:
+    kind = kind_named(base, type_name)
+    named = tuple(identity_named(base, kind, identity) for identity in identities)
+    if not named:
+        raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type_name} IDENTITY")
+    if options.if_match is not None and len(named) != 1:
+        raise _one_only(len(named))
+    return _write(base, Delete(kind, named, cascade, options.if_match), options)
+
+
+def rename(base: Base, type_name: str, old: Any, new: Any, options: Options) -> Receipt:
+    kind = kind_named(base, type_name)
+    request = Rename(kind, identity_named(base, kind, old), identity_named(base, kind, new))
+    return _write(base, request, options)
+
+
+def apply(base: Base, changeset: Changeset, options: Options) -> Receipt:
+    return _write(base, Apply(changeset), options)
+
+
+def _upsert(
+    base: Base, type_name: str, items: Iterable[Item], options: Options, *, single: bool, keep_times: bool = False
+) -> Receipt:
+    kind = kind_named(base, type_name)
+    given = given_records(base, kind, items, single=single, partial=options.merge)
+    if options.if_match is not None:
+        given = (_matched(given, options.if_match),)
+    return _write(base, Upsert(kind, given, options.merge, keep_times), options)
+
+
+def _write(base: Base, request: Request, options: Options) -> Receipt:
+    return write.write(base, request, options.for_engine())
+
+
+def _matched(given: Sequence[Given], etag: str) -> Given:
+    if len(given) != 1:
+        raise _one_only(len(given))
+    return replace(given[0], etag=etag)
+
+
+def _one_only(count: int) -> UsageError:
+    return UsageError(
+        f"--if-match names one version, but {count} records were given", suggestion="put _etag into each line"
+    )
+
+
+def _plain(record: Any) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping):
+        raise UsageError(
+            f"a record is a dict, not {type(record).__name__}", code="E_INVALID", suggestion="kb.put(TYPE, {...})"
+        )
+    return record
+
+
+def _one(base: Base, data: bytes) -> Item:
+    """The one object given as an argument; a LineError stands for what is wrong with it."""
+    try:
+        value = parse_json(data, base.limits)
+    except LineError as error:
+        return "", error
+    if not isinstance(value, dict):
+        raise InvalidRecord(
+            "a record is one JSON object", code="E_JSON", suggestion='duckkb put TYPE \'{"id": "..."}\''
+        )
+    return "", value
+
+
+def _read(base: Base, path: str | Path) -> Iterator[Item]:
+    """The lines of one file, or of stdin for `-`; the file is only read."""
+    name = str(path)
+    if name == "-":
+        import sys
+
+        data = sys.stdin.buffer.read()
+    else:
+        data = _regular(Path(path)).read_bytes()
+    for number, item in parse_objects(data, base.limits):
+        yield f"{name}:{number}", item
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        said = "is not a regular file" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {said}", code="E_PATH", suggestion="give the path of a JSONL file")
+    return path
+
+
+def _mapped(item: Mapping[str, Any] | LineError, mapping: Mapping[str, str]) -> Mapping[str, Any] | LineError:
+    """Fields under their target names; a source that no target takes keeps its own name."""
+    if not mapping or isinstance(item, LineError):
+        return item
+    kept = {name: value for name, value in item.items() if name not in mapping.values()}
+    return kept | {target: item[source] for target, source in mapping.items() if source in item}

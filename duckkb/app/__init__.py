@@ -1,0 +1,37 @@
+"""Where everything is put together: `open` chooses the real parts; what works without an open base stands in `folder`."""
+
+from pathlib import Path
+
+from duckkb.actions.caring import CheckReport
+from duckkb.app.folder import config_show, init, recover, trust
+from duckkb.app.knowledge import KnowledgeBase
+from duckkb.app.wiring import Choice, find
+from duckkb.engine.base import Progress
+from duckkb.ports import Clock, Embedder
+
+__all__ = ["KnowledgeBase", "check", "config_show", "init", "open", "recover", "trust"]
+
+
+def open(
+    path: "str | Path | None" = None,
+    *,
+    lenient: bool = False,
+    lock_timeout: float = 60.0,
+    progress: Progress | None = None,
+    embedder: Embedder | None = None,
+    clock: Clock | None = None,
+) -> "KnowledgeBase":
+    """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
+
+    `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
+    the configured model and the system's time. Raises `errors.StateError` (E_NO_KB), `errors.OntologyError`,
+    `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    """
+    chosen = Choice(lenient, lock_timeout, progress, embedder, clock)
+    return KnowledgeBase(find(path), chosen)
+
+
+def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> CheckReport:
+    """Open a base however broken its files are, and report everything that is wrong."""
+    with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
+        return kb.check()

@@ -1,0 +1,272 @@
+"""The public facade: a knowledge base as a Python object. It calls actions and nothing else."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from duckkb import config
+from duckkb.actions import asking, caring, reading, writing
+from duckkb.app.wiring import Choice, wire
+from duckkb.engine import boot as booting
+from duckkb.engine.base import Base
+from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
+from duckkb.records import Changeset
+from duckkb.settings import Fusion
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class KnowledgeBase:
+    """One open knowledge base. Every method sees the files as they are now: parts that changed are read again.
+
+    Usable from several threads; one call runs at a time. Close it, or use it in a `with` block.
+    """
+
+    def __init__(self, root: Path, chosen: Choice) -> None:
+        self._chosen, self._turn = chosen, threading.RLock()
+        self._loaded, wiring = wire(root, chosen)
+        self._stamp = config.stamp(root)
+        self._base = booting.boot(wiring)
+
+    def __enter__(self) -> "KnowledgeBase":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KnowledgeBase({str(self.root)!r})"
+
+    def close(self) -> None:
+        """Write what was computed to the local cache and let go of the indices."""
+        with self._turn:
+            self._base.close()
+
+    @property
+    def root(self) -> Path:
+        """The folder of the knowledge base."""
+        return self._base.root
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
+        return tuple(self._base.notices)
+
+    def find(
+        self,
+        type: str,
+        query: str | None = None,
+        *,
+        mode: Mode | None = None,
+        where: str | None = None,
+        limit: int = 10,
+        vector: "np.ndarray | Sequence[float] | None" = None,
+        fusion: Fusion | None = None,
+        explain: bool = False,
+    ) -> FindResult:
+        """Search one type (or "all"). `mode` is "similar", "match", "hybrid", or None for the policy's default; `where`
+        is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector. Raises
+        `errors.UsageError`, `errors.FilterError`, `errors.NotFound`, `errors.Unavailable`."""
+        with self._turn:
+            asked = asking.Question(type, query, mode, where, limit, vector, fusion, explain)
+            return asking.find(self._fresh(), asked)
+
+    def get(self, type: str, identity: Any) -> dict[str, Any]:
+        """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
+        with self._turn:
+            return reading.get(self._fresh(), type, identity)
+
+    def list(self, type: str, *, after: Any = None, limit: int = 100) -> "reading.Page":
+        """Records in the order of their identities, behind `after`: a page that iterates over its records."""
+        with self._turn:
+            return reading.page(self._fresh(), type, after, limit)
+
+    def export(self, type: str) -> Iterator[dict[str, Any]]:
+        """Every record of a type as `import` takes it: fields and times."""
+        with self._turn:
+            return reading.export(self._fresh(), type)
+
+    def export_file(self, type: str, path: "str | Path", *, force: bool = False) -> int:
+        """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
+        with self._turn:
+            return reading.export_file(self._fresh(), type, Path(path), force)
+
+    def types(self) -> "Sequence[dict[str, Any]]":
+        """Each type with its kind, table, identity, search fields and number of records."""
+        with self._turn:
+            return reading.types(self._fresh())
+
+    def schema(self, type: str) -> dict[str, Any]:
+        """The JSON Schema of a type."""
+        with self._turn:
+            return reading.schema(self._fresh(), type)
+
+    def ddl(self, type: str | None = None) -> str:
+        """The derived table definitions of one type or of all."""
+        from duckkb.backends.duckdb.columns import ddl
+
+        with self._turn:
+            return "\n".join(ddl(kind) for kind in reading.kinds(self._fresh(), type))
+
+    def put(
+        self,
+        type: str,
+        records: "Mapping[str, Any] | Sequence[Mapping[str, Any]]",
+        *,
+        merge: bool = False,
+        if_match: str | None = None,
+        dry_run: bool = False,
+        embed: bool = True,
+        allow_shrink: bool = False,
+    ) -> Receipt:
+        """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
+        `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
+        with self._turn:
+            options = writing.Options(merge, if_match, dry_run, embed, allow_shrink)
+            return writing.put(self._fresh(), type, records, options)
+
+    def put_json(
+        self,
+        type: str,
+        data: bytes,
+        *,
+        single: bool,
+        merge: bool = False,
+        if_match: str | None = None,
+        dry_run: bool = False,
+        embed: bool = True,
+    ) -> Receipt:
+        """`put` of JSON text: one object where `single`, else JSONL."""
+        with self._turn:
+            options = writing.Options(merge, if_match, dry_run, embed)
+            return writing.put_json(self._fresh(), type, data, single, options)
+
+    def import_files(
+        self,
+        type: str,
+        *files: "str | Path",
+        map: "Mapping[str, str] | None" = None,
+        merge: bool = False,
+        if_match: str | None = None,
+        dry_run: bool = False,
+        embed: bool = True,
+    ) -> Receipt:
+        """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
+        with self._turn:
+            options = writing.Options(merge, if_match, dry_run, embed)
+            return writing.import_files(self._fresh(), type, files, map or {}, options)
+
+    def delete(
+        self,
+        type: str,
+        *identities: Any,
+        cascade: bool = False,
+        allow_shrink: bool = False,
+        if_match: str | None = None,
+        dry_run: bool = False,
+    ) -> Receipt:
+        """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
+        with self._turn:
+            options = writing.Options(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
+            return writing.delete(self._fresh(), type, identities, cascade, options)
+
+    def rename(self, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
+        """Give a record another identity; its `__id` stays and its edges follow."""
+        with self._turn:
+            return writing.rename(self._fresh(), type, old, new, writing.Options(dry_run=dry_run))
+
+    def apply(self, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
+        """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
+        with self._turn:
+            return writing.apply(self._fresh(), changeset, writing.Options(dry_run=dry_run, allow_shrink=allow_shrink))
+
+    def neighbors(
+        self,
+        type: str,
+        identity: Any,
+        *,
+        label: "str | Sequence[str] | None" = None,
+        direction: asking.Direction = "both",
+        depth: int = 1,
+        limit: int = 1000,
+    ) -> "asking.Neighbors":
+        """The records around one node, nearest first, each with the `_edge` that led to it."""
+        with self._turn:
+            walk = asking.Walk(label, direction, depth, limit)
+            return asking.neighbors(self._fresh(), type, identity, walk)
+
+    def path(
+        self,
+        start: tuple[str, Any],
+        end: tuple[str, Any],
+        *,
+        label: "str | Sequence[str] | None" = None,
+        direction: asking.Direction = "both",
+        depth: int = 6,
+    ) -> "Sequence[dict[str, Any]]":
+        """A shortest path between two nodes, given as (type, identity); empty where there is none."""
+        with self._turn:
+            return asking.path(self._fresh(), start, end, asking.Walk(label, direction, depth))
+
+    def sql(self, statement: str, *, limit: int = 10_000) -> SqlResult:
+        """One read-only SELECT over the runtime tables. Raises `errors.FilterError` (E_SQL), `errors.Unavailable`."""
+        with self._turn:
+            return asking.sql(self._fresh(), statement, limit)
+
+    def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "asking.Embedding":
+        """Vectors of texts as hex float32, with the model's name and the tokens used."""
+        with self._turn:
+            return asking.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
+
+    def embed_input(
+        self, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
+    ) -> "Sequence[str]":
+        """The texts that an `embed` command line means."""
+        return asking.embed_input(text, file, batch, stdin)
+
+    def check(self) -> "caring.CheckReport":
+        """Everything that is wrong in data/, with places and remedies."""
+        with self._turn:
+            return caring.check(self._fresh())
+
+    def fmt(self, *, check: bool = False) -> Receipt:
+        """Rewrite parts that are not canonical; with `check`, only name them."""
+        with self._turn:
+            return caring.fmt(self._fresh(), check)
+
+    def dedupe(self, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
+        """Join records that stand twice; `reassign` gives the later of two records with one id a free one."""
+        with self._turn:
+            return caring.dedupe(self._fresh(), reassign, dry_run)
+
+    def status(self) -> dict[str, Any]:
+        """Revision, records, pending vectors, model, trust, lock."""
+        with self._turn:
+            trusted = config.is_trusted(self.root, self._loaded.settings, config.environment())
+            return caring.status(self._fresh(), trusted)
+
+    def index_status(self) -> dict[str, Any]:
+        """Chunks, vectors pending, caches and whether everything is fresh."""
+        with self._turn:
+            return caring.index_status(self._fresh())
+
+    def index_build(self) -> dict[str, Any]:
+        """Compute missing vectors and write the team's cache."""
+        with self._turn:
+            return caring.index_build(self._fresh())
+
+    def _fresh(self) -> Base:
+        """The base as the files are now: changed parts are read again, a changed configuration loads everything anew."""
+        stamp = config.stamp(self.root)
+        if stamp != self._stamp:
+            self._base.close()
+            self._loaded, wiring = wire(self.root, self._chosen)
+            self._base, self._stamp = booting.boot(wiring), stamp
+        else:
+            booting.refresh(self._base)
+        return self._base

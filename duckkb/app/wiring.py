@@ -1,0 +1,77 @@
+"""Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from duckkb import config
+from duckkb.engine.base import EndIds, Progress, Wiring
+from duckkb.ports import Backend, Clock, Embedder, Tokenizer
+from duckkb.settings import Environment, Settings
+
+if TYPE_CHECKING:
+    from duckkb.config import Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way."""
+
+    lenient: bool = False
+    lock_timeout: float = 60.0
+    progress: Progress | None = None
+    embedder: Embedder | None = None
+    clock: Clock | None = None
+
+
+def find(path: "str | Path | None") -> Path:
+    """The folder of the base that a caller means; raises `errors.StateError` (E_NO_KB)."""
+    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+
+
+def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
+    """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
+    env = config.environment()
+    loaded = config.load(root, env)
+    wiring = Wiring(
+        root=loaded.root,
+        settings=loaded.settings,
+        ontology=loaded.ontology,
+        env=env,
+        backend=lambda ends: _backend(loaded, wiring.tokenizer, ends),
+        tokenizer=_tokenizer(loaded.settings, env),
+        embedder=chosen.embedder or _embedder(loaded, env),
+        clock=chosen.clock or SystemClock(),
+        lock_timeout=chosen.lock_timeout,
+        lenient=chosen.lenient,
+        progress=chosen.progress,
+    )
+    return loaded, wiring
+
+
+def _backend(loaded: "Loaded", tokenizer: Tokenizer, ends: EndIds) -> Backend:
+    from duckkb.backends.duckdb.backend import DuckdbBackend
+
+    return DuckdbBackend(loaded.ontology, loaded.settings, tokenizer, ends)
+
+
+def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
+    from duckkb.indexing.tokens import make_tokenizer
+
+    return make_tokenizer(settings, env.cache_home)
+
+
+def _embedder(loaded: "Loaded", env: Environment) -> Embedder:
+    from duckkb.llm.providers import make_embedder
+
+    trusted = config.is_trusted(loaded.root, loaded.settings, env)
+    return make_embedder(loaded.settings, env, trusted=trusted, secret=config.secret)
+
+
+class SystemClock:
+    """The machine's time, UTC."""
+
+    def now(self) -> str:
+        from datetime import UTC, datetime
+
+        return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

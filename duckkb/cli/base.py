@@ -1,0 +1,118 @@
+"""init, status, index, config, trust: the base as a whole."""
+
+import click
+
+from duckkb.cli.common import base_options, emit, opened, tell, wants_json
+
+
+@click.command("init")
+@click.argument("path", required=False, default=".")
+@base_options
+@click.pass_context
+def init_command(ctx: click.Context, path: str) -> None:
+    """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git."""
+    from duckkb import app
+
+    made = app.init(path)
+    if wants_json(ctx):
+        emit({"path": str(made.root), "files": list(made.files)})
+    else:
+        for file in made.files:
+            click.echo(file)
+        click.echo('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit', err=True)
+
+
+@click.command("status")
+@base_options
+@click.pass_context
+def status_command(ctx: click.Context) -> None:
+    """Say what this base is: revision, records, pending vectors, model, trust, lock."""
+    with opened(ctx) as kb:
+        status = kb.status()
+        if wants_json(ctx):
+            emit(status)
+        else:
+            for name, value in status.items():
+                click.echo(f"{name}: {_words(value)}")
+        tell(kb.notices)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
+    return (
+        {None: "none", True: "yes", False: "no"}.get(value, str(value))
+        if not isinstance(value, int) or isinstance(value, bool)
+        else str(value)
+    )
+
+
+@click.group("index")
+def index_command() -> None:
+    """The team's cache of tokens and vectors, data/indices/."""
+
+
+@index_command.command("status")
+@base_options
+@click.pass_context
+def index_status_command(ctx: click.Context) -> None:
+    """Say how many chunks there are, how many lack a vector, and what the caches hold. Exit 0 fresh, 1 not."""
+    with opened(ctx) as kb:
+        status = kb.index_status()
+        if wants_json(ctx):
+            emit(status)
+        else:
+            for name, value in status.items():
+                click.echo(f"{name}: {_words(value)}")
+        tell(kb.notices)
+        if not status["fresh"]:
+            ctx.exit(1)
+
+
+@index_command.command("build")
+@base_options
+@click.pass_context
+def index_build_command(ctx: click.Context) -> None:
+    """Compute missing vectors and write the team's cache. Safe to interrupt: vectors made so far are kept.
+
+    Exit 0 fresh; 1 partial, with the reason.
+    """
+    with opened(ctx) as kb:
+        built = kb.index_build()
+        emit(built)
+        tell(kb.notices)
+        if built["pending"]:
+            ctx.exit(1)
+
+
+@click.group("config")
+def config_command() -> None:
+    """The effective configuration."""
+
+
+@config_command.command("show")
+@base_options
+@click.pass_context
+def config_show_command(ctx: click.Context) -> None:
+    """Print every setting and type with its origin."""
+    from duckkb import app
+
+    shown = app.config_show(ctx.ensure_object(dict).get("kb"))
+    if wants_json(ctx):
+        emit(shown)
+        return
+    for key, entry in shown["settings"].items():
+        click.echo(f"{key} = {entry['value']!r}  # {entry['origin']}")
+    for name, entry in (shown["nodes"] | shown["edges"]).items():
+        click.echo(f"{name}  # {entry['origin']}")
+
+
+@click.command("trust")
+@click.option("--show", is_flag=True, help="Print what would be accepted; change nothing.")
+@base_options
+@click.pass_context
+def trust_command(ctx: click.Context, show: bool) -> None:
+    """Accept, on this machine, the hosts and key variables that this base's configuration names."""
+    from duckkb import app
+
+    emit(app.trust(ctx.ensure_object(dict).get("kb"), accept=not show))

@@ -1,0 +1,185 @@
+"""find, sql, graph, embed: asking."""
+
+import sys
+from typing import Any, Literal
+
+import click
+
+from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+
+
+@click.command("find")
+@click.argument("type_name", metavar="TYPE|all")
+@click.argument("query", required=False)
+@click.option("-s", "--similar", "mode", flag_value="similar", help="By meaning: the vector lane.")
+@click.option("-m", "--match", "mode", flag_value="match", help='By words: "a phrase", -not, prefix*.')
+@click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
+@click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
+@click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records.")
+@click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
+@base_options
+@click.pass_context
+def find_command(
+    ctx: click.Context,
+    type_name: str,
+    query: str | None,
+    *,
+    mode: Literal["similar", "match", "hybrid"] | None,
+    where: str | None,
+    limit: int,
+    explain: bool,
+) -> None:
+    """Search one type, or all of them.
+
+    \b
+    duckkb find concept "how are ranked lists joined"
+    duckkb find concept "倒数排名融合" -m -l 3
+    duckkb find concept -w "topic = 'storage' AND name LIKE 'P%'"
+
+    Without a flag the type's policy decides; with both words and vectors that is hybrid. A filter is applied before
+    ranking: as many results as match, up to the limit.
+    """
+    from duckkb.cli.lines import hit_line, result_object
+
+    if mode == "similar" and query is None:
+        query = sys.stdin.read().strip() if not sys.stdin.isatty() else None
+    with opened(ctx) as kb:
+        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, explain=explain)
+        if wants_json(ctx):
+            emit(result_object(result))
+        else:
+            emit_lines(hit_line(hit, degraded=result.degraded) for hit in result)
+        tell(result.notices)
+        if not result:
+            click.echo("no results", err=True)
+            ctx.exit(1)
+
+
+@click.command("sql")
+@click.argument("statement", required=False)
+@click.option(
+    "-l", "--limit", type=click.IntRange(min=1), default=10_000, show_default=True, help="At most this many rows."
+)
+@base_options
+@click.pass_context
+def sql_command(ctx: click.Context, statement: str | None, limit: int) -> None:
+    """Run one read-only SELECT (as an argument, or on stdin); a JSON object a row.
+
+    Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
+    """
+    text = statement if statement not in (None, "-") else sys.stdin.read()
+    with opened(ctx) as kb:
+        result = kb.sql(text or "", limit=limit)
+        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+        if wants_json(ctx):
+            emit({"columns": list(result.columns), "rows": rows, "truncated": result.truncated})
+        else:
+            emit_lines(rows)
+        tell(kb.notices)
+        if result.truncated:
+            click.echo(f"W_TRUNCATED: stopped at {len(rows)} rows (raise --limit, or narrow the statement)", err=True)
+
+
+@click.group("graph")
+def graph_command() -> None:
+    """Walk the edges."""
+
+
+_direction = click.option(
+    "--direction",
+    type=click.Choice(["out", "in", "both"]),
+    default="both",
+    show_default=True,
+    help="Which way edges are followed.",
+)
+_label = click.option("--label", metavar="EDGE", multiple=True, help="Only edges of this type; repeatable.")
+
+
+@graph_command.command("neighbors")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identity")
+@_label
+@_direction
+@click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="How many edges away at most.")
+@click.option(
+    "-l", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most this many records."
+)
+@base_options
+@click.pass_context
+def neighbors_command(
+    ctx: click.Context, type_name: str, identity: str, *, label: tuple[str, ...], direction: Any, depth: int, limit: int
+) -> None:
+    """Print the records around one node, nearest first, each with the `_edge` that led to it."""
+    with opened(ctx) as kb:
+        found = kb.neighbors(type_name, identity, label=label or None, direction=direction, depth=depth, limit=limit)
+        if wants_json(ctx):
+            emit({"records": list(found.records), "truncated": found.truncated})
+        else:
+            emit_lines(found.records)
+        tell(kb.notices)
+        if found.truncated:
+            click.echo(f"W_TRUNCATED: stopped at {len(found.records)} records (raise --limit)", err=True)
+        if not found.records:
+            click.echo("no neighbors", err=True)
+            ctx.exit(1)
+
+
+@graph_command.command("path")
+@click.argument("from_type", metavar="TYPE")
+@click.argument("from_identity", metavar="IDENTITY")
+@click.argument("to_type", metavar="TYPE")
+@click.argument("to_identity", metavar="IDENTITY")
+@_label
+@_direction
+@click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True, help="The longest path looked for.")
+@base_options
+@click.pass_context
+def path_command(
+    ctx: click.Context,
+    from_type: str,
+    from_identity: str,
+    to_type: str,
+    to_identity: str,
+    *,
+    label: tuple[str, ...],
+    direction: Any,
+    depth: int,
+) -> None:
+    """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
+    with opened(ctx) as kb:
+        steps = kb.path(
+            (from_type, from_identity), (to_type, to_identity), label=label or None, direction=direction, depth=depth
+        )
+        if wants_json(ctx):
+            emit({"path": steps})
+        else:
+            emit_lines(steps)
+        tell(kb.notices)
+        if not steps:
+            click.echo(f"no path of at most {depth} edges", err=True)
+            ctx.exit(1)
+
+
+@click.command("embed")
+@click.argument("text", required=False)
+@click.option("--batch", is_flag=True, help="The argument is a JSON array of strings; a line each.")
+@click.option("--passage", is_flag=True, help="As stored text, not as a question.")
+@click.option("--input-file", metavar="FILE", help="Take the text from a file.")
+@base_options
+@click.pass_context
+def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
+    """Print the vector of a text: a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
+
+    The text comes from the argument, a file, or stdin where neither is given.
+    """
+    if text is not None and input_file is not None:
+        raise click.UsageError("give a text or --input-file, not both")
+    with opened(ctx) as kb:
+        texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
+        answer = kb.embed(texts, passage=passage)
+        if not wants_json(ctx):
+            for vector in answer.vectors:
+                emit(vector)
+            return
+        one = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
+        emit({**one, "model": answer.model, "usage": {"tokens": answer.tokens}})

@@ -1,0 +1,57 @@
+"""How values look on stdout: the keys of result lines. Keys with a leading _ are duckkb's own."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
+
+if TYPE_CHECKING:
+    from duckkb.queries import FindResult, Hit, Receipt
+
+
+def hit_line(hit: "Hit", *, degraded: bool) -> dict[str, Any]:
+    """A hit: the record's fields, then `_type`, `_etag`, `_score`, `_engine`, and what its mode adds."""
+    line: dict[str, Any] = {ID: hit.id, **hit.record, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
+    line |= {"_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
+    if hit.score is not None:
+        line["_score"] = hit.score
+    if hit.scores is not None:
+        line["_scores"] = dict(hit.scores)
+    if hit.chunk is not None:
+        line["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
+    if hit.trace is not None:
+        line["_explain"] = dict(hit.trace)
+    if degraded:
+        line["_degraded"] = True
+    return line
+
+
+def result_object(result: "FindResult") -> dict[str, Any]:
+    """A whole answer as one object, for `--json`."""
+    found: dict[str, Any] = {
+        "results": [hit_line(hit, degraded=result.degraded) for hit in result],
+        "mode": result.mode,
+        "engine": result.engine,
+        "degraded": result.degraded,
+        "notices": [notice_object(notice) for notice in result.notices],
+    }
+    return found | ({"explain": dict(result.explain)} if result.explain else {})
+
+
+def notice_object(notice: Any) -> dict[str, str]:
+    return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+
+
+def receipt_line(receipt: "Receipt") -> Mapping[str, Any]:
+    """What a write did, on one line; `ids`, `identities` and `etags` run in the order of the records given."""
+    return {
+        "inserted": receipt.inserted,
+        "updated": receipt.updated,
+        "unchanged": receipt.unchanged,
+        "deleted": receipt.deleted,
+        "files": list(receipt.files),
+        "identities": [identity_value(identity) for identity in receipt.identities],
+        "ids": list(receipt.ids),
+        "etags": list(receipt.etags),
+        "pending": receipt.pending,
+    }

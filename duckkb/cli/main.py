@@ -1,0 +1,186 @@
+"""The command line: groups of verbs that load when they are used, and one place where errors become exit codes."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from duckkb.errors import DuckkbError
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One line of `duckkb --help`: where the command lives, and its group and summary without importing it."""
+
+    name: str
+    module: str
+    group: str
+    summary: str
+
+
+VERBS = (
+    Verb("init", "base", "knowledge", "Make a knowledge base in a folder."),
+    Verb("put", "write", "knowledge", "Insert or replace records: one as an argument, or JSONL on stdin."),
+    Verb("get", "read", "knowledge", "Print one record."),
+    Verb("delete", "write", "knowledge", "Delete records by identity."),
+    Verb("rename", "write", "knowledge", "Give a record another identity; its edges follow."),
+    Verb("list", "read", "knowledge", "Print records in the order of their identities."),
+    Verb("schema", "read", "knowledge", "Print types, or the JSON Schema of one."),
+    Verb("import", "write", "knowledge", "Upsert the lines of JSONL files, all or nothing."),
+    Verb("export", "read", "knowledge", "Print all records of a type as JSONL."),
+    Verb("find", "find", "knowledge", "Search: similar, match, hybrid, or a filter."),
+    Verb("sql", "find", "knowledge", "Run one read-only SELECT over the runtime tables."),
+    Verb("graph", "find", "knowledge", "Walk edges: neighbors, path."),
+    Verb("embed", "find", "knowledge", "Print the vector of a text."),
+    Verb("check", "care", "review", "Report everything that is wrong in data/."),
+    Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
+    Verb("dedupe", "care", "review", "Join records that stand twice."),
+    Verb("index", "base", "index", "The team's cache of tokens and vectors: status, build."),
+    Verb("status", "base", "care", "Say what this base is and in what state."),
+    Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
+    Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
+    Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),
+)
+_BY_NAME = {verb.name: verb for verb in VERBS}
+
+
+class VerbGroup(click.Group):
+    """A group whose commands are imported when they run; an unknown verb names the nearest one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [verb.name for verb in VERBS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        verb = _BY_NAME.get(cmd_name)
+        if verb is None:
+            return None
+        module = import_module(f"duckkb.cli.{verb.module}")
+        command: click.Command = getattr(module, f"{verb.name}_command")
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in _BY_NAME:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _BY_NAME, 1)
+            hint = f" Did you mean {near[0]}?" if near else " `duckkb --help` lists the verbs."
+            raise click.UsageError(f"No such verb {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group in dict.fromkeys(verb.group for verb in VERBS):
+            with formatter.section(group.capitalize()):
+                formatter.write_dl([(verb.name, verb.summary) for verb in VERBS if verb.group == group])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"duckkb {version('duckkb')}")
+        ctx.exit()
+
+
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--kb",
+    metavar="PATH",
+    help="The knowledge base (before or after the verb). Default: DUCKKB_KB, else the nearest parent folder with config.yaml.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Results and errors as JSON (before or after the verb).")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+@click.pass_context
+def duckkb(ctx: click.Context, kb: str | None, as_json: bool) -> None:
+    """Knowledge in git: JSONL files are the truth, search runs offline.
+
+    stdout holds results, one JSON object a line; everything else goes to stderr. Exit codes: 0 done; 1 it depends on
+    what is stored (nothing found, refused, findings); 2 the command line, the filter or the ontology is wrong.
+    """
+    ctx.obj = {"kb": kb, "json": as_json}
+
+
+def run(args: Sequence[str]) -> int:
+    """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
+    as_json = "--json" in args
+    try:
+        result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return int(stop.exit_code)
+    except click.Abort:
+        return _say("interrupted", "E_USAGE", "", as_json, 130)
+    except click.ClickException as problem:
+        return _say(_click_text(problem), "E_USAGE", _click_hint(problem), as_json, 2)
+    except BrokenPipeError:
+        return _quiet_pipe()
+    except KeyboardInterrupt:
+        return 130
+    except Exception as problem:
+        return _expected(problem, as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _expected(problem: Exception, as_json: bool) -> int:
+    from duckkb.errors import DuckkbError
+
+    if isinstance(problem, DuckkbError):
+        return _fail(problem, as_json)
+    if isinstance(problem, OSError):
+        where = f" {problem.filename}" if problem.filename else ""
+        return _say(
+            f"{problem.strerror or problem}{where}", "E_IO", "free space or mend permissions, then repeat", as_json, 1
+        )
+    kind = type(problem).__name__
+    return _say(f"a defect in duckkb: {kind}: {problem}", "E_INTERNAL", "report it; truth was not changed", as_json, 1)
+
+
+def _fail(problem: "DuckkbError", as_json: bool) -> int:
+    details = dict(problem.details)
+    if problem.findings:
+        from dataclasses import asdict
+
+        details["findings"] = [{k: v for k, v in asdict(one).items() if v} for one in problem.findings]
+    if not as_json:
+        for finding in problem.findings:
+            click.echo(str(finding), err=True)
+    return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)
+
+
+def _say(
+    message: str, code: str, suggestion: str, as_json: bool, exit_code: int, details: dict[str, Any] | None = None
+) -> int:
+    """The last line of stderr: JSON for programs, words for people."""
+    try:
+        if as_json:
+            line = {"error": message, "code": code, "suggestion": suggestion} | (
+                {"details": details} if details else {}
+            )
+            click.echo(json.dumps(line, ensure_ascii=False), err=True)
+        else:
+            click.echo(f"duckkb: {message}" + (f"\n  try: {suggestion}" if suggestion else ""), err=True)
+    except BrokenPipeError:
+        return _quiet_pipe()
+    return exit_code
+
+
+def _click_text(problem: click.ClickException) -> str:
+    return problem.format_message()
+
+
+def _click_hint(problem: click.ClickException) -> str:
+    ctx = getattr(problem, "ctx", None)
+    return f"{ctx.command_path} --help" if ctx else "duckkb --help"
+
+
+def _quiet_pipe() -> int:
+    """The reader has enough (`| head -1`): that is success. stdout is pointed away so that the exit flush is quiet too."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

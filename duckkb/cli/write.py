@@ -1,0 +1,156 @@
+"""put, delete, rename, import: everything or nothing, one receipt line."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from duckkb.cli.common import base_options, emit, opened, read_argument_or_stdin, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duckkb.queries import Notice, Receipt
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+_if_match = click.option("--if-match", metavar="ETAG", help="Only if the record is still at this version.")
+_no_embed = click.option("--no-embed", is_flag=True, help="Leave vectors to a later search or `index build`.")
+_allow_shrink = click.option("--allow-shrink", is_flag=True, help="Allow deleting more than max(20, 10 %) of a table.")
+
+
+@click.command("put")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("json_text", metavar="[JSON]", required=False)
+@click.option("--merge", is_flag=True, help="Change only the fields given; otherwise the record is replaced.")
+@_if_match
+@_dry_run
+@_no_embed
+@base_options
+@click.pass_context
+def put_command(
+    ctx: click.Context,
+    type_name: str,
+    json_text: str | None,
+    *,
+    merge: bool,
+    if_match: str | None,
+    dry_run: bool,
+    no_embed: bool,
+) -> None:
+    """Insert or replace records by identity: one JSON object as an argument, else JSONL on stdin (also with -).
+
+    All or nothing. Fields that duckkb prints are ignored when they come back, but __id must match and _etag is a
+    precondition: duckkb get T X | jq -c '.title="new"' | duckkb put T
+    """
+    data, single = read_argument_or_stdin(json_text)
+    with opened(ctx) as kb:
+        receipt = kb.put_json(
+            type_name, data, single=single, merge=merge, if_match=if_match, dry_run=dry_run, embed=not no_embed
+        )
+        _receipt(receipt, kb.notices)
+
+
+@click.command("delete")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
+@click.option("--cascade", is_flag=True, help="Delete the edges that touch it too.")
+@_allow_shrink
+@_if_match
+@_dry_run
+@base_options
+@click.pass_context
+def delete_command(
+    ctx: click.Context,
+    type_name: str,
+    identities: tuple[str, ...],
+    *,
+    cascade: bool,
+    allow_shrink: bool,
+    if_match: str | None,
+    dry_run: bool,
+) -> None:
+    """Delete records. A node that edges touch needs --cascade."""
+    with opened(ctx) as kb:
+        receipt = kb.delete(
+            type_name, *identities, cascade=cascade, allow_shrink=allow_shrink, if_match=if_match, dry_run=dry_run
+        )
+        _receipt(receipt, kb.notices)
+
+
+@click.command("rename")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("old")
+@click.argument("new")
+@_dry_run
+@base_options
+@click.pass_context
+def rename_command(ctx: click.Context, type_name: str, old: str, new: str, *, dry_run: bool) -> None:
+    """Give a record another identity. Its __id stays, and the edges that name it are rewritten in the same write."""
+    with opened(ctx) as kb:
+        _receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
+
+
+@click.command("import")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option(
+    "--map", "maps", metavar="TARGET=SOURCE", multiple=True, help="Take field TARGET from SOURCE; repeatable."
+)
+@click.option("--merge", is_flag=True, help="Change only the fields given.")
+@_if_match
+@_dry_run
+@_no_embed
+@base_options
+@click.pass_context
+def import_command(
+    ctx: click.Context,
+    type_name: str,
+    files: tuple[str, ...],
+    *,
+    maps: tuple[str, ...],
+    merge: bool,
+    if_match: str | None,
+    dry_run: bool,
+    no_embed: bool,
+) -> None:
+    """Upsert the lines of JSONL files (- for stdin), all or nothing; every bad line is reported. An edge's line has
+    `from` and `to`. The files are never changed."""
+    with opened(ctx) as kb:
+        receipt = kb.import_files(
+            type_name,
+            *files,
+            map=_mapping(maps),
+            merge=merge,
+            if_match=if_match,
+            dry_run=dry_run,
+            embed=not no_embed,
+        )
+        _receipt(receipt, kb.notices)
+
+
+def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in maps:
+        target, equals, source = pair.partition("=")
+        if not (target and equals and source):
+            raise click.UsageError(f"--map takes TARGET=SOURCE, not {pair!r}")
+        if target in found:
+            raise click.UsageError(f"--map gives {target!r} twice")
+        found[target] = source
+    return found
+
+
+def _receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
+    """A dry run prints the patch alone; a write prints one receipt line."""
+    from duckkb.cli.lines import receipt_line
+
+    if receipt.dry_run:
+        sys.stdout.write(receipt.patch)
+        click.echo(
+            f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
+            f"{receipt.unchanged} unchanged",
+            err=True,
+        )
+    else:
+        emit(receipt_line(receipt))
+    tell((*notices, *receipt.notices))

@@ -1,0 +1,150 @@
+"""The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckkb.errors import Finding
+from duckkb.indexing.cache import SearchCache
+from duckkb.indexing.entries import EntryBuilder
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ontology.validate import Validator
+from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
+from duckkb.queries import Notice
+from duckkb.records import Record
+from duckkb.settings import Environment, Settings
+from duckkb.truth.line import Limits
+from duckkb.truth.tree import StoredRow, Tree
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Progress = Callable[[str, int, int], None]
+EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The real parts of one base, as `app` chose them. `lock_timeout` is in seconds."""
+
+    root: Path
+    settings: Settings
+    ontology: Ontology
+    env: Environment
+    backend: Callable[[EndIds], Backend]
+    tokenizer: Tokenizer
+    embedder: Embedder
+    clock: Clock
+    lock_timeout: float = 60.0
+    lenient: bool = False
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BootReport:
+    """What boot found: records by type, findings in truth and caches, whether the base could only be read."""
+
+    records: dict[str, int]
+    findings: tuple[Finding, ...] = ()
+    read_only: bool = False
+
+
+@dataclass
+class Base:
+    """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed."""
+
+    wiring: Wiring
+    tree: Tree
+    backend: Backend
+    cache: SearchCache
+    report: BootReport
+    notices: list[Notice] = field(default_factory=list)
+    _builder: EntryBuilder | None = None
+    _validators: dict[str, Validator] = field(default_factory=dict)
+    _loaded: dict[str, bool] = field(default_factory=dict)
+    _verified: bool = False
+
+    @property
+    def root(self) -> Path:
+        return self.wiring.root
+
+    @property
+    def ontology(self) -> Ontology:
+        return self.wiring.ontology
+
+    @property
+    def settings(self) -> Settings:
+        return self.wiring.settings
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.settings.max_record_bytes, self.settings.max_depth)
+
+    def validator(self, kind: RecordType) -> Validator:
+        if kind.name not in self._validators:
+            self._validators[kind.name] = Validator(kind, self.ontology)
+        return self._validators[kind.name]
+
+    @property
+    def builder(self) -> EntryBuilder:
+        """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
+        if self._builder is None:
+            self._builder = EntryBuilder(
+                tokenizer=self.wiring.tokenizer,
+                settings=self.settings,
+                model=self.wiring.embedder.fingerprint,
+                cache=self.cache,
+            )
+        return self._builder
+
+    def ensure(self, kind: RecordType, *, entries: bool) -> None:
+        """Have the backend mirror one type: its records, and its index entries where a lane will need them."""
+        entries = entries and bool(kind.full_text or kind.vectors)
+        if self._loaded.get(kind.name) in (True, entries):
+            return
+        self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
+        self._loaded[kind.name] = entries
+        if entries:
+            self.cache.save()
+
+    def mirror(self, delta: "dict[str, tuple[list[StoredRow], list[int]]]") -> None:
+        """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
+        for name, (upserts, gone) in delta.items():
+            kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)
+            if kind is not None and name in self._loaded:
+                self.backend.apply(kind, self._rows(kind, upserts, entries=self._loaded[name]), gone)
+
+    def _rows(self, kind: RecordType, stored: Sequence[StoredRow], *, entries: bool) -> list[Row]:
+        records = [row.record for row in stored]
+        if not entries:
+            return [Row(record) for record in records]
+        return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
+
+    def embed(self, texts: "dict[bytes, str]", label: str = "embedding") -> "dict[bytes, np.ndarray]":
+        """Vectors for texts by their key, kept in the local cache batch by batch; raises `errors.Unavailable`."""
+        made: dict[bytes, np.ndarray] = {}
+        for batch in batches(sorted(texts.items(), key=lambda item: len(item[1])), EMBED_BATCH):
+            vectors = self.wiring.embedder.embed_passages([text for _, text in batch])
+            fresh = {key: vector for (key, _), vector in zip(batch, vectors, strict=True)}
+            made |= fresh
+            self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, self.wiring.embedder.fingerprint)
+            if self.wiring.progress:
+                self.wiring.progress(label, len(made), len(texts))
+            if len(made) % SAVE_EVERY < EMBED_BATCH:
+                self.cache.save()
+        self.cache.save()
+        return made
+
+    def close(self) -> None:
+        self.cache.save()
+        self.backend.close()
+
+
+EMBED_BATCH = 16
+SAVE_EVERY = 512
+
+
+def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
+    """Consecutive slices of at most `size` items."""
+    return (items[start : start + size] for start in range(0, len(items), size))

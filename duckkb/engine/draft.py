@@ -1,0 +1,314 @@
+"""What a write asks, and how it becomes a changeset against the rows as they stand. Pure: nothing here touches files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
+from duckkb.ontology.model import EdgeType, NodeType, RecordType
+from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_value, identity_text
+from duckkb.truth import ids
+from duckkb.truth.line import etag
+from duckkb.truth.tree import StoredRow, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One record as a caller gave it: checked fields and, where given, what duckkb itself had printed. `place` says
+    where it stood (`line 3`, `file.jsonl:3`)."""
+
+    identity: Identity
+    fields: Mapping[str, Any]
+    place: str = ""
+    id: int | None = None
+    etag: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Insert or replace records; `merge` changes only the fields given; `keep_times` takes the times of new records."""
+
+    kind: RecordType
+    given: tuple[Given, ...]
+    merge: bool = False
+    keep_times: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete records; `cascade` deletes the edges that touch them too."""
+
+    kind: RecordType
+    identities: tuple[Identity, ...]
+    cascade: bool = False
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """Give a record another identity: it keeps its id, and the edges that name it follow."""
+
+    kind: RecordType
+    old: Identity
+    new: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply a changeset; each old side must be what is stored."""
+
+    changeset: Changeset
+
+
+Request = Upsert | Delete | Rename | Apply
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A changeset and what the caller is told of each record given: its identity, in the order given."""
+
+    changeset: Changeset
+    asked: tuple[tuple[RecordType, Identity], ...] = ()
+    unchanged: int = 0
+
+
+@dataclass
+class Drafting:
+    """The state of one drafting: rows as they stand, the time of the write, ids taken so far."""
+
+    tree: Tree
+    now: str
+    taken: set[tuple[str, int]] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def draft(request: Request, tree: Tree, now: str) -> Draft:
+    """The changeset of a request against `tree`; raises `errors.Conflict`, `NotFound`, `Refused` with every problem."""
+    state = Drafting(tree, now)
+    match request:
+        case Upsert():
+            return _upsert(request, state)
+        case Delete():
+            return _delete(request, state)
+        case Rename():
+            return _rename(request, state)
+        case Apply():
+            return _apply(request, state)
+
+
+def _upsert(request: Upsert, state: Drafting) -> Draft:
+    last: dict[Identity, Given] = {}
+    for given in request.given:  # one identity given twice: the later line wins, as a second put would
+        last[given.identity] = _merged(last.get(given.identity), given) if request.merge else given
+    changes, unchanged = [], 0
+    for given in last.values():
+        stored = state.tree.get(request.kind, given.identity)
+        problem = _precondition(request.kind, given, stored)
+        if problem:
+            state.findings.append(problem)
+            continue
+        change = _upserted(request, given, stored, state)
+        changes.append(change) if change else None
+        unchanged += change is None
+    _raise(state.findings, Conflict, "E_STALE", "the records are not at the versions named")
+    asked = tuple((request.kind, given.identity) for given in request.given)
+    return Draft(Changeset(tuple(changes)), asked, unchanged + len(request.given) - len(last))
+
+
+def _merged(first: Given | None, second: Given) -> Given:
+    return second if first is None else replace(second, fields={**first.fields, **second.fields})
+
+
+def _upserted(request: Upsert, given: Given, stored: StoredRow | None, state: Drafting) -> Change | None:
+    kind = request.kind
+    if stored is None:
+        created = (given.created_at if request.keep_times else None) or state.now
+        updated = (given.updated_at if request.keep_times else None) or created
+        new_id = _free_id(kind, given.identity, state)
+        return Change(None, Record(kind.name, new_id, given.identity, _clean(given.fields), created, updated))
+    old = stored.record
+    fields = _clean({**old.fields, **given.fields} if request.merge else given.fields)
+    if same_fields(fields, old.fields):
+        return None
+    return Change(old, replace(old, fields=fields, updated_at=ids.next_time(state.now, old.updated_at)))
+
+
+def same_fields(first: Any, second: Any) -> bool:
+    """Equal as JSON text would be: 180 is not 180.0, True is not 1; the order of an object's keys does not matter."""
+    if type(first) is not type(second):
+        return isinstance(first, Mapping) and isinstance(second, Mapping) and _same_mapping(first, second)
+    if isinstance(first, Mapping):
+        return _same_mapping(first, second)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same_fields, first, second))
+    return bool(first == second)
+
+
+def _same_mapping(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(same_fields(first[key], second[key]) for key in first)
+
+
+def _clean(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Without top-level nulls, which a line leaves out."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
+    def is_taken(number: int) -> bool:
+        return (kind.name, number) in state.taken or state.tree.by_id(kind, number) is not None
+
+    number = ids.free_id(kind.kind, kind.table, identity, is_taken)
+    state.taken.add((kind.name, number))
+    return number
+
+
+def _precondition(kind: RecordType, given: Given, stored: StoredRow | None) -> Finding | None:
+    name = identity_text(given.identity)
+    if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
+        have = f"is at {etag(stored.line)}" if stored else "does not exist"
+        return _finding("E_STALE", kind, given, f"{name} {have}, not at {given.etag}", f"duckkb get {kind.name} {name}")
+    if given.id is not None and stored is not None and stored.record.id != given.id:
+        said = f"__id of {name} is {stored.record.id}, not {given.id}; it never changes"
+        return _finding("E_ID", kind, given, said, "leave __id out")
+    return None
+
+
+def _finding(code: str, kind: RecordType, given: Given, message: str, remedy: str) -> Finding:
+    place = f"{given.place}: " if given.place else ""
+    return Finding(code, place + message, remedy=remedy, type=kind.name, identity=identity_text(given.identity))
+
+
+def _delete(request: Delete, state: Drafting) -> Draft:
+    kind, rows = request.kind, []
+    for identity in dict.fromkeys(request.identities):
+        stored = state.tree.get(kind, identity)
+        if stored is None:
+            state.findings.append(not_found(kind, identity))
+        elif request.etag is not None and etag(stored.line) != request.etag:
+            given = Given(identity, {}, etag=request.etag)
+            state.findings.append(_precondition(kind, given, stored) or not_found(kind, identity))
+        else:
+            rows.append(stored)
+    stale = any(finding.code == "E_STALE" for finding in state.findings)
+    family: type[DuckkbError] = Conflict if stale else NotFound
+    _raise(state.findings, family, family.code, "not every record can be deleted")
+    edges = _touching(kind, rows, state.tree) if isinstance(kind, NodeType) else {}
+    if edges and not request.cascade:
+        raise _edges_refusal(kind, edges)
+    changes = [Change(row.record, None) for row in (*edges.values(), *rows)]
+    return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
+
+
+def not_found(kind: RecordType, identity: Identity) -> Finding:
+    name = identity_text(identity)
+    return Finding(
+        "E_NOT_FOUND", f"no {kind.name} {name}", remedy=f"duckkb list {kind.name}", type=kind.name, identity=name
+    )
+
+
+def _touching(kind: RecordType, rows: Iterable[StoredRow], tree: Tree) -> dict[tuple[str, int], StoredRow]:
+    found: dict[tuple[str, int], StoredRow] = {}
+    for row in rows:
+        for edge_kind, edge, _ in tree.edges_at(kind.name, row.record.identity):
+            found[edge_kind.name, edge.record.id] = edge
+    return found
+
+
+def _edges_refusal(kind: RecordType, edges: Mapping[tuple[str, int], StoredRow]) -> Refused:
+    shown = ", ".join(f"{name} {identity_text(row.record.identity)}" for (name, _), row in list(edges.items())[:5])
+    more = f" and {len(edges) - 5} more" if len(edges) > 5 else ""
+    return Refused(
+        f"{len(edges)} edges touch what is to be deleted: {shown}{more}",
+        code="E_EDGES",
+        suggestion=f"duckkb delete {kind.name} IDENTITY --cascade",
+    )
+
+
+def _rename(request: Rename, state: Drafting) -> Draft:
+    kind, tree = request.kind, state.tree
+    stored = tree.get(kind, request.old)
+    if stored is None:
+        raise NotFound(str(not_found(kind, request.old)), suggestion=f"duckkb list {kind.name}")
+    if request.new == request.old:
+        return Draft(Changeset(), ((kind, request.new),), 1)
+    if tree.get(kind, request.new) is not None:
+        raise Conflict(
+            f"{kind.name} {identity_text(request.new)} exists already",
+            code="E_EXISTS",
+            suggestion="choose another identity, or delete that record first",
+        )
+    changes = [_renamed(kind, stored.record, request.new, state)]
+    for edge_kind, row, _ in _unique(tree.edges_at(kind.name, request.old)) if isinstance(kind, NodeType) else ():
+        changes.append(_with_end(edge_kind, row.record, kind, request, state))
+    return Draft(Changeset(tuple(changes)), ((kind, request.new),))
+
+
+def _unique(edges: Iterable[tuple[EdgeType, StoredRow, str]]) -> Iterable[tuple[EdgeType, StoredRow, str]]:
+    return {(kind.name, row.record.id): (kind, row, way) for kind, row, way in edges}.values()
+
+
+def _renamed(kind: RecordType, record: Record, new: Identity, state: Drafting) -> Change:
+    names = zip(kind.identity_fields, new, strict=True)
+    fields = {**record.fields, **{name: component_value(component) for name, component in names}}
+    return Change(
+        record, replace(record, identity=new, fields=fields, updated_at=ids.next_time(state.now, record.updated_at))
+    )
+
+
+def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, state: Drafting) -> Change:
+    """The edge with its ends that named the old identity naming the new one, in the form in which they were written."""
+    fields = dict(edge.fields)
+    refs = state.tree.ends(kind, edge)
+    for name, ref in zip((FROM, TO), refs, strict=True):
+        if ref is not None and ref.type == node.name and ref.identity == request.old:
+            bare = request.new if len(request.new) > 1 else request.new[0]
+            typed = isinstance(fields[name], Mapping)
+            fields[name] = component_value(TypedEnd(node.name, request.new)) if typed else component_value(bare)  # type: ignore[arg-type]
+    identity = ids.identity_of(kind, fields)
+    if identity != edge.identity and state.tree.get(kind, identity) is not None:
+        raise Conflict(
+            f"renaming would make {kind.name} {identity_text(identity)} twice",
+            code="E_EXISTS",
+            suggestion="delete one of the two edges first",
+        )
+    return Change(
+        edge, replace(edge, identity=identity, fields=fields, updated_at=ids.next_time(state.now, edge.updated_at))
+    )
+
+
+def _apply(request: Apply, state: Drafting) -> Draft:
+    tree, asked, changes = state.tree, [], []
+    for change in request.changeset.changes:
+        kind = tree.ontology.find(change.record.type)
+        if kind is None:
+            raise StateError(f"no type {change.record.type}", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
+        stored = tree.by_id(kind, change.record.id)
+        have = stored.record if stored else None
+        if not _same_record(have, change.old):
+            said = f"{kind.name} {identity_text(change.record.identity)} is not as the changeset expects it"
+            state.findings.append(
+                Finding("E_STALE", said, type=kind.name, identity=identity_text(change.record.identity))
+            )
+        asked.append((kind, change.record.identity))
+        changes.append(change)
+    _raise(state.findings, Conflict, "E_STALE", "the changeset does not apply")
+    return Draft(Changeset(tuple(changes)), tuple(asked))
+
+
+def _same_record(have: Record | None, expected: Record | None) -> bool:
+    if have is None or expected is None:
+        return have is expected
+    return have.id == expected.id and have.identity == expected.identity and same_fields(have.fields, expected.fields)
+
+
+def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code: str, message: str) -> None:
+    if findings:
+        one = len(findings) == 1
+        raise family(
+            findings[0].message if one else message,
+            code=findings[0].code if one else code,
+            suggestion=findings[0].remedy,
+            findings=() if one else tuple(findings),
+        )

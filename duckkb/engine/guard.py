@@ -1,0 +1,201 @@
+"""The guards of a write: what must hold of a changeset and of the base before anything is rendered."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from duckkb.engine.base import Base
+from duckkb.engine.boot import unreadable
+from duckkb.errors import Finding, InvalidRecord, Refused
+from duckkb.ontology.model import EdgeType, NodeType, RecordType
+from duckkb.records import FROM, TO, Changeset, Identity, Record, TypedEnd, component_of, identity_text
+from duckkb.truth import history
+from duckkb.truth.tree import EndRef, Tree
+
+SHRINK_FLOOR, SHRINK_SHARE = 20, 0.10
+
+
+def settle(base: Base) -> None:
+    """Refuse to write on a base that is unreadable or in the middle of something else."""
+    settle_reading(base)
+    if history.tracks_state(base.root):
+        raise Refused(
+            "git tracks files in .duckkb/, which must be local",
+            code="E_TRACKED_STATE",
+            suggestion="git rm -r --cached .duckkb",
+        )
+    under_way = history.operation_in_progress(base.root)
+    if under_way:
+        raise Refused(
+            f"a {under_way} is in progress; a write would mix with it",
+            code="E_MERGE_IN_PROGRESS",
+            suggestion=f"finish it, or `git {under_way} --abort`, then repeat",
+        )
+
+
+def settle_reading(base: Base) -> None:
+    """Refuse to judge a base of which a part cannot be read."""
+    if base.tree.unreadable:
+        raise unreadable(base.tree)
+
+
+def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
+    """Raise for everything that is wrong with a changeset: duplicates, schema, ends, cardinality, deletions."""
+    findings = list(_duplicates(base.tree, changeset))
+    if check_schema:
+        findings += _schema(base, changeset)
+    findings += _ends(base.tree, changeset)
+    findings += _left_behind(base.tree, changeset)
+    findings += _cardinality(base.tree, changeset)
+    if findings:
+        one = len(findings) == 1
+        family = InvalidRecord if all(finding.code == "E_SCHEMA" for finding in findings) else Refused
+        raise family(
+            findings[0].message if one else f"{len(findings)} problems; nothing was written",
+            code=findings[0].code if len({finding.code for finding in findings}) == 1 else "E_REFUSED",
+            suggestion=findings[0].remedy,
+            findings=() if one else tuple(findings),
+            exit_code=1,
+        )
+    if not allow_shrink:
+        _refuse_shrinking(base.tree, changeset)
+
+
+def _found(code: str, message: str, remedy: str, record: Record) -> Finding:
+    return Finding(code, message, remedy=remedy, type=record.type, identity=identity_text(record.identity))
+
+
+def _kind(tree: Tree, name: str) -> RecordType:
+    kind = tree.ontology.find(name)
+    assert kind is not None, "a changeset names types of the ontology"
+    return kind
+
+
+def _duplicates(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
+    for change in changeset.changes:
+        record = change.record
+        if record.identity in tree.duplicates(_kind(tree, record.type)):
+            said = (
+                f"{record.type} {identity_text(record.identity)} stands twice in data/; it cannot be written as it is"
+            )
+            yield _found("E_DUP_IDENTITY", said, "duckkb dedupe", record)
+
+
+def _schema(base: Base, changeset: Changeset) -> Iterator[Finding]:
+    for change in changeset.changes:
+        if change.new is not None:
+            name = identity_text(change.new.identity)
+            for finding in base.validator(_kind(base.tree, change.new.type)).findings(change.new.fields):
+                yield replace(finding, type=change.new.type, identity=name, message=f"{name}: {finding.message}")
+
+
+@dataclass(frozen=True, slots=True)
+class _After:
+    """Which nodes exist once the changeset is applied."""
+
+    tree: Tree
+    added: frozenset[tuple[str, Identity]]
+    gone: frozenset[tuple[str, Identity]]
+
+    def has(self, type_name: str, identity: Identity) -> bool:
+        key = (type_name, identity)
+        if key in self.added:
+            return True
+        return key not in self.gone and self.tree.get(_kind(self.tree, type_name), identity) is not None
+
+
+def _after(tree: Tree, changeset: Changeset) -> _After:
+    old = {(change.old.type, change.old.identity) for change in changeset.changes if change.old}
+    new = {(change.new.type, change.new.identity) for change in changeset.changes if change.new}
+    return _After(tree, frozenset(new), frozenset(old - new))
+
+
+def _ends(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
+    """Every edge that is written has two ends that exist, each in exactly one of the types it may have."""
+    after = _after(tree, changeset)
+    for change in changeset.changes:
+        if change.new is None:
+            continue
+        kind = _kind(tree, change.new.type)
+        if isinstance(kind, EdgeType):
+            for name, allowed in ((FROM, kind.from_types), (TO, kind.to_types)):
+                yield from _end_problem(after, change.new, name, allowed)
+
+
+def _end_problem(after: _After, edge: Record, name: str, allowed: tuple[str, ...]) -> Iterator[Finding]:
+    value = component_of(edge.fields[name])
+    types, identity = ([value.type], value.id) if isinstance(value, TypedEnd) else (allowed, _as_identity(value))
+    found = [type_name for type_name in types if type_name in allowed and after.has(type_name, identity)]
+    shown = identity_text(identity)
+    if not found:
+        said = f"{edge.type} {identity_text(edge.identity)}: no {' or '.join(types)} {shown} for `{name}`"
+        yield _found("E_DANGLING_EDGE", said, "put the node first", edge)
+    elif len(found) > 1:
+        said = f"{edge.type} {identity_text(edge.identity)}: `{name}` {shown} exists as {' and '.join(found)}"
+        remedy = f'write it as {{"type": "{found[0]}", "id": ...}}'
+        yield _found("E_AMBIGUOUS_END", said, remedy, edge)
+
+
+def _as_identity(component: object) -> Identity:
+    return component if isinstance(component, tuple) else (component,)  # type: ignore[return-value]
+
+
+def _left_behind(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
+    """No edge stays that names a node which the changeset takes away."""
+    after = _after(tree, changeset)
+    leaving = {(change.old.type, change.old.id) for change in changeset.changes if change.old is not None}
+    for type_name, identity in after.gone:
+        if not isinstance(_kind(tree, type_name), NodeType):
+            continue
+        for kind, row, _ in tree.edges_at(type_name, identity):
+            if (kind.name, row.record.id) not in leaving:
+                said = f"{kind.name} {identity_text(row.record.identity)} would lose its end {type_name} {identity_text(identity)}"
+                yield _found("E_EDGES", said, "delete the edge too (--cascade)", row.record)
+
+
+def _cardinality(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
+    """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
+    leaving = {(change.old.type, change.old.id) for change in changeset.changes if change.old is not None}
+    ends: dict[tuple[str, str], Counter[EndRef]] = {}
+    for change in changeset.changes:
+        kind = _kind(tree, change.record.type)
+        if change.new is None or not isinstance(kind, EdgeType) or kind.cardinality == "N:N":
+            continue
+        for side in limited_sides(kind):
+            ref = tree.ends(kind, change.new)[side]
+            if ref is None:
+                continue
+            counts = ends.setdefault((kind.name, str(side)), Counter())
+            counts[ref] += 1
+            others = sum((kind.name, row.record.id) not in leaving for row in _same_side(tree, kind, ref, side))
+            if counts[ref] + others > 1:
+                yield _over(kind, change.new, ref, side)
+
+
+def limited_sides(kind: EdgeType) -> tuple[int, ...]:
+    """The ends (0 from, 1 to) that may stand in at most one edge of this type."""
+    return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
+
+
+def _same_side(tree: Tree, kind: EdgeType, ref: EndRef, side: int) -> Iterable:  # type: ignore[type-arg]
+    way = "out" if side == 0 else "in"
+    return [row for found, row, at in tree.edges_at(ref.type, ref.identity) if found.name == kind.name and at == way]
+
+
+def _over(kind: EdgeType, edge: Record, ref: EndRef, side: int) -> Finding:
+    name = (FROM, TO)[side]
+    said = f"{kind.name} is {kind.cardinality}: `{name}` {identity_text(ref.identity)} has another edge already"
+    return _found("E_CARDINALITY", said, f"delete the other {kind.name} edge first", edge)
+
+
+def _refuse_shrinking(tree: Tree, changeset: Changeset) -> None:
+    deleted = Counter(change.old.type for change in changeset.changes if change.new is None and change.old is not None)
+    for name, count in deleted.items():
+        total = tree.count(_kind(tree, name))
+        allowed = max(SHRINK_FLOOR, int(total * SHRINK_SHARE))
+        if count > allowed:
+            raise Refused(
+                f"this would delete {count} of {total} {name} records; without asking, at most {allowed} at once",
+                code="E_SHRINK",
+                suggestion="--allow-shrink if that is meant",
+            )

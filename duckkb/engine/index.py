@@ -1,0 +1,85 @@
+"""The caches as a whole: what they hold, and the team's file made anew."""
+
+from typing import Any
+
+from duckkb.engine.base import EMBED_BATCH, Base, batches
+from duckkb.errors import Unavailable
+from duckkb.queries import Notice
+from duckkb.truth import history, lock, shadow
+
+
+def status(base: Base) -> dict[str, Any]:
+    """Chunks by type, how many lack a vector, and whether the team's cache holds exactly what is needed."""
+    chunks = {kind.name: 0 for kind in base.ontology if kind.full_text or kind.vectors}
+    pending = 0
+    for kind in base.ontology:
+        if kind.name not in chunks:
+            continue
+        base.ensure(kind, entries=True)
+        chunks[kind.name] = sum(len(base.backend.entries(kind, row.record.id)) for row in base.tree.rows(kind))
+        pending += len(base.backend.pending(kind))
+    changes = _team_changes(base)
+    return {
+        "model": base.settings.embedding.model,
+        "fingerprint": str(base.wiring.embedder.fingerprint),
+        "tokenizer": str(base.wiring.tokenizer.fingerprint),
+        "chunks": chunks,
+        "pending": pending,
+        "team_cache": "current" if not changes else "absent" if base.cache.team_is_absent else "stale",
+        "fresh": not pending and not changes,
+    }
+
+
+def build(base: Base) -> dict[str, Any]:
+    """Compute what is missing, batch by batch (each kept at once), then write the team's cache under the lock.
+
+    A model that fails leaves a partial cache, the count that is pending, and the reason.
+    """
+    reason = _fill(base)
+    pending = sum(len(base.backend.pending(kind)) for kind in base.ontology if kind.vectors)
+    with lock.exclusive(base.root, base.wiring.lock_timeout):
+        shadow.recover(base.root)
+        changes = _team_changes(base)
+        if changes:
+            shadow.commit(base.root, changes)
+            base.cache.reload_team(made_here=True)
+    if changes and not history.is_main_branch(base.root):
+        base.notices.append(
+            Notice(
+                "W_NOT_ON_MAIN",
+                "the team cache is meant to be built on the main branch",
+                "leave it out of a pull request",
+            )
+        )
+    built: dict[str, Any] = {"files": [change.path for change in changes], "pending": pending}
+    return built | ({"reason": reason} if reason else {})
+
+
+def _fill(base: Base) -> str:
+    try:
+        for kind in base.ontology:
+            base.ensure(kind, entries=True)
+        base.verify_cache()
+        for kind in base.ontology:
+            missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1])) if kind.vectors else []
+            for batch in batches(missing, EMBED_BATCH * 32):
+                base.backend.fill(kind, base.embed(dict(batch), label=f"embedding {kind.name}"))
+    except Unavailable as problem:
+        return problem.message
+    return ""
+
+
+def _team_changes(base: Base) -> list[shadow.FileChange]:
+    """The files of the team's cache that would have to change to hold exactly the rows that are needed."""
+    return [shadow.FileChange(path, old, data) for path, old, data in base.cache.team_changes(_live_keys(base))]
+
+
+def _live_keys(base: Base) -> set[bytes]:
+    keys: set[bytes] = set()
+    for kind in base.ontology:
+        if kind.full_text or kind.vectors:
+            base.ensure(kind, entries=True)
+            keys |= base.builder.keys(
+                entry for row in base.tree.rows(kind) for entry in base.backend.entries(kind, row.record.id)
+            )
+    return keys

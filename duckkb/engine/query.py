@@ -1,0 +1,221 @@
+"""Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from duckkb.engine.base import Base
+from duckkb.engine.vectors import Embedded, embed_query
+from duckkb.ontology.model import RecordType
+from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
+from duckkb.records import identity_key, identity_value
+from duckkb.search import explain, syntax
+from duckkb.search.fuse import Fused, fuse
+from duckkb.search.plan import Ask, Capabilities, plan
+from duckkb.settings import Fusion
+from duckkb.truth.line import etag
+from duckkb.truth.tree import StoredRow
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Key = tuple[str, int]
+_ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a caller wants of some types. `vector` is a question given as a vector (1-d, float32 after checking);
+    `fusion` overrides the policy's."""
+
+    kinds: tuple[RecordType, ...]
+    text: str | None = None
+    mode: Mode | None = None
+    where: str | None = None
+    limit: int = 10
+    vector: "np.ndarray | Sequence[float] | None" = None
+    fusion: Fusion | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there."""
+
+    rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
+    hits: Mapping[Lane, Mapping[Key, LaneHit]]
+    notices: tuple[Notice, ...] = ()
+
+
+def find(base: Base, intent: Intent) -> FindResult:
+    """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
+    similar search has no usable model."""
+    chosen = _plan(base, intent)
+    allowed = _allowed(base, intent)
+    if not chosen.lanes:
+        return _filtered(base, intent, chosen, allowed)
+    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if "vector" in chosen.lanes else None
+    lanes = _run(base, intent, chosen, allowed, embedded)
+    fused = _fused(base, intent, chosen, lanes)
+    hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
+    notices = (*base.notices, *chosen.notices, *lanes.notices)
+    account = explain.plan_account(chosen) if intent.explain else None
+    return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
+
+
+def _plan(base: Base, intent: Intent) -> Plan:
+    ask = Ask(
+        mode=intent.mode,
+        limit=intent.limit,
+        records=sum(base.tree.count(kind) for kind in intent.kinds),
+        has_text=bool(intent.text and intent.text.strip()),
+        has_vector=intent.vector is not None,
+        has_where=intent.where is not None,
+    )
+    can = Capabilities(model=base.settings.embedding.model != "none")
+    chosen = plan(ask, intent.kinds, base.settings.fusion, can)
+    return chosen if intent.fusion is None else _with_fusion(chosen, intent.fusion)
+
+
+def _with_fusion(chosen: Plan, fusion: Fusion) -> Plan:
+    return Plan(chosen.mode, chosen.lanes, chosen.limit, chosen.depth, fusion, chosen.notices)
+
+
+def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
+    """By type, the ids that satisfy the filter; None where there is no filter."""
+    if intent.where is None:
+        return {kind.name: None for kind in intent.kinds}
+    for kind in intent.kinds:
+        base.ensure(kind, entries=False)
+    return {kind.name: base.backend.where(kind, intent.where) for kind in intent.kinds}
+
+
+def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozenset[int] | None]) -> FindResult:
+    """A structured filter: every record that satisfies it, ordered by identity."""
+    rows = [
+        (kind, row)
+        for kind in intent.kinds
+        for row in base.tree.rows(kind)
+        if row.record.id in (allowed[kind.name] or frozenset())
+    ]
+    rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
+    hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
+    account = explain.plan_account(chosen) if intent.explain else None
+    return FindResult(hits, "where", "relational", tuple(base.notices), account)
+
+
+def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
+    record = row.record
+    return Hit(
+        type=kind.name,
+        id=record.id,
+        identity=identity_value(record.identity),
+        score=None,
+        engine="relational",
+        record=dict(record.fields),
+        etag=etag(row.line),
+        times=(record.created_at, record.updated_at),
+    )
+
+
+def _run(
+    base: Base,
+    intent: Intent,
+    chosen: Plan,
+    allowed: Mapping[str, frozenset[int] | None],
+    embedded: Embedded | None,
+) -> Lanes:
+    """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
+    query = syntax.parse(intent.text or "")
+    hits: dict[Lane, dict[Key, LaneHit]] = {}
+    for lane in chosen.lanes:
+        hits[lane] = {}
+        if lane == "vector" and (embedded is None or embedded.vector is None):
+            continue
+        for kind in _serving(intent.kinds, lane):
+            base.ensure(kind, entries=True)
+            for hit in _lane_hits(base, kind, lane, chosen, (query, allowed[kind.name], embedded)):
+                hits[lane][kind.name, hit.id] = hit
+    rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
+    return Lanes(rankings, hits, embedded.notices if embedded else ())
+
+
+def _serving(kinds: Sequence[RecordType], lane: Lane) -> list[RecordType]:
+    return [kind for kind in kinds if (kind.vectors if lane == "vector" else kind.full_text)]
+
+
+def _lane_hits(
+    base: Base,
+    kind: RecordType,
+    lane: Lane,
+    chosen: Plan,
+    given: tuple[LexicalQuery, frozenset[int] | None, Embedded | None],
+) -> list[LaneHit]:
+    query, allowed, embedded = given
+    if lane == "fts":
+        return base.backend.match(kind, query, chosen.depth, allowed)
+    assert embedded is not None and embedded.vector is not None, "a vector lane runs with a vector"
+    if chosen.mode == "hybrid" and query.excluded and kind.full_text:
+        ruled_out = base.backend.excluded(kind, query)
+        everything = allowed if allowed is not None else frozenset(row.record.id for row in base.tree.rows(kind))
+        allowed = everything - ruled_out
+    return base.backend.similar(kind, embedded.vector, chosen.depth, allowed)
+
+
+def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
+    ordered = sorted(hits.items(), key=lambda item: (-item[1].score, _tie(base, item[0])))
+    return [(key, hit.score) for key, hit in ordered[:depth]]
+
+
+def _tie(base: Base, key: Key) -> Any:
+    return identity_key(_row(base, key)[1].record.identity), key[0]
+
+
+def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
+    kind = base.ontology.find(key[0])
+    row = base.tree.by_id(kind, key[1]) if kind else None
+    assert kind is not None and row is not None, "a lane returns ids that exist"
+    return kind, row
+
+
+def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused]:
+    """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
+    if chosen.mode == "hybrid":
+        return fuse(lanes.rankings, chosen.fusion, lambda key: _tie(base, key))
+    lane = chosen.lanes[0]
+    ranking = lanes.rankings[lane]
+    return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(ranking, 1)]
+
+
+def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> Hit:
+    kind, row = _row(base, one.key)
+    best = _best_lane_hit(lanes, one)
+    terms = None
+    if intent.explain and "fts" in one.ranks:
+        terms = base.backend.explain(kind, syntax.parse(intent.text or ""), row.record.id)
+    return Hit(
+        type=kind.name,
+        id=row.record.id,
+        identity=identity_value(row.record.identity),
+        score=one.score,
+        engine=_ENGINES[chosen.mode],
+        record=dict(row.record.fields),
+        etag=etag(row.line),
+        times=(row.record.created_at, row.record.updated_at),
+        scores=explain.score_account(one, chosen) if chosen.mode == "hybrid" else None,
+        chunk=_chunk(base, kind, best),
+        trace=explain.trace(one, chosen, terms) if intent.explain else None,
+    )
+
+
+def _best_lane_hit(lanes: Lanes, one: Fused) -> LaneHit:
+    """The chunk is shown of the lane in which the record ranks best; the vector lane goes first on a tie."""
+    lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
+    return lanes.hits[lane][one.key]
+
+
+def _chunk(base: Base, kind: RecordType, hit: LaneHit) -> ChunkRef | None:
+    for entry in base.backend.entries(kind, hit.id):
+        if (entry.field, entry.seq) == (hit.field, hit.seq):
+            return ChunkRef(entry.field, entry.seq, entry.content)
+    return None

@@ -1,0 +1,144 @@
+"""Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from duckkb.engine import boot, ends, guard
+from duckkb.engine.base import Base
+from duckkb.engine.draft import Draft, Request, Upsert, draft
+from duckkb.errors import Unavailable
+from duckkb.ontology.model import RecordType
+from duckkb.queries import Notice, Receipt
+from duckkb.records import Identity, Record
+from duckkb.truth import history, lock, read, render, shadow, state
+from duckkb.truth.line import Shape, etag, record_line
+from duckkb.truth.render import RenderedPart
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken."""
+
+    dry_run: bool = False
+    allow_shrink: bool = False
+    embed: bool = True
+
+
+def write(base: Base, request: Request, options: Options) -> Receipt:
+    """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
+    `errors.Unavailable` for lock and disk; then files and memory are as they were."""
+    notices = _warm(base, request) if options.embed and not options.dry_run else ()
+    with lock.exclusive(base.root, base.wiring.lock_timeout):
+        shadow.recover(base.root)
+        boot.sync(base)
+        guard.settle(base)
+        drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
+        _check(base, request, drafted, options)
+        parts = render.render(base.tree, drafted.changeset, _writer(base))
+        if options.dry_run:
+            return _receipt(base, drafted, parts, notices, patch=patch(base.root, parts))
+        commit(base, parts)
+    return _receipt(base, drafted, parts, notices)
+
+
+def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
+    """Replace files all or nothing, then let memory follow; the caller holds the exclusive lock."""
+    changes = [shadow.FileChange(part.path, part.before, part.data) for part in parts]
+    if not changes:
+        return
+    shadow.commit(base.root, [*render.format_change(base.root), *changes])
+    base.mirror(
+        base.tree.replace(
+            {part.path: read.read_changed(base.root, part.path, base.ontology, base.limits) for part in parts}
+        )
+    )
+
+
+def patch(root: Path, parts: Iterable[RenderedPart]) -> str:
+    """The unified diff that git would show for these parts."""
+    return history.diff_text(
+        (part.path, (root / part.path).read_bytes() if part.before is not None else None, part.data) for part in parts
+    )
+
+
+def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
+    """Tokens and vectors of what is about to be written go into the local cache; a failing model blocks nothing."""
+    if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
+        return ()
+    records = [Record(request.kind.name, 0, given.identity, given.fields, "", "") for given in request.given]
+    missing = {
+        entry.vector_key: entry.content
+        for made in base.builder.build(request.kind, records)
+        for entry in made
+        if entry.vector_key is not None and entry.vector is None
+    }
+    try:
+        if missing:
+            base.embed(missing)
+    except Unavailable as problem:
+        said = f"stored without vectors: {problem.message}"
+        return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
+    base.cache.save()
+    return ()
+
+
+def _writer(base: Base) -> render.Writer:
+    """Which part this clone and branch write to."""
+    if base.settings.part == "fixed":
+        return render.Writer(0)
+    clone = base.wiring.env.writer or state.clone_id(base.root)
+    return render.Writer(render.base_number(clone, history.branch(base.root)))
+
+
+def _check(base: Base, request: Request, drafted: Draft, options: Options) -> None:
+    """Records given whole were held against the schema before the lock; what was merged with stored fields was not."""
+    merged = not isinstance(request, Upsert) or request.merge
+    guard.check(base, drafted.changeset, allow_shrink=options.allow_shrink, check_schema=merged)
+
+
+def _receipt(
+    base: Base, drafted: Draft, parts: Sequence[RenderedPart], notices: tuple[Notice, ...], patch: str | None = None
+) -> Receipt:
+    changeset = drafted.changeset
+    written = {(change.new.type, change.new.identity): change.new for change in changeset.changes if change.new}
+    told = [_told(base, kind, identity, written) for kind, identity in drafted.asked]
+    return Receipt(
+        inserted=changeset.count("insert"),
+        updated=changeset.count("update"),
+        unchanged=drafted.unchanged,
+        deleted=changeset.count("delete"),
+        files=tuple(part.path for part in parts),
+        identities=tuple(identity for _, identity in drafted.asked),
+        ids=tuple(number for number, _ in filter(None, told)),
+        etags=tuple(tag for _, tag in filter(None, told)),
+        pending=_pending(base, written.values()),
+        notices=notices,
+        dry_run=patch is not None,
+        patch=patch or "",
+    )
+
+
+def _told(
+    base: Base, kind: RecordType, identity: Identity, written: Mapping[tuple[str, Identity], Record]
+) -> tuple[int, str] | None:
+    """A record's id and etag after the write; None where it was deleted."""
+    record = written.get((kind.name, identity))
+    if record is not None:
+        return record.id, etag(record_line(record, Shape(kind.identity_fields)))
+    row = base.tree.get(kind, identity)
+    return (row.record.id, etag(row.line)) if row else None
+
+
+def _pending(base: Base, records: Iterable[Record]) -> int:
+    """Chunks of these records that have no vector yet."""
+    by_type: dict[str, list[Record]] = {}
+    for record in records:
+        by_type.setdefault(record.type, []).append(record)
+    count = 0
+    for name, some in by_type.items():
+        kind = base.ontology.find(name)
+        if kind is not None and kind.vectors:
+            made = base.builder.build(kind, some)
+            count += sum(entry.vector_key is not None and entry.vector is None for one in made for entry in one)
+    return count

@@ -1,0 +1,113 @@
+"""`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from duckkb.engine.base import Base
+from duckkb.engine.guard import limited_sides
+from duckkb.errors import Finding
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.records import FROM, TO, identity_text
+from duckkb.truth import layout
+from duckkb.truth.tree import Part, StoredRow
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """All findings, in the order of path, line and rule."""
+
+    findings: tuple[Finding, ...]
+    records: int
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.is_error for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.findings) - self.errors
+
+
+def check(base: Base) -> CheckReport:
+    """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
+    findings = [*base.report.findings, *base.tree.unreadable]
+    for part in base.tree.parts.values():
+        findings += _part(part)
+    for kind in base.ontology:
+        findings += _schema(base, kind)
+        findings += _duplicates(base, kind)
+        if isinstance(kind, EdgeType):
+            findings += _edges(base, kind)
+    ordered = sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message))
+    return CheckReport(tuple(ordered), sum(base.tree.count(kind) for kind in base.ontology))
+
+
+def _part(part: Part) -> Iterator[Finding]:
+    address = layout.parse_part(part.path)
+    if not part.sorted:
+        yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
+    if len(part.rows) > layout.MAX_RECORDS or part.size > layout.MAX_BYTES:
+        yield Finding("W_PART_SIZE", f"{len(part.rows)} records, {part.size} bytes", part.path, remedy="none needed")
+    for row in part.rows:
+        if not row.complete:
+            yield _at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
+        elif not row.canonical:
+            yield _at(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
+        day = row.record.created_at[:10].replace("-", "")
+        if address is not None and day != address.day:
+            said = f"created on {day}, but stands in the folder of {address.day}"
+            yield _at(row, "E_MISPLACED", said, "restore __created_at from git")
+
+
+def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -> Finding:
+    record = row.record
+    return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
+
+
+def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
+    validator = base.validator(kind)
+    for row in base.tree.rows(kind):
+        if not validator.is_valid(row.record.fields):
+            for finding in validator.findings(row.record.fields):
+                yield replace(
+                    _at(row, "E_SCHEMA", finding.message, "change the record or the schema"), field=finding.field
+                )
+
+
+def _duplicates(base: Base, kind: RecordType) -> Iterator[Finding]:
+    for identity, rows in base.tree.duplicates(kind).items():
+        places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
+        said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
+        for row in rows[1:]:
+            yield _at(row, "E_DUP_IDENTITY", said, "duckkb dedupe")
+    for number, rows in base.tree.id_clashes(kind).items():
+        named = " and ".join(identity_text(row.record.identity) for row in rows)
+        for row in rows[1:]:
+            yield _at(row, "E_DUP_ID", f"__id {number} is that of {named}", "duckkb dedupe --reassign")
+
+
+def _edges(base: Base, kind: EdgeType) -> Iterator[Finding]:
+    counts: dict[int, Counter[object]] = {side: Counter() for side in limited_sides(kind)}
+    for row in base.tree.rows(kind):
+        refs = base.tree.ends(kind, row.record)
+        for name, ref in zip((FROM, TO), refs, strict=True):
+            if ref is None:
+                yield from _lost_end(base, kind, row, name)
+        for side, count in counts.items():
+            if refs[side] is not None:
+                count[refs[side]] += 1
+                if count[refs[side]] > 1:
+                    said = f"{kind.name} is {kind.cardinality}, but this `{(FROM, TO)[side]}` has another edge already"
+                    yield _at(row, "E_CARDINALITY", said, "delete one of them, or change `cardinality`")
+
+
+def _lost_end(base: Base, kind: EdgeType, row: StoredRow, name: str) -> Iterable[Finding]:
+    allowed = kind.from_types if name == FROM else kind.to_types
+    found = base.tree.candidates(kind, row.record, name)
+    shown = row.record.fields[name]
+    if found:
+        said = f"`{name}` {shown} exists as {' and '.join(found)}"
+        return [_at(row, "E_AMBIGUOUS_END", said, 'write it as {"type": TYPE, "id": IDENTITY}', f"/{name}")]
+    said = f"no {' or '.join(allowed)} {shown}"
+    return [_at(row, "E_DANGLING_EDGE", said, "add the node, or delete the edge", f"/{name}")]
