@@ -9,21 +9,27 @@ from duckkb.errors import Unavailable
 if TYPE_CHECKING:
     import numpy as np
 
+_NOTHING = Fingerprint("none", "none")
+
 
 class NoModel:
     """The embedder of a base that has no model, or may not use the one it names.
 
-    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`.
+    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`. Where a model is named but cannot be
+    used here, `fingerprint` is that model's, so that the vectors it made elsewhere stay valid.
     """
 
-    def __init__(self, reason: str, code: str = "E_MODEL", suggestion: str = "") -> None:
+    def __init__(
+        self, reason: str, code: str = "E_MODEL", suggestion: str = "", fingerprint: Fingerprint = _NOTHING
+    ) -> None:
         self.reason = reason
         self.code = code
         self.suggestion = suggestion
+        self._fingerprint = fingerprint
 
     @property
     def fingerprint(self) -> Fingerprint:
-        return Fingerprint("none", "none")
+        return self._fingerprint
 
     def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
         self._refuse()

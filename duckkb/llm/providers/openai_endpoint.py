@@ -1,0 +1,243 @@
+"""Embeddings from an endpoint that speaks OpenAI's protocol, through the `openai` client.
+
+The client waits and tries again (429, 408, 409, 5xx, time-outs, lost connections): `max_retries` times, longer each time
+or as long as Retry-After says. Everything that comes back is checked before use, and nothing that a server says is
+repeated but for one line of what it found wrong with a request.
+"""
+
+import base64
+import hashlib
+import json
+import math
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
+from duckkb.llm.windows import halves, unit_mean
+from duckkb.settings import EmbeddingSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+    from openai import APIStatusError, OpenAI
+
+_SHORTEST = 128  # characters; every model takes texts of this length, so a refusal means something else
+_TOO_LONG = {400, 413, 422}  # what endpoints answer to a text over their limit
+_EXPLAINED = {400, 404, 413, 422}  # answers whose message speaks of the request and not of the key
+_MESSAGE_CHARACTERS = 200
+_SLACK_BYTES = 1 << 20
+_NUMBER_BYTES = 32  # of one number as JSON text, generously
+_MOST_DIMENSIONS = 8192
+
+
+class OpenAIEndpoint:
+    """`settings.base_url` must be set, and whoever makes this has checked that its host is trusted.
+
+    No prefixes are added, so `symmetric` shows in the fingerprint alone. The dimension is the configured one, else that of
+    the first vector seen; a vector of another is an error. Safe to share between threads. Every fault is an
+    `errors.Unavailable` with code `E_MODEL`; none contains the key.
+    """
+
+    def __init__(self, settings: EmbeddingSettings, key: str | None) -> None:
+        self._settings = settings
+        self._key = key.strip() if key else None
+        self._dimension = settings.dimensions
+        self._client: OpenAI | None = None
+        self._making = threading.Lock()
+
+    @property
+    def host(self) -> str:
+        """Host and port, as a person is told them."""
+        address = urlsplit(self._settings.base_url or "")
+        return f"{address.hostname}:{address.port}" if address.port else str(address.hostname)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Known without asking. A model's vectors are another's as soon as address, dimensions or use differ."""
+        settings = self._settings
+        address = (settings.base_url or "").rstrip("/")
+        parts = json.dumps([address, settings.model, settings.dimensions, settings.symmetric])
+        return Fingerprint(settings.model, hashlib.sha256(parts.encode()).hexdigest()[:16], settings.dimensions or 0)
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._embed(texts)
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._embed(texts)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """An estimate: four characters a token, but one for each from the Chinese, Japanese and Korean blocks on."""
+        wide = [sum(character >= "\u2e80" for character in text) for text in texts]
+        return [many + math.ceil((len(text) - many) / 4) for text, many in zip(texts, wide, strict=True)]
+
+    def _embed(self, texts: Sequence[str]) -> "np.ndarray":
+        import numpy as np
+
+        size = self._settings.batch_size
+        # Endpoints refuse the empty text, but an embedder has a vector for everything.
+        sent = [text if text.strip() else " " for text in texts]
+        batches = [self._batch(sent[start : start + size]) for start in range(0, len(sent), size)]
+        return np.concatenate(batches) if batches else np.empty((0, self._dimension or 0), np.float32)
+
+    def _batch(self, texts: list[str]) -> "np.ndarray":
+        """One vector a text. A batch that is refused for its length is halved, then its texts are."""
+        import numpy as np
+        from openai import APIStatusError
+
+        try:
+            return self._ask(texts)
+        except APIStatusError as error:
+            if error.status_code not in _TOO_LONG or (len(texts) == 1 and len(texts[0]) < 2 * _SHORTEST):
+                raise self._refusal(error) from None
+        if len(texts) > 1:
+            middle = len(texts) // 2
+            return np.concatenate([self._batch(texts[:middle]), self._batch(texts[middle:])])
+        parts = halves(texts[0])
+        vectors = self._batch([part if part.strip() else " " for part in parts])
+        return unit_mean(vectors, [len(part) for part in parts])[None].astype(np.float32)
+
+    def _ask(self, texts: list[str]) -> "np.ndarray":
+        """One request. `APIStatusError` passes, as a refusal may be mended by asking for less."""
+        from openai import APIConnectionError, APITimeoutError, omit
+
+        from duckkb.llm.providers.guarded_http import AnswerRefused
+
+        settings = self._settings
+        try:
+            answer = self._opened().embeddings.with_raw_response.create(
+                input=texts, model=settings.model, dimensions=settings.dimensions or omit, encoding_format="float"
+            )
+            vectors = read_answer(answer.content, len(texts), self._dimension)
+        except APITimeoutError:
+            raise self._fault(f"did not answer in {settings.timeout_s:g} s") from None
+        except APIConnectionError as error:
+            raise self._fault("could not be reached", "check embedding.base_url and the network") from error
+        except AnswerRefused as error:
+            raise self._fault(str(error)) from None
+        except BadAnswer as error:
+            raise self._fault(f"gave an answer that cannot be used: {error}") from error
+        self._dimension = vectors.shape[1]
+        return vectors
+
+    def _opened(self) -> "OpenAI":
+        with self._making:
+            if self._client is None:
+                self._client = self._make_client()
+            return self._client
+
+    def _make_client(self) -> "OpenAI":
+        from openai import OpenAI
+
+        from duckkb.llm.providers.guarded_http import GuardedClient
+
+        settings = self._settings
+        if self._key and not (self._key.isascii() and self._key.isprintable()):
+            raise self._fault("cannot be sent this key, which has characters that a header does not carry")
+        most_bytes = _SLACK_BYTES + settings.batch_size * (settings.dimensions or _MOST_DIMENSIONS) * _NUMBER_BYTES
+        return OpenAI(
+            api_key=self._key or "none",  # the client wants one; GuardedClient decides what is sent
+            base_url=settings.base_url,
+            max_retries=settings.max_retries,
+            timeout=settings.timeout_s,
+            http_client=GuardedClient(self._key, settings.timeout_s, most_bytes),
+        )
+
+    def _refusal(self, error: "APIStatusError") -> Unavailable:
+        status, variable = error.status_code, self._settings.api_key_env
+        if status in (401, 403):
+            remedy = (
+                f"set {variable} to a valid key" if variable else "name the key's variable in embedding.api_key_env"
+            )
+            return self._fault(f"refused the key (HTTP {status})", remedy)
+        if status == 429:
+            return self._fault("asks to be asked less often (HTTP 429)", "wait, or lower embedding.batch_size")
+        if 300 <= status < 400:
+            return self._fault(f"points elsewhere (HTTP {status})", "set embedding.base_url to the final address")
+        if status in _EXPLAINED:
+            said = self._explanation(error.body)
+            return self._fault(f"refused the request (HTTP {status}){said}", "check embedding_model and embedding.*")
+        return self._fault(f"failed (HTTP {status})", "try again later")
+
+    def _explanation(self, body: object) -> str:
+        """One line of the server's own message, without anything that a terminal would obey."""
+        said = (
+            next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
+        )
+        line = "".join(character if character.isprintable() else " " for character in str(said))
+        if self._key:
+            line = line.replace(self._key, "***")
+        return f": {line[:_MESSAGE_CHARACTERS]}" if line.strip() else ""
+
+    def _fault(self, what: str, suggestion: str = "check embedding.base_url, or search with -m") -> Unavailable:
+        message = f"The embedding endpoint {self.host} {what}."
+        return Unavailable(message, code="E_MODEL", suggestion=suggestion)
+
+
+class BadAnswer(Exception):
+    """An answer that does not hold the vectors that were asked for; the text says what is wrong and quotes nothing."""
+
+
+def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarray":
+    """An answer's vectors in the order of the texts: float32 of shape (count, dimension), rows of unit length.
+
+    Raises `BadAnswer` unless there are `count` of them, of one dimension (`dimension` where it is given), each finite and
+    not zero. Numbers may come as a JSON array or as base64 of little-endian float32.
+    """
+    import numpy as np
+
+    rows = _in_order(_rows(content), count)
+    vectors = [_vector(row) for row in rows]
+    lengths = {len(vector) for vector in vectors} | ({dimension} if dimension else set())
+    if len(lengths) > 1:
+        raise BadAnswer(f"vectors of dimension {' and '.join(map(str, sorted(lengths)))}")
+    matrix = np.stack(vectors)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported below, not warned about
+        norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not np.isfinite(norms).all():
+        raise BadAnswer("numbers that are not finite")
+    if not norms.all():
+        raise BadAnswer("a vector of zeros")
+    unit: np.ndarray = (matrix / norms).astype(np.float32)
+    return unit
+
+
+def _rows(content: bytes) -> list[dict[str, Any]]:
+    try:
+        answer = json.loads(content)
+    except (ValueError, RecursionError):
+        raise BadAnswer("not JSON") from None
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadAnswer("no list of embeddings")
+    return rows
+
+
+def _in_order(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """By `index`; as they stand where none has one."""
+    if len(rows) != count:
+        raise BadAnswer(f"{len(rows)} vectors for {count} texts")
+    places = [row.get("index") for row in rows]
+    if all(place is None for place in places):
+        return rows
+    by_place = {place: row for place, row in zip(places, rows, strict=True) if isinstance(place, int)}
+    if by_place.keys() != set(range(count)):
+        raise BadAnswer("vectors whose indices do not fit the texts")
+    return [by_place[place] for place in range(count)]
+
+
+def _vector(row: dict[str, Any]) -> "np.ndarray":
+    import numpy as np
+
+    numbers = row.get("embedding")
+    try:
+        if isinstance(numbers, str):
+            vector = np.frombuffer(base64.b64decode(numbers, validate=True), "<f4").astype(np.float64)
+        else:
+            vector = np.asarray(numbers, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise BadAnswer("an embedding that is not a list of numbers") from None
+    if vector.ndim != 1 or not vector.size:
+        raise BadAnswer("an embedding that is not a list of numbers")
+    return vector

@@ -1,0 +1,153 @@
+"""A real HTTP server on this machine that speaks OpenAI's embeddings protocol, well or badly as a test asks.
+
+with FakeEndpoint() as endpoint:
+    endpoint.next(Reply(status=429, headers={"Retry-After": "0.5"}))
+    ...OpenAIEndpoint(endpoint.settings(), "key").embed_queries(["a text"])
+    assert len(endpoint.asked) == 2
+"""
+
+import base64
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from duckkb.settings import EmbeddingSettings
+from tests.fakes import HashEmbedder
+
+_PIECE = b" " * 65_536
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What to answer once instead of the truth. `endless` sends blanks until the client hangs up (or 100 MB are out),
+    `silent` says nothing until the server closes, `body` replaces the vectors."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    endless: bool = False
+    silent: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived; `at` is in seconds of a clock that only goes forward."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: Mapping[str, Any]
+    at: float
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self.body["input"])
+
+
+class FakeEndpoint:
+    """Answers with the vectors of `HashEmbedder`. `most_characters` refuses longer texts with 400, `backwards` turns the
+    order of the answer around, `always_base64` sends that whatever was asked for."""
+
+    def __init__(
+        self, dimension: int = 16, most_characters: int = 0, backwards: bool = False, always_base64: bool = False
+    ) -> None:
+        self.model = HashEmbedder(dimension)
+        self.most_characters = most_characters
+        self.backwards = backwards
+        self.always_base64 = always_base64
+        self.asked: list[Asked] = []
+        self.sent_bytes = 0
+        self.closing = threading.Event()
+        self._replies: list[Reply] = []
+        self._server = _Server(self)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def settings(self, **changes: Any) -> EmbeddingSettings:
+        settings = EmbeddingSettings("fake-model", self.url, "FAKE_KEY", timeout_s=10.0, max_retries=0)
+        return replace(settings, **changes)
+
+    def next(self, *replies: Reply) -> None:
+        """Give these answers to the coming requests, in this order; after them the truth again."""
+        self._replies.extend(replies)
+
+    def reply(self, body: Mapping[str, Any]) -> Reply:
+        if self._replies:
+            return self._replies.pop(0)
+        if self.most_characters and any(len(text) > self.most_characters for text in body["input"]):
+            error = {"error": {"message": "maximum context length exceeded", "type": "invalid_request_error"}}
+            return Reply(400, json.dumps(error).encode())
+        return Reply(200, json.dumps(self.answer(body)).encode())
+
+    def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        vectors = 3.0 * self.model.embed_passages(
+            body["input"]
+        )  # not of unit length, as the protocol does not promise it
+        as_text = self.always_base64 or body.get("encoding_format") == "base64"
+        data = [
+            {"object": "embedding", "index": index, "embedding": _base64(vector) if as_text else vector.tolist()}
+            for index, vector in enumerate(vectors)
+        ]
+        return {"object": "list", "data": data[::-1] if self.backwards else data, "model": body["model"]}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, endpoint: FakeEndpoint) -> None:
+        super().__init__(("127.0.0.1", 0), _Conversation)
+        self.endpoint = endpoint
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up is part of the tests."""
+
+
+class _Conversation(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_POST(self) -> None:
+        endpoint = self.server.endpoint
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        endpoint.asked.append(Asked(self.path, dict(self.headers), body, time.monotonic()))
+        reply = endpoint.reply(body)
+        if reply.silent:
+            endpoint.closing.wait()
+            return
+        self.send_response(reply.status)
+        for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+            self.send_header(name, value)
+        if not reply.endless:
+            self.send_header("Content-Length", str(len(reply.body)))
+        self.end_headers()
+        self._send_endlessly() if reply.endless else self.wfile.write(reply.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests read `asked`."""
+
+    def _send_endlessly(self) -> None:
+        while self.server.endpoint.sent_bytes < 100 << 20:
+            self.wfile.write(_PIECE)
+            self.server.endpoint.sent_bytes += len(_PIECE)
+
+
+def _base64(vector: np.ndarray) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
