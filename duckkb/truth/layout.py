@@ -1,0 +1,134 @@
+"""Where a record lives: `data/nodes/TABLE/YYYYMMDD/part_NNN.jsonl`, `data/edges/LABEL/...`, and the format's number."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from duckkb.errors import StateError
+from duckkb.ontology.names import is_table_name
+
+Kind = Literal["node", "edge"]
+
+FORMAT = 1
+DATA = "data"
+FORMAT_PATH = "data/FORMAT.json"
+FOLDERS: dict[Kind, str] = {"node": "nodes", "edge": "edges"}
+
+PART_RECORDS = 1_000
+# A forge stops showing the diff of a file at 500 KB.
+PART_BYTES = 400_000
+# Writers share 1,000 numbers; a part that overflows goes on past them.
+BASE_NUMBERS = 1_000
+
+_READ_ATTEMPTS = 5
+_PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class PartAddress:
+    """The place of a part: the kind and table or label of its records, the UTC day of their creation, and its number."""
+
+    kind: Kind
+    table: str
+    day: str
+    number: int
+
+    @property
+    def path(self) -> str:
+        return part_path(self.kind, self.table, self.day, self.number)
+
+
+def part_path(kind: Kind, table: str, day: str, number: int) -> str:
+    """The path of a part, relative to the knowledge base.
+
+    >>> part_path("node", "characters", "20260101", 7)
+    'data/nodes/characters/20260101/part_007.jsonl'
+    """
+    return f"{DATA}/{FOLDERS[kind]}/{table}/{day}/part_{number:03d}.jsonl"
+
+
+def parse_part(path: str) -> PartAddress | None:
+    """The inverse of `part_path`; None for every other path."""
+    found = _PART.fullmatch(path)
+    if not found or not safe_table_name(found[2]) or not is_day(found[3]):
+        return None
+    return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
+
+
+def safe_table_name(name: str) -> bool:
+    """Whether a table or label may be the name of a folder on every system."""
+    return is_table_name(name)
+
+
+def is_day(name: str) -> bool:
+    """Whether a folder's name is a day that exists, `YYYYMMDD`."""
+    if not re.fullmatch("[0-9]{8}", name):
+        return False
+    try:
+        date(int(name[:4]), int(name[4:6]), int(name[6:]))
+    except ValueError:
+        return False
+    return True
+
+
+def base_number(clone_id: str, branch: str) -> int:
+    """The number of the part of a day to which a clone and branch add: two branches rarely open one file.
+
+    SHA-256 of clone id, NUL and branch, as a big-endian integer modulo 1,000.
+    """
+    digest = hashlib.sha256(f"{clone_id}\0{branch}".encode()).digest()
+    return int.from_bytes(digest, "big") % BASE_NUMBERS
+
+
+def format_bytes() -> bytes:
+    """What data/FORMAT.json holds."""
+    return b'{"format":%d}\n' % FORMAT
+
+
+def read_format(root: Path) -> int:
+    """The number in data/FORMAT.json, 1 where there is none. Raises `StateError` (E_FORMAT) for one not known here."""
+    try:
+        raw, _ = read_regular(root / FORMAT_PATH)
+    except FileNotFoundError:
+        return FORMAT
+    except OSError as error:
+        raise StateError(f"{FORMAT_PATH} cannot be read: {error.strerror}", code="E_FORMAT") from error
+    try:
+        number = json.loads(raw)["format"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        number = None
+    if type(number) is not int or not 1 <= number <= FORMAT:
+        shown = "no number that can be read" if number is None else f"format {number!r}"
+        raise StateError(
+            f"{FORMAT_PATH} names {shown}; this version knows format {FORMAT}",
+            code="E_FORMAT",
+            suggestion="Use a newer duckkb, or `git checkout -- data/FORMAT.json`.",
+        )
+    return FORMAT
+
+
+def read_regular(path: Path) -> tuple[bytes, os.stat_result]:
+    """The bytes of a regular file with its stat; raises OSError for links, FIFOs, devices and folders, and waits for none.
+
+    A file that changes while it is read is read again, a few times: bytes and stat belong together.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        after = os.fstat(descriptor)
+        if not stat.S_ISREG(after.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        for _ in range(_READ_ATTEMPTS):
+            before = after
+            file.seek(0)
+            raw = file.read()
+            after = os.fstat(descriptor)
+            if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) and len(raw) == after.st_size:
+                break
+        return raw, after

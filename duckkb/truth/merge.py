@@ -1,0 +1,286 @@
+"""The field merge of records as source text. It needs the standard library only: git starts it once per file.
+
+Values are copied as they stand and compared as text, which in canonical lines is comparing them. Nothing is written anew
+but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from the sources of their elements.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+_ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
+_SPACE = re.compile(r"[ \t\n\r]*")
+_UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+# Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRules:
+    """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set` or
+    `text`), and whether fields are merged (`field`) or records (`record`, the way of a table that is not known)."""
+
+    identity: tuple[str, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+    granularity: str = "field"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that both sides changed differently, as source text; None where a side has none.
+
+    `name` is empty where the whole record is in conflict: deleted on one side, or merged by record.
+    """
+
+    name: str
+    base: bytes | None
+    ours: bytes | None
+    theirs: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The line that a merge made, None for a deleted record.
+
+    With conflicts `line` is None too, and `alternatives` holds our line and theirs, each with the other side's clean
+    edits (None for the side that deleted the record).
+    """
+
+    line: bytes | None
+    conflicts: tuple[FieldConflict, ...] = ()
+    alternatives: tuple[bytes | None, bytes | None] | None = None
+
+
+_Field = tuple[str, str]
+"""A key and a value, both as source text."""
+
+
+def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, rules: MergeRules) -> Merged:
+    """Merge one record of three versions of a file, None where a version lacks it. Lines come and go without LF.
+
+    | base | ours | theirs | result                          |
+    |------|------|--------|---------------------------------|
+    | x    | x    | y      | y                               |
+    | x    | y    | y      | y                               |
+    | x    | y    | z      | field merge                     |
+    | x    | -    | x      | deleted                         |
+    | x    | -    | y      | conflict                        |
+    | -    | y    | -      | y                               |
+    | -    | y    | z      | field merge with an empty base  |
+
+    Raises ValueError for a line that is not one JSON object with each key once.
+    """
+    if ours == theirs or theirs == base:
+        return Merged(ours)
+    if ours == base:
+        return Merged(theirs)
+    if ours is None or theirs is None or rules.granularity == "record":
+        return Merged(None, (FieldConflict("", base, ours, theirs),), (ours, theirs))
+    return _merge_fields(split(base) if base is not None else {}, split(ours), split(theirs), rules)
+
+
+def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
+    """One line out of several of the same record, whatever their order.
+
+    Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
+    the greater bytes). `__id` and `__created_at` are the smallest, `__updated_at` the latest.
+    """
+    versions = sorted(((split(line), line) for line in lines), key=lambda each: (_value(each[0], _UPDATED_AT), each[1]))
+    merged: dict[str, _Field] = {}
+    for version, _ in versions:
+        merged |= version
+    for name in (_ID, _CREATED_AT):
+        held = [version[name] for version, _ in versions if name in version]
+        if held:
+            merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
+    return _joined(merged, identity)
+
+
+def split(line: bytes) -> dict[str, _Field]:
+    """The fields of an object by name, each as the source text of its key and of its value.
+
+    >>> split(b'{"a":1.50,"b":[1, 2]}')
+    {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
+    """
+    text = line.decode()
+    found: dict[str, _Field] = {}
+    at = _after(text, _skip(text, 0), "{")
+    if text[at : at + 1] != "}":
+        while True:
+            name, end = _read(text, at)
+            start = _after(text, _skip(text, end), ":")
+            stop = _read(text, start)[1]
+            if not isinstance(name, str) or name in found:
+                raise ValueError(f"the key {name!r} is no text, or stands twice")
+            found[name] = (text[at:end], text[start:stop])
+            at = _skip(text, stop)
+            if text[at : at + 1] != ",":
+                break
+            at = _skip(text, at + 1)
+    if text[_skip(text, _after(text, at, "}")) :]:
+        raise ValueError("something follows the object")
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """The place after a mark that must stand here, and after the space that follows it."""
+    if text[at : at + 1] != mark:
+        raise ValueError(f"{mark} expected at column {at + 1}")
+    return _skip(text, at + 1)
+
+
+def _read(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that starts here, and the place after it."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError as error:
+        raise ValueError("values are nested too deep") from error
+
+
+def _value(fields: Mapping[str, _Field], name: str) -> str:
+    return fields[name][1] if name in fields else ""
+
+
+def _merge_fields(
+    base: Mapping[str, _Field], ours: Mapping[str, _Field], theirs: Mapping[str, _Field], rules: MergeRules
+) -> Merged:
+    clean: dict[str, _Field] = {}
+    conflicts = []
+    for name in {**base, **ours, **theirs}:
+        sides = base.get(name), ours.get(name), theirs.get(name)
+        merged, is_clean = _merge_field(name, *sides, rules)
+        if not is_clean:
+            conflicts.append(FieldConflict(name, *(side[1].encode() if side else None for side in sides)))
+        elif merged:
+            clean[name] = merged
+    if not conflicts:
+        return Merged(_joined(clean, rules.identity))
+    names = [conflict.name for conflict in conflicts]
+    alternatives = tuple(
+        _joined(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
+    )
+    return Merged(None, tuple(conflicts), (alternatives[0], alternatives[1]))
+
+
+def _merge_field(
+    name: str, base: _Field | None, ours: _Field | None, theirs: _Field | None, rules: MergeRules
+) -> tuple[_Field | None, bool]:
+    """The merged field (None: it is left out), and whether the merge is clean."""
+    if ours == theirs or theirs == base:
+        return ours, True
+    if ours == base:
+        return theirs, True
+    if ours is None or theirs is None:
+        return None, False
+    rule = _OWN_RULES.get(name) or _DECLARED_RULES.get(rules.fields.get(name, ""))
+    value = rule(base[1] if base else None, ours[1], theirs[1]) if rule else None
+    return (ours[0], value or ""), value is not None
+
+
+_Rule = Callable[[str | None, str, str], str | None]
+"""Joins the source texts of a value (base, ours, theirs); None where they conflict."""
+
+
+def _latest(base: str | None, ours: str, theirs: str) -> str:
+    return max(ours, theirs)
+
+
+def _earliest(base: str | None, ours: str, theirs: str) -> str:
+    return min(ours, theirs)
+
+
+def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
+    """What all have in the base's order, then what either side added, by source text: both directions give one result."""
+    lists = [_elements(text) for text in (base or "[]", ours, theirs)]
+    if lists[1] is None or lists[2] is None:
+        return None
+    old, mine, other = (dict.fromkeys(elements or ()) for elements in lists)
+    kept = [element for element in old if element in mine and element in other]
+    added = sorted((mine.keys() | other.keys()) - old.keys())
+    return f"[{','.join(kept + added)}]"
+
+
+def _elements(text: str) -> list[str] | None:
+    """The elements of an array as source text, None for another value."""
+    if not text.startswith("["):
+        return None
+    found = []
+    at = _skip(text, 1)
+    while text[at] != "]":
+        end = _read(text, at)[1]
+        found.append(text[at:end])
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
+    """A merge line by line of two strings; None where they overlap, or where a value is no string."""
+    texts = [json.loads(text, strict=False) if text.startswith('"') else None for text in (base or '""', ours, theirs)]
+    old, mine, other = map(_text_lines, texts)
+    if old is None or mine is None or other is None:
+        return None
+    merged = _merge_lines(old, mine, other)
+    if merged is None:
+        return None
+    written = json.dumps("".join(merged), ensure_ascii=False)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
+
+
+_OWN_RULES: Mapping[str, _Rule] = {_UPDATED_AT: _latest, _CREATED_AT: _earliest}
+_DECLARED_RULES: Mapping[str, _Rule] = {"set": _merge_set, "text": _merge_text}
+
+
+def _text_lines(text: str | None) -> list[str] | None:
+    return None if text is None else re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _merge_lines(base: list[str], ours: list[str], theirs: list[str]) -> list[str] | None:
+    """diff3: between two stretches that all three share, a side that changed nothing yields to the other."""
+    merged: list[str] = []
+    at_base = at_ours = at_theirs = 0
+    for start, mine, other, size in _shared(base, ours, theirs):
+        old = base[at_base:start]
+        left, right = ours[at_ours:mine], theirs[at_theirs:other]
+        if left == right or right == old:
+            merged += left
+        elif left == old:
+            merged += right
+        else:
+            return None
+        merged += base[start : start + size]
+        at_base, at_ours, at_theirs = start + size, mine + size, other + size
+    return merged
+
+
+def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Stretches that all three share: their starts in base, ours and theirs, and their length. The last one is empty."""
+    mine = SequenceMatcher(None, base, ours, autojunk=False).get_matching_blocks()
+    other = SequenceMatcher(None, base, theirs, autojunk=False).get_matching_blocks()
+    left = right = 0
+    while left < len(mine) and right < len(other):
+        a, b = mine[left], other[right]
+        start, end = max(a.a, b.a), min(a.a + a.size, b.a + b.size)
+        if start < end:
+            yield start, a.b + start - a.a, b.b + start - b.a, end - start
+        if a.a + a.size < b.a + b.size:
+            left += 1
+        else:
+            right += 1
+    yield len(base), len(ours), len(theirs), 0
+
+
+def _joined(fields: Mapping[str, _Field], identity: Sequence[str]) -> bytes:
+    rest = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
+    ordered = [_ID, *identity, *rest, _CREATED_AT, _UPDATED_AT]
+    body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in ordered if name in fields)
+    return f"{{{body}}}".encode()

@@ -1,0 +1,185 @@
+"""Reading truth: which files are parts, what stands in them, and which of them changed since.
+
+Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices and unknown files are findings.
+"""
+
+import gc
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, component_of
+from duckkb.truth.ids import day_start, hash_id
+from duckkb.truth.layout import parse_part, read_regular
+from duckkb.truth.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.survey import survey
+from duckkb.truth.table import StoredRow, record_of
+from duckkb.truth.tree import Part, Stamp, Tree
+
+_POINTER = b"version https://git-lfs"
+
+
+def load(root: Path, ontology: Ontology, limits: Limits) -> Tree:
+    """Read every part of the types in the ontology. An absent `data/` is an empty tree.
+
+    Lines that cannot be read are the findings of their part, the rest of the file is there. Raises `Unavailable` (E_IO)
+    for a folder that cannot be listed.
+    """
+    found = survey(root, ontology)
+    with _no_collection():
+        parts = _read_all(root, found.kinds, limits)
+    return Tree(ontology, limits, parts, found.findings)
+
+
+def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
+    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding.
+
+    A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
+    """
+    read_ns = time.time_ns()
+    try:
+        raw, status = read_regular(root / path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
+        return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
+    stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino, read_ns)
+    lines = _Lines(path, kind, limits)
+    lines.read(raw)
+    return Part(
+        path,
+        kind,
+        stamp,
+        hashlib.sha256(raw).hexdigest(),
+        tuple(lines.rows),
+        tuple(lines.findings),
+        canonical=lines.canonical,
+        sorted=all(one <= other for one, other in pairwise(row.order for row in lines.rows)),
+    )
+
+
+def changed(tree: Tree, root: Path) -> list[str]:
+    """Paths of parts that are new, gone, or not the file that the tree was read from. Cheap where nothing changed."""
+    files = survey(root, tree.ontology).files
+    gone = [path for path in tree.parts if path not in files]
+    return sorted(gone + [path for path, status in files.items() if _differs(root, tree.parts.get(path), path, status)])
+
+
+def reload(tree: Tree, root: Path, paths: Iterable[str]) -> dict[str, Part | None]:
+    """Read parts anew, for `Tree.replace`; None for a file that is gone or that no type of the ontology explains."""
+    return {path: _reread(tree, root, path) for path in paths}
+
+
+def _read_all(root: Path, kinds: dict[str, RecordType], limits: Limits) -> dict[str, Part]:
+    parts = {}
+    for path, kind in kinds.items():
+        try:
+            parts[path] = read_part(root, path, kind, limits)
+        except FileNotFoundError:
+            continue
+    return parts
+
+
+def _reread(tree: Tree, root: Path, path: str) -> Part | None:
+    address = parse_part(path)
+    kind = tree.ontology.by_table(address.kind, address.table) if address else None
+    if kind is None:
+        return None
+    try:
+        return read_part(root, path, kind, tree.limits)
+    except FileNotFoundError:
+        return None
+
+
+def _differs(root: Path, part: Part | None, path: str, status: os.stat_result) -> bool:
+    if part is None or not part.stamp.matches(status.st_size, status.st_mtime_ns, status.st_ino):
+        return True
+    if not part.stamp.is_racy:
+        return False
+    try:
+        return hashlib.sha256(read_regular(root / path)[0]).hexdigest() != part.digest
+    except OSError:
+        return True
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's collector: it would walk every record again and again while they are made (40 % of the time)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@dataclass(slots=True)
+class _Lines:
+    """Reads the lines of one file one after the other."""
+
+    path: str
+    kind: RecordType
+    limits: Limits
+    rows: list[StoredRow] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    canonical: bool = True
+
+    def read(self, raw: bytes) -> None:
+        if raw.startswith(_POINTER):
+            self.findings.append(
+                Finding("E_POINTER", "the file is a Git LFS pointer", self.path, 1, remedy=CODES["E_POINTER"].remedy)
+            )
+            return
+        *lines, rest = raw.split(b"\n")
+        if rest or not raw:
+            # The last LF is missing, or the file is empty and should not be.
+            self.canonical = False
+            lines.append(rest)
+        shape = Shape(self.kind.identity_fields)
+        in_conflict = False
+        for number, line in enumerate(lines, 1):
+            if not line.strip(b" \t"):
+                self.canonical = False
+                continue
+            try:
+                values, canonical = decode(line, shape, self.limits)
+            except LineError as error:
+                self.findings += [_placed(finding, self.path, number) for finding in error.findings]
+                if error.findings[0].code == "E_MARKERS":
+                    in_conflict = not line.startswith(b">")
+                continue
+            # Neither side of a conflict is the record until someone has chosen.
+            if not in_conflict:
+                self.rows.append(self._row(values, line, number, shape, canonical))
+
+    def _row(self, values: dict[str, Any], line: bytes, number: int, shape: Shape, canonical: bool) -> StoredRow:
+        complete = ID in values and CREATED_AT in values and UPDATED_AT in values
+        if not complete:
+            self._complete(values)
+        if not (complete and canonical):
+            self.canonical = False
+            line = encode(values, shape, self.limits.depth)
+        return StoredRow(record_of(self.kind, values), line, self.path, number, complete, canonical)
+
+    def _complete(self, values: dict[str, Any]) -> None:
+        address = parse_part(self.path)
+        assert address is not None, f"{self.path} is no part"
+        identity = tuple(component_of(values[name]) for name in self.kind.identity_fields)
+        values.setdefault(ID, hash_id(self.kind.kind, self.kind.table, identity))
+        values.setdefault(CREATED_AT, day_start(address.day))
+        values.setdefault(UPDATED_AT, values[CREATED_AT])
+
+
+def _placed(finding: Finding, path: str, line: int) -> Finding:
+    return Finding(finding.code, finding.message, path, line, finding.field, CODES[finding.code].remedy)

@@ -1,0 +1,107 @@
+"""What lies below `data/`: the parts, and a finding for everything that is none."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding, Unavailable
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, parse_part
+
+_TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
+"""What may lie in `data/` itself, and whether it is a folder."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """The parts of the ontology's types with their stat and type, in path order, and what else was found."""
+
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    kinds: dict[str, RecordType] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def survey(root: Path, ontology: Ontology) -> Survey:
+    """Look at every path below `data/`, open none and follow no link. An absent `data/` holds nothing.
+
+    Raises `Unavailable` (E_IO) for a folder that cannot be listed.
+    """
+    return _Surveyor(root, ontology).survey()
+
+
+class _Surveyor:
+    def __init__(self, root: Path, ontology: Ontology) -> None:
+        self._root = root
+        self._ontology = ontology
+        self._found = Survey()
+
+    def survey(self) -> Survey:
+        top = [entry for entry in _entries(self._root, ".") if entry.name == DATA]
+        if top and self._is_sound(top[0], DATA, folder=True):
+            self._look_into_data()
+        return self._found
+
+    def _look_into_data(self) -> None:
+        for entry in _entries(self._root, DATA):
+            folder = _TOP.get(entry.name)
+            if folder is None:
+                self._report_unknown(entry, f"{DATA}/{entry.name}", "nothing of this name belongs here")
+            elif self._is_sound(entry, f"{DATA}/{entry.name}", folder=folder):
+                for kind in (kind for kind, name in FOLDERS.items() if name == entry.name):
+                    self._look_into_tables(kind)
+
+    def _look_into_tables(self, kind: Kind) -> None:
+        path = f"{DATA}/{FOLDERS[kind]}"
+        tables = {known.table: known for known in self._ontology if known.kind == kind}
+        for name in self._folders(path, tables.__contains__, "no type of the ontology has this table or label"):
+            for day in self._folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
+                self._look_into_day(f"{path}/{name}/{day}", tables[name])
+
+    def _look_into_day(self, path: str, kind: RecordType) -> None:
+        for entry in _entries(self._root, path):
+            part = f"{path}/{entry.name}"
+            if parse_part(part) is None:
+                self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
+            elif self._is_sound(entry, part, folder=False):
+                try:
+                    self._found.files[part] = entry.stat(follow_symlinks=False)
+                    self._found.kinds[part] = kind
+                except FileNotFoundError:
+                    continue
+
+    def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
+        for entry in _entries(self._root, path):
+            if not is_known(entry.name):
+                self._report_unknown(entry, f"{path}/{entry.name}", otherwise)
+            elif self._is_sound(entry, f"{path}/{entry.name}", folder=True):
+                yield entry.name
+
+    def _is_sound(self, entry: os.DirEntry[str], path: str, *, folder: bool) -> bool:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.is_symlink():
+            self._report("E_SYMLINK", "a link; links in data/ are not followed", path)
+        elif is_folder != folder or not (is_folder or entry.is_file(follow_symlinks=False)):
+            self._report("E_NOT_REGULAR", f"not a {'folder' if folder else 'regular file'}", path)
+        else:
+            return True
+        return False
+
+    def _report_unknown(self, entry: os.DirEntry[str], path: str, message: str) -> None:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if self._is_sound(entry, path, folder=is_folder):
+            self._report("E_UNEXPECTED_FILE", message, path + "/" * is_folder)
+
+    def _report(self, code: str, message: str, path: str) -> None:
+        self._found.findings.append(Finding(code, message, path, remedy=CODES[code].remedy))
+
+
+def _entries(root: Path, path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(root / path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be listed: {error.strerror}", code="E_IO") from error

@@ -1,0 +1,207 @@
+"""The records of one type as they are to be read: one per identity, each with an id of its own.
+
+Files may hold more than one line of a record (two branches added it) and one id for two records. Reading goes on then:
+lines of one record are merged field by field, and of two records with one id the later in path order gets a free one.
+Both are mended in memory alone, and the same way whether the files were read at once or one after the other.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckkb.ontology.model import RecordType
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, identity_key
+from duckkb.truth.ids import free_id
+from duckkb.truth.line import Limits, Shape, decode, record_line
+from duckkb.truth.merge import merge_duplicates
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A record and the line that holds it.
+
+    `line` is canonical, with `__id` and times, without LF, whatever the file has. `complete` says that the file has id and
+    times too, `canonical` that what it has is in canonical form. `path` is relative to the knowledge base; lines count
+    from 1.
+    """
+
+    record: Record
+    line: bytes
+    path: str
+    line_no: int
+    complete: bool = True
+    canonical: bool = True
+
+    @property
+    def position(self) -> tuple[str, int]:
+        return self.path, self.line_no
+
+    @property
+    def order(self) -> tuple[tuple[Any, ...], int]:
+        """Sorts the lines of a part: by identity, then `__id`."""
+        return identity_key(self.record.identity), self.record.id
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether the file has exactly `line`."""
+        return self.complete and self.canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What replacing some lines did to the records: those to put, the ids that are gone, and identities come and gone."""
+
+    upserts: list[StoredRow]
+    gone: list[int]
+    appeared: list[Identity]
+    vanished: list[Identity]
+
+
+def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
+    """A record of a complete and sound line's values; takes `__id` and the times out of them and keeps the rest."""
+    identity = tuple(component_of(values[name]) for name in kind.identity_fields)
+    created_at = values.pop(CREATED_AT)
+    return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
+
+
+class Table:
+    """The rows of one type. Changing lines costs in proportion to them and to the records that need mending."""
+
+    def __init__(self, kind: RecordType, limits: Limits) -> None:
+        self._kind = kind
+        self._limits = limits
+        self._shape = Shape(kind.identity_fields)
+        self._stored: dict[Identity, tuple[StoredRow, ...]] = {}
+        self._joined: dict[Identity, StoredRow] = {}
+        self._owners: dict[int, Identity] = {}
+        self._contested: dict[int, set[Identity]] = {}
+        self._moved: dict[Identity, StoredRow] = {}
+        self._moved_ids: dict[int, Identity] = {}
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    def __iter__(self) -> Iterator[Identity]:
+        return iter(self._stored)
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether any record differs from its line."""
+        return bool(self._joined or self._moved)
+
+    def get(self, identity: Identity) -> StoredRow | None:
+        row = self._moved.get(identity) or self._joined.get(identity)
+        if row is None and (lines := self._stored.get(identity)):
+            return lines[0]
+        return row
+
+    def by_id(self, record_id: int) -> StoredRow | None:
+        identity = self._moved_ids.get(record_id) or self._owners.get(record_id)
+        return self.get(identity) if identity is not None else None
+
+    def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
+        """Every line of a record, in path order; more than one for a duplicate."""
+        return self._stored.get(identity, ())
+
+    def duplicates(self) -> Mapping[Identity, tuple[StoredRow, ...]]:
+        return {identity: self._stored[identity] for identity in sorted(self._joined, key=identity_key)}
+
+    def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]:
+        """Ids that several records claim, with those records as stored, the one that keeps the id first."""
+        return {
+            record_id: tuple(self._claimant(rival) for rival in self._ranked(self._contested[record_id]))
+            for record_id in sorted(self._contested)
+        }
+
+    def swap(self, paths: set[str], old: Iterable[StoredRow], new: Iterable[StoredRow]) -> Difference:
+        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`)."""
+        incoming: defaultdict[Identity, list[StoredRow]] = defaultdict(list)
+        for row in new:
+            incoming[row.record.identity].append(row)
+        touched = dict.fromkeys([*(row.record.identity for row in old), *incoming])
+        before = {identity: self.get(identity) for identity in [*touched, *self._moved]}
+        for identity in touched:
+            kept = [row for row in self._stored.get(identity, ()) if row.path not in paths]
+            self._put(identity, kept + incoming[identity] if identity in incoming else kept)
+        self._reassign()
+        before |= {identity: self._claimant(identity) for identity in self._moved if identity not in before}
+        return self._difference(before)
+
+    def _put(self, identity: Identity, rows: list[StoredRow]) -> None:
+        if identity in self._stored:
+            self._release(identity)
+        self._joined.pop(identity, None)
+        if not rows:
+            self._stored.pop(identity, None)
+            return
+        if len(rows) > 1:
+            rows.sort(key=lambda row: row.position)
+            self._joined[identity] = self._join(rows)
+        self._stored[identity] = tuple(rows)
+        self._claim(identity)
+
+    def _join(self, rows: list[StoredRow]) -> StoredRow:
+        line = merge_duplicates([row.line for row in rows], self._kind.identity_fields)
+        record = record_of(self._kind, decode(line, self._shape, self._limits).values)
+        return replace(rows[0], record=record, line=line)
+
+    def _claimant(self, identity: Identity) -> StoredRow:
+        return self._joined.get(identity) or self._stored[identity][0]
+
+    def _claim(self, identity: Identity) -> None:
+        record_id = self._claimant(identity).record.id
+        owner = self._owners.setdefault(record_id, identity)
+        if owner != identity:
+            self._contested.setdefault(record_id, {owner}).add(identity)
+
+    def _release(self, identity: Identity) -> None:
+        lines = self._stored[identity]
+        record_id = min(row.record.id for row in lines)
+        rivals = self._contested.get(record_id)
+        if rivals is None:
+            del self._owners[record_id]
+            return
+        rivals.discard(identity)
+        if len(rivals) == 1:
+            del self._contested[record_id]
+        self._owners[record_id] = next(iter(rivals))
+
+    def _ranked(self, rivals: Iterable[Identity]) -> list[Identity]:
+        return sorted(rivals, key=lambda identity: self._claimant(identity).position)
+
+    def _reassign(self) -> None:
+        """Give a free id to every record whose id an earlier one has. All anew each time: there are few, if any."""
+        self._moved.clear()
+        self._moved_ids.clear()
+        losers = []
+        for record_id, rivals in self._contested.items():
+            winner, *others = self._ranked(rivals)
+            self._owners[record_id] = winner
+            losers += others
+        for identity in self._ranked(losers):
+            row = self._claimant(identity)
+            record_id = free_id(self._kind.kind, self._kind.table, identity, self._is_taken)
+            record = replace(row.record, id=record_id)
+            line = record_line(record, self._shape, self._limits.depth)
+            self._moved[identity] = replace(row, record=record, line=line)
+            self._moved_ids[record_id] = identity
+
+    def _is_taken(self, record_id: int) -> bool:
+        return record_id in self._owners or record_id in self._moved_ids
+
+    def _difference(self, before: Mapping[Identity, StoredRow | None]) -> Difference:
+        after = {identity: self.get(identity) for identity in before}
+        upserts = [
+            row
+            for identity, row in after.items()
+            if row and ((old := before[identity]) is None or old.line != row.line)
+        ]
+        in_use = {row.record.id for row in after.values() if row}
+        gone = [row.record.id for row in before.values() if row and row.record.id not in in_use]
+        return Difference(
+            upserts,
+            gone,
+            [identity for identity, row in before.items() if row is None and after[identity]],
+            [identity for identity, row in before.items() if row and after[identity] is None],
+        )

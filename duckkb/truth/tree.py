@@ -1,0 +1,209 @@
+"""Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from duckkb.errors import Finding
+from duckkb.ontology.model import EdgeType, Ontology, RecordType
+from duckkb.records import Component, Identity, TypedEnd, identity_key
+from duckkb.truth.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
+from duckkb.truth.line import Limits
+from duckkb.truth.table import StoredRow, Table
+
+__all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
+
+# File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
+_GRANULARITY_NS = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, and when it was read, in ns."""
+
+    size: int
+    mtime_ns: int
+    inode: int
+    read_ns: int
+
+    @property
+    def is_racy(self) -> bool:
+        """Whether the file was written so shortly before it was read that only its digest tells."""
+        return self.mtime_ns > self.read_ns - _GRANULARITY_NS
+
+    def matches(self, size: int, mtime_ns: int, inode: int) -> bool:
+        return (self.size, self.mtime_ns, self.inode) == (size, mtime_ns, inode)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One JSONL file as it was read.
+
+    `digest` is the SHA-256 of its bytes in hex. `findings` are the lines that cannot be read; `rows` are the others, in
+    file order. `canonical` says that every line, the last LF and the absence of blank lines are as they should be,
+    `sorted` that the rows are in the order of identity, then `__id`.
+    """
+
+    path: str
+    kind: RecordType
+    stamp: Stamp
+    digest: str
+    rows: tuple[StoredRow, ...]
+    findings: tuple[Finding, ...] = ()
+    canonical: bool = True
+    sorted: bool = True
+
+
+Differences = dict[str, tuple[list[StoredRow], list[int]]]
+"""By type's name: the rows to put, and the ids that are gone."""
+
+_Touching = tuple[EdgeType, StoredRow, Side]
+
+
+class Tree:
+    """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
+
+    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched.
+    """
+
+    def __init__(self, ontology: Ontology, limits: Limits, parts: Mapping[str, Part], findings: list[Finding]) -> None:
+        self.ontology = ontology
+        self.limits = limits
+        self.parts: dict[str, Part] = dict(sorted(parts.items()))
+        self.findings = findings
+        self._tables: dict[str, Table] = {}
+        self._ends: dict[str, EdgeEnds] = {}
+
+    @property
+    def unreadable(self) -> list[Finding]:
+        """Every line that cannot be read, in path order."""
+        return [finding for part in self.parts.values() for finding in part.findings]
+
+    def get(self, kind: RecordType, identity: Identity) -> StoredRow | None:
+        return self._table(kind).get(identity)
+
+    def by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
+        return self._table(kind).by_id(record_id)
+
+    def rows(self, kind: RecordType) -> Iterator[StoredRow]:
+        """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
+        table = self._table(kind)
+        for part in self.parts_of(kind):
+            if not table.is_mended:
+                yield from part.rows
+                continue
+            for stored in part.rows:
+                row = table.get(stored.record.identity)
+                if row and row.position == stored.position:
+                    yield row
+
+    def count(self, kind: RecordType) -> int:
+        return len(self._table(kind))
+
+    def stored(self, kind: RecordType, identity: Identity) -> tuple[StoredRow, ...]:
+        """The lines of one record as they stand in files, in path order."""
+        return self._table(kind).lines(identity)
+
+    def duplicates(self, kind: RecordType) -> Mapping[Identity, tuple[StoredRow, ...]]:
+        """Identities that stand in several lines, with those lines in path order."""
+        return self._table(kind).duplicates()
+
+    def id_clashes(self, kind: RecordType) -> Mapping[int, tuple[StoredRow, ...]]:
+        """Ids that several records claim, with these records; the first keeps the id, the others have a free one."""
+        return self._table(kind).clashes()
+
+    def parts_of(self, kind: RecordType) -> list[Part]:
+        """The parts of one type, in path order."""
+        return [part for part in self.parts.values() if part.kind.name == kind.name]
+
+    def edges_at(self, node_type: str, identity: Identity) -> list[_Touching]:
+        """Edges that touch a node: (edge type, row, `out` where the node is its `from`, else `in`), sorted by identity.
+
+        A loop is there twice. A bare end counts for this node unless it exists in another allowed type and not in this
+        one: an ambiguous end touches every node that it may mean.
+        """
+        found: list[_Touching] = []
+        for kind in self.ontology.edges.values():
+            sides: list[tuple[Side, tuple[str, ...]]] = [("out", kind.from_types), ("in", kind.to_types)]
+            for side, types in sides:
+                found += [(kind, row, side) for row in self._edges_at_end(kind, side, types, (node_type, identity))]
+        return found
+
+    def ends(self, kind: EdgeType, row: StoredRow) -> tuple[End, End]:
+        """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
+        source, target = row.record.identity[:2]
+        return self._resolve(source, kind.from_types), self._resolve(target, kind.to_types)
+
+    def replace(self, parts: Mapping[str, Part | None]) -> Differences:
+        """Put parts read anew in the place of those that they were (None: the file is gone), and say what that changed.
+
+        Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
+        """
+        kinds: dict[str, RecordType] = {}
+        for path, part in parts.items():
+            known = part or self.parts.get(path)
+            if known:
+                kinds[known.kind.name] = known.kind
+        differences: Differences = {}
+        for name, kind in kinds.items():
+            own = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
+            differences[name] = self._swap(kind, own)
+        for path, part in parts.items():
+            self.parts.pop(path, None)
+            if part:
+                self.parts[path] = part
+        self.parts = dict(sorted(self.parts.items()))
+        return differences
+
+    def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
+        old = [row for path in parts if (part := self.parts.get(path)) for row in part.rows]
+        new = [row for path in sorted(parts) if (part := parts[path]) for row in part.rows]
+        difference = self._table(kind).swap(set(parts), old, new)
+        if ends := self._ends.get(kind.name):
+            ends.change(difference.appeared, difference.vanished)
+        return difference.upserts, difference.gone
+
+    def _table(self, kind: RecordType) -> Table:
+        table = self._tables.get(kind.name)
+        if table is None:
+            table = self._tables[kind.name] = Table(kind, self.limits)
+            table.swap(set(), (), (row for part in self.parts_of(kind) for row in part.rows))
+        return table
+
+    def _edge_ends(self, kind: EdgeType) -> EdgeEnds:
+        if kind.name not in self._ends:
+            self._ends[kind.name] = EdgeEnds(self._table(kind))
+        return self._ends[kind.name]
+
+    def _edges_at_end(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> list[StoredRow]:
+        name, identity = node
+        if name not in types:
+            return []
+        ends = self._edge_ends(kind)
+        found = set(ends.at(side, TypedEnd(name, _scalars(identity))))
+        bare = bare_end(identity)
+        candidates = self._candidates(bare, types) if len(types) > 1 else []
+        if not candidates or name in candidates:
+            found |= ends.at(side, bare)
+        rows = (self.get(kind, edge) for edge in sorted(found, key=identity_key))
+        return [row for row in rows if row]
+
+    def _resolve(self, component: Component, types: tuple[str, ...]) -> End:
+        named = (component.type,) if isinstance(component, TypedEnd) else types
+        candidates = self._candidates(component, tuple(name for name in named if name in types))
+        if len(candidates) > 1:
+            return Ambiguous(tuple(candidates))
+        return (candidates[0], end_identity(component)) if candidates else None
+
+    def _candidates(self, component: Component, types: tuple[str, ...]) -> list[str]:
+        """The types, of those given, in which an end exists."""
+        identity = end_identity(component)
+        kinds = (self.ontology.nodes.get(name) for name in types)
+        return [kind.name for kind in kinds if kind and self.get(kind, identity)]
+
+
+def _is_of(part: Part | None, kind: RecordType) -> bool:
+    return part is not None and part.kind.name == kind.name
+
+
+def _scalars(identity: Identity) -> tuple[str | int, ...]:
+    return tuple(part for part in identity if isinstance(part, (str, int)))
