@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from duckkb.errors import UsageError
@@ -10,7 +11,7 @@ from duckkb.ontology.kinds import ScalarKind, identity_kind
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
 from duckkb.ontology.rules import shown
-from duckkb.records import Component, Identity, Scalar, TypedEnd
+from duckkb.records import FROM, TO, Component, Identity, Scalar, TypedEnd, component_value
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 _LONGEST_INTEGER = 20
@@ -33,6 +34,19 @@ def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
     except _Unfit as error:
         message = f"{shown(value)} does not name a {kind.name}: {error}"
         raise UsageError(message, "E_INVALID", f"name it as {_form(kind, ontology)}") from error
+
+
+def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with an edge's ends as files carry them, typed by the schemas of the end types.
+
+    An end that names no allowed type's record stays as it was given; validation then says what is wrong with it.
+    """
+    coerced = dict(fields)
+    if isinstance(kind, EdgeType):
+        for key, names in ((FROM, kind.from_types), (TO, kind.to_types)):
+            with suppress(_Unfit, KeyError):
+                coerced[key] = component_value(_end(names, ontology, fields[key]))
+    return coerced
 
 
 def fits(kind: NodeType, component: Component) -> bool:

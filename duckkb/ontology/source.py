@@ -14,7 +14,6 @@ from yaml.reader import Reader
 from yaml.resolver import Resolver
 
 from duckkb.errors import Finding
-from duckkb.ontology.rules import shown
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -192,7 +191,7 @@ class _Tree:
             return ""
         key = self._node(event, place + pointer(event.value), depth)
         if not isinstance(key, str):
-            self._refuse(event, place, f"the key {event.value or 'null'} is not text", "write it in quotes")
+            self._refuse(event, place, "a key must be text", "write it in quotes")
         return event.value
 
     def _scalar(self, event: yaml.ScalarEvent, place: str) -> Any:
@@ -207,10 +206,11 @@ class _Tree:
         if _INTEGER.fullmatch(text) or _FLOAT.fullmatch(text):
             return self._number(event, place)
         if _RESOLVER.resolve(yaml.ScalarNode, text, (True, False)) != _STRING or _NUMBER_OF_1_2.fullmatch(text):
-            remedy = "write it in quotes"
-            if _BOOLEAN_OF_1_1.fullmatch(text):
-                remedy += ", or write true or false where a yes or no is meant"
-            self._refuse(event, place, f"{shown(text)} without quotes is read differently by YAML 1.1 and 1.2", remedy)
+            is_word = _BOOLEAN_OF_1_1.fullmatch(text)
+            remedy = "write it in quotes" + (", or write true or false where a yes or no is meant" if is_word else "")
+            # Only the words are repeated: digits could be a password, and no message may show one.
+            said = f"`{text}`" if is_word else "a value like this"
+            self._refuse(event, place, f"{said} without quotes is read differently by YAML 1.1 and 1.2", remedy)
         return text
 
     def _number(self, event: yaml.ScalarEvent, place: str) -> int | float:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.ontology.identity import coerce, fits
+from duckkb.ontology.identity import coerce, coerce_ends, fits
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
 from duckkb.ontology.rules import shown
@@ -44,6 +44,10 @@ class Validator:
     def coerce_identity(self, values: Any) -> Identity:
         """The identity that a caller's value names; raises `errors.UsageError` (`E_INVALID`)."""
         return coerce(self.kind, self._ontology, values)
+
+    def coerce_ends(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields with an edge's ends in the form in which files carry them; a node's fields as they are."""
+        return coerce_ends(self.kind, self._ontology, fields)
 
     def _own(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that the type's schema is about."""

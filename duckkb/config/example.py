@@ -1,0 +1,73 @@
+"""Writes config.example.yaml from the table of settings: `python -m duckkb.config.example > config.example.yaml`."""
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from duckkb.config.keys import KEYS, SECTIONS, Key
+
+_HEAD = """\
+# Every setting of duckkb with its default; a config.yaml holds only what it changes.
+# Made by `python -m duckkb.config.example > config.example.yaml`; do not edit by hand.
+"""
+_TYPES = {
+    "nodes": """\
+nodes:
+  Note:
+    identity: id
+    schema:
+      type: object
+      properties:
+        id: {type: string}
+        text: {type: string}
+    search:
+      full_text: [text]
+      vectors: [text]
+""",
+    "edges": "edges: {}\n",
+    "policies": "policies: {}\n",
+    "questions": "questions: []\n",
+}
+_WIDTH = 116
+_PLAIN = re.compile(r"[a-z][a-z0-9-]*")
+
+
+def render() -> str:
+    """The text of config.example.yaml; it loads as it stands."""
+    lines: list[str] = []
+    open_sections: tuple[str, ...] = ()
+    for key in KEYS:
+        lines += _headings(open_sections, key.section)
+        open_sections = key.section
+        lines += _setting(key)
+    types = [f"\n# {meaning}\n{_TYPES[name]}" for name, meaning in SECTIONS.items()]
+    return _HEAD + "\n".join(lines) + "\n" + "".join(types)
+
+
+def _headings(before: tuple[str, ...], section: tuple[str, ...]) -> Iterator[str]:
+    """The keys that open a section where the one before was another."""
+    for depth, name in enumerate(section):
+        if before[: depth + 1] != section[: depth + 1]:
+            if depth == 0:
+                yield ""
+            yield f"{'  ' * depth}{name}:"
+    if not section:
+        yield ""
+
+
+def _setting(key: Key) -> Iterator[str]:
+    indent = "  " * len(key.section)
+    said = f"{key.meaning} ({key.rule}{f'; also per {key.where}' if key.where else ''})"
+    yield from textwrap.wrap(said, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+    yield f"{indent}{key.leaf}: {_value(key.default)}"
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

@@ -1,0 +1,109 @@
+"""Finds a knowledge base and the YAML files of its configuration; regular files only, no link is followed."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from duckkb.errors import Finding, StateError
+from duckkb.ontology.source import MAX_BYTES, Document, read_yaml
+from duckkb.settings import Environment
+
+CONFIG, FOLDER = "config.yaml", "ontology"
+_SUFFIX = ".yaml"
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
+    """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
+    `start` with a config.yaml. Raises `errors.StateError` (E_NO_KB)."""
+    for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
+        if named is not None:
+            root = _named(start, named)
+            if root is not None and _has_config(root):
+                return root
+            raise StateError(
+                f"{named} ({by}) is no knowledge base: it has no {CONFIG}", "E_NO_KB", f"duckkb init {named}"
+            )
+    folder = start.resolve()
+    for candidate in (folder, *folder.parents):
+        if _has_config(candidate):
+            return candidate
+    raise StateError(
+        f"no knowledge base: no {CONFIG} in {folder} or above it",
+        "E_NO_KB",
+        "`duckkb init`, or name one with `--kb PATH`",
+    )
+
+
+def read_documents(root: Path) -> tuple[Document, ...]:
+    """config.yaml, then the files of ontology/ by name. What cannot be read is a document with a finding."""
+    if not _has_config(root):
+        raise StateError(f"{root} has no {CONFIG}", "E_NO_KB", f"duckkb init {root}")
+    return (_read(root, CONFIG), *(_read(root, path) for path in _ontology_paths(root)))
+
+
+def _named(start: Path, name: str) -> Path | None:
+    try:
+        return (start / Path(name).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):
+        # No such user, a loop of links, a NUL.
+        return None
+
+
+def _has_config(folder: Path) -> bool:
+    """Whether config.yaml stands here in any form; a link or a device is refused later, by name."""
+    try:
+        (folder / CONFIG).lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _ontology_paths(root: Path) -> Iterator[str]:
+    """Paths relative to the base, in the order of their names. Hidden files are editors' own and passed over."""
+    try:
+        kind = (root / FOLDER).lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(kind):
+        yield from _walk(root, FOLDER)
+    else:
+        yield FOLDER
+
+
+def _walk(root: Path, folder: str) -> Iterator[str]:
+    try:
+        with os.scandir(root / folder) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries)
+    except OSError:
+        # Reading it as a file will say what is wrong with it.
+        yield folder
+        return
+    for name, is_folder, is_link in found:
+        path = f"{folder}/{name}"
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from _walk(root, path)
+        elif is_link or name.lower().endswith((_SUFFIX, ".yml")):
+            yield path
+
+
+def _read(root: Path, path: str) -> Document:
+    try:
+        with os.fdopen(os.open(root / path, _FLAGS), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _unread(path, "is not a regular file", "replace it by one, or remove it")
+            if not path.endswith(_SUFFIX):
+                return _unread(path, f"would not be read: files of the ontology end in {_SUFFIX}", "rename it")
+            return read_yaml(file.read(MAX_BYTES + 1), path)
+    except OSError as error:
+        if (root / path).is_symlink():
+            return _unread(path, "is a link, and links are not followed", "replace it by what it points to")
+        return _unread(path, f"cannot be read: {error.strerror}", "mend its permissions")
+
+
+def _unread(path: str, message: str, remedy: str) -> Document:
+    finding = Finding("E_YAML", message, path, remedy=remedy)
+    return Document(path, findings=(finding,), broken=True)

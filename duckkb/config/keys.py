@@ -1,0 +1,236 @@
+"""Every setting and every environment variable of duckkb, once: the loader, the example file and the docs read these."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from duckkb.ontology.rules import CHUNK_SIZE, FUSION, GRANULARITIES, LANGUAGE, Choice, Flag, Number, Rule, Text, Whole
+from duckkb.ontology.section import Section
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Fusion, Settings
+
+INCLUDE = "ontology/**/*.yaml"
+NO_MODEL = "none"
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """An http or https address without user, query or fragment, where a key could hide."""
+
+    def __str__(self) -> str:
+        return "http or https address"
+
+    def problem(self, value: Any) -> str | None:
+        if not isinstance(value, str) or not value.isprintable() or " " in value or len(value) > 2_000:
+            return "must be an http or https address"
+        try:
+            parts = urlsplit(value)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            return "must be an http or https address"
+        if "@" in parts.netloc or "?" in value or "#" in value:
+            return "must have no user, query or fragment; a key comes from the environment, named by `api_key_env`"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class VariableName:
+    """The name of an environment variable. A value that is none is never shown: it may be the key itself."""
+
+    def __str__(self) -> str:
+        return "name of an environment variable"
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
+            return None
+        return "must be the name of an environment variable, not the key itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Include:
+    """The one pattern that there is, written as text or as a list of it."""
+
+    def __str__(self) -> str:
+        return "always this"
+
+    def problem(self, value: Any) -> str | None:
+        return None if value in (INCLUDE, [INCLUDE]) else f"must be {INCLUDE}; put the files of types there"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting. `name` is its dotted place in config.yaml; a default of None means absent, and may be written so.
+    `where` says what else may set it, for less than the whole base."""
+
+    name: str
+    default: Any
+    rule: Rule
+    meaning: str
+    where: str = ""
+
+    @property
+    def section(self) -> tuple[str, ...]:
+        return tuple(self.name.split(".")[:-1])
+
+    @property
+    def leaf(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
+
+    name: str
+    meaning: str
+
+
+_BASE, _MODEL, _FUSION = Settings(), EmbeddingSettings(), Fusion()
+
+KEYS: tuple[Key, ...] = (
+    Key("global.chunk_size", _BASE.chunk_size, CHUNK_SIZE, "Longest chunk of a text, in characters.", "search item"),
+    Key("global.tokenizer", _BASE.tokenizer, Choice(("jieba", "plain")), "How text becomes words; jieba knows Chinese."),
+    Key("global.language", _BASE.language, LANGUAGE, "Whose word endings are cut for matching.", "search item"),
+    Key(
+        "global.fold_chinese", _BASE.fold_chinese, Choice(("none", "simplified")),
+        "Match traditional characters as simplified ones, in texts and queries.",
+    ),
+    Key(
+        "global.embedding_model", DEFAULT_MODEL, Text(),
+        f"The model behind similarity: {DEFAULT_MODEL} runs offline, {NO_MODEL} turns vectors off,"
+        " any other is asked at base_url.",
+    ),
+    Key("global.embedding.base_url", None, Url(), "An OpenAI-compatible endpoint; used after `duckkb trust`."),
+    Key("global.embedding.api_key_env", None, VariableName(), "The environment variable that holds the endpoint's key."),
+    Key("global.embedding.dimensions", None, Whole(1, 16_384), "Length of the vectors to ask an endpoint for."),
+    Key("global.embedding.batch_size", _MODEL.batch_size, Whole(1, 2_048), "Texts in one request to an endpoint."),
+    Key("global.embedding.timeout_s", _MODEL.timeout_s, Number(0.1, 600), "Longest wait for one answer, in seconds."),
+    Key("global.embedding.max_retries", _MODEL.max_retries, Whole(0, 20), "Repeats of a request that failed."),
+    Key(
+        "global.embedding.symmetric", _MODEL.symmetric, Flag(),
+        "Treat queries as texts: for bases where both are the same kind of thing.",
+    ),
+    Key(
+        "global.embedding.mode", _MODEL.mode, Choice(("q4", "int8")),
+        "How the offline model computes; int8 is faster on some machines and a little less exact.",
+    ),
+    Key("global.fusion.method", _FUSION.method, FUSION["method"], "How two lists become one: ranks or scores.", "policy"),
+    Key("global.fusion.k", _FUSION.k, FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
+    Key("global.fusion.weight", _FUSION.weight, FUSION["weight"], "minmax: the part of the vector list.", "policy"),
+    Key(
+        "layout.part", _BASE.part, Choice(("branch", "fixed")),
+        "Which file new records go to: one of each clone and branch, or always the first of the day (one writer only).",
+    ),
+    Key(
+        "limits.max_record_bytes", _BASE.max_record_bytes, Whole(1_024, 256 * 1024 * 1024),
+        "Longest line of a record, in bytes.",
+    ),
+    Key("limits.max_depth", _BASE.max_depth, Whole(2, 128), "Deepest nesting of a record's values."),
+    Key(
+        "merge.granularity", _BASE.merge_granularity, Choice(GRANULARITIES),
+        "What two branches may both change without a conflict: different fields of a record, or different records.",
+        "type",
+    ),
+    Key(
+        "search.embed_wait_s", _BASE.embed_wait_s, Number(0, 3_600),
+        "How long a search computes missing vectors before it answers without them, in seconds.",
+    ),
+    Key("include", INCLUDE, Include(), "More files with nodes, edges, policies and questions, beside this one."),
+)  # fmt: skip
+
+SECTIONS: Mapping[str, str] = {
+    "nodes": "Node types: table, identity, schema (JSON Schema 2020-12), search, policy, merge.",
+    "edges": "Edge types: label, from, to, cardinality, identity, schema, search, policy, merge.",
+    "policies": "How a type is searched: intents (allowed, default) and fusion.",
+    "questions": "Judged questions: question, type, mode, where, expected.",
+}
+
+VARIABLES: tuple[Variable, ...] = (
+    Variable("DUCKKB_KB", "The knowledge base to use where `--kb` does not name one."),
+    Variable("DUCKKB_WRITER", "Stands for this clone's id when new records get their file; for CI and tests."),
+    Variable("DUCKKB_TRUST", "The hash of the demands that this run accepts; `duckkb trust --show` prints it."),
+    Variable("DUCKKB_SANDBOX", "1: paths given to commands must lie inside the knowledge base."),
+    Variable("DUCKKB_CACHE_HOME", "Folder for converted models and dictionaries, instead of the user's cache folder."),
+    Variable("XDG_CACHE_HOME", "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache."),
+    Variable("XDG_STATE_HOME", "The user's state folder; duckkb keeps what was trusted there. Default ~/.local/state."),
+)
+
+
+def read_settings(root: Section) -> Settings:
+    """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section."""
+    sections = _sections(root)
+    elsewhere = {key.leaf: key.name for key in KEYS}
+    for path, section in sections.items():
+        section.refuse_unknown(_known_in(path), elsewhere)
+    values = {key.name: _value(sections[key.section], key) for key in KEYS}
+    _check_model(sections[("global",)], values)
+    origins = {key.name: _origin(sections[key.section], key) for key in KEYS}
+    return _settings(values, origins)
+
+
+def _sections(root: Section) -> dict[tuple[str, ...], Section]:
+    found: dict[tuple[str, ...], Section] = {(): root}
+    for key in KEYS:
+        for depth in range(1, len(key.section) + 1):
+            path = key.section[:depth]
+            if path not in found:
+                found[path] = found[path[:-1]].sub(path[-1])
+    return found
+
+
+def _known_in(path: tuple[str, ...]) -> tuple[str, ...]:
+    """The keys that may stand in a section; types and policies beside the settings at the top."""
+    below = [key.name.split(".")[len(path)] for key in KEYS if tuple(key.name.split(".")[: len(path)]) == path]
+    return tuple(dict.fromkeys(below if path else [*below, *SECTIONS]))
+
+
+def _value(section: Section, key: Key) -> Any:
+    if key.default is None and section.value.get(key.leaf) is None:
+        return None
+    return section.get(key.leaf, key.rule, key.default)
+
+
+def _origin(section: Section, key: Key) -> str:
+    return section.place(key.leaf) if key.leaf in section else DEFAULT
+
+
+def _check_model(section: Section, values: Mapping[str, Any]) -> None:
+    model = values["global.embedding_model"]
+    if model not in (DEFAULT_MODEL, NO_MODEL) and section.sub("embedding").value.get("base_url") is None:
+        remedy = f"set `global.embedding.base_url`, or use {DEFAULT_MODEL} or {NO_MODEL}"
+        section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
+
+
+def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
+    return Settings(
+        chunk_size=values["global.chunk_size"],
+        tokenizer=values["global.tokenizer"],
+        language=values["global.language"],
+        fold_chinese=values["global.fold_chinese"],
+        embedding=EmbeddingSettings(
+            model=values["global.embedding_model"],
+            base_url=values["global.embedding.base_url"],
+            api_key_env=values["global.embedding.api_key_env"],
+            dimensions=values["global.embedding.dimensions"],
+            batch_size=values["global.embedding.batch_size"],
+            timeout_s=float(values["global.embedding.timeout_s"]),
+            max_retries=values["global.embedding.max_retries"],
+            symmetric=values["global.embedding.symmetric"],
+            mode=values["global.embedding.mode"],
+        ),
+        fusion=Fusion(
+            method=values["global.fusion.method"],
+            k=values["global.fusion.k"],
+            weight=float(values["global.fusion.weight"]),
+        ),
+        part=values["layout.part"],
+        max_record_bytes=values["limits.max_record_bytes"],
+        max_depth=values["limits.max_depth"],
+        merge_granularity=values["merge.granularity"],
+        embed_wait_s=float(values["search.embed_wait_s"]),
+        origins=origins,
+    )

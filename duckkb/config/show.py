@@ -1,0 +1,112 @@
+"""The whole configuration in one normal form, each value with its origin."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from duckkb.config.keys import DEFAULT, INCLUDE, KEYS
+from duckkb.config.load import Loaded
+from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
+from duckkb.ontology.source import Document, pointer
+from duckkb.settings import Settings
+
+
+def normalised(loaded: Loaded) -> dict[str, Any]:
+    """The configuration in the shape of config.yaml; each value is `{"value", "origin"}`, where the origin is
+    `default`, `path:line`, or the environment variable that gave it."""
+    shown: dict[str, Any] = {}
+    for key in KEYS:
+        place = shown
+        for step in key.section:
+            place = place.setdefault(step, {})
+        place[key.leaf] = _leaf(_setting(loaded.settings, key.name), loaded.settings.origins.get(key.name, DEFAULT))
+    origin = _Origin(loaded.documents)
+    shown["nodes"] = {kind.name: _type(kind, "nodes", origin) for kind in loaded.ontology.nodes.values()}
+    shown["edges"] = {kind.name: _type(kind, "edges", origin) for kind in loaded.ontology.edges.values()}
+    shown["policies"] = {name: _policy(policy, origin) for name, policy in loaded.ontology.policies.items()}
+    shown["questions"] = [
+        _leaf(dict(item), document.place(pointer("questions", index)))
+        for document in loaded.documents
+        for index, item in enumerate(document.value.get("questions") or ())
+    ]
+    shown["environment"] = {
+        "kb": _variable(loaded.env.kb, "DUCKKB_KB"),
+        "writer": _variable(loaded.env.writer, "DUCKKB_WRITER"),
+        "sandbox": _variable(loaded.env.sandbox, "DUCKKB_SANDBOX"),
+    }
+    return shown
+
+
+class _Origin:
+    """Where a value stands: the place of its pointer in the first document that has it."""
+
+    def __init__(self, documents: tuple[Document, ...]) -> None:
+        self._documents = documents
+
+    def __call__(self, *keys: str) -> str:
+        at = pointer(*keys)
+        return next((document.place(at) for document in self._documents if at in document.lines), DEFAULT)
+
+
+def _leaf(value: Any, origin: str) -> dict[str, Any]:
+    return {"value": value, "origin": origin}
+
+
+def _variable(value: Any, name: str) -> dict[str, Any]:
+    return _leaf(value, name if value else DEFAULT)
+
+
+def _setting(settings: Settings, name: str) -> Any:
+    """The effective value of a setting by its dotted name."""
+    section, _, leaf = name.rpartition(".")
+    match section:
+        case "global.embedding":
+            return getattr(settings.embedding, leaf)
+        case "global.fusion":
+            return getattr(settings.fusion, leaf)
+    renamed = {
+        "global.embedding_model": settings.embedding.model,
+        "merge.granularity": settings.merge_granularity,
+        "include": INCLUDE,
+    }
+    return renamed[name] if name in renamed else getattr(settings, leaf)
+
+
+def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    if isinstance(kind, EdgeType):
+        values: Mapping[str, Any] = {
+            "label": kind.table,
+            "from": list(kind.from_types),
+            "to": list(kind.to_types),
+            "cardinality": kind.cardinality,
+        }
+    else:
+        values = {"table": kind.table}
+    values = {**values, "identity": list(kind.identity), "schema": dict(kind.schema)}
+    values["policy"] = kind.policy.name if kind.policy else None
+    for key, value in values.items():
+        shown[key] = _leaf(value, origin(group, kind.name, key))
+    shown["search"] = {
+        key: _leaf([_search_field(item) for item in items], origin(group, kind.name, "search", key))
+        for key, items in (("full_text", kind.full_text), ("vectors", kind.vectors))
+    }
+    shown["merge"] = {"granularity": _leaf(kind.granularity, origin(group, kind.name, "merge", "granularity"))}
+    return shown
+
+
+def _search_field(item: SearchField) -> dict[str, Any]:
+    given = {"weight": item.weight, "language": item.language, "chunk_size": item.chunk_size}
+    return {"field": item.name} | {key: value for key, value in given.items() if value is not None}
+
+
+def _policy(policy: Policy, origin: _Origin) -> dict[str, Any]:
+    at = ("policies", policy.name)
+    fusion = asdict(policy.fusion) if policy.fusion else None
+    return {
+        "intents": {
+            "allowed": _leaf(list(policy.intents) if policy.intents else None, origin(*at, "intents", "allowed")),
+            "default": _leaf(policy.default_intent, origin(*at, "intents", "default")),
+        },
+        "fusion": _leaf(fusion, origin(*at, "fusion")),
+    }
