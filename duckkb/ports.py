@@ -100,9 +100,14 @@ class Backend(Protocol):
         ...
 
     def similar(
-        self, kind: RecordType, vector: "np.ndarray", depth: int, allowed: frozenset[int] | None = None
+        self,
+        kind: RecordType,
+        vector: "np.ndarray | Sequence[float]",
+        depth: int,
+        allowed: frozenset[int] | None = None,
     ) -> list[LaneHit]:
-        """The vector lane: exact cosine over every chunk, one hit per record with its best chunk."""
+        """The vector lane: exact cosine over every chunk, one hit per record with its best chunk. Raises
+        `errors.UsageError` for a vector of another dimension, or one that is not finite or all zeros."""
         ...
 
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Embedded:
     """A question's vector, None where the lane had to be given up, with what must be said about it."""
 
-    vector: "np.ndarray | None"
+    vector: "np.ndarray | Sequence[float] | None"
     notices: tuple[Notice, ...] = ()
 
 
@@ -38,10 +38,8 @@ def embed_query(
         if chosen.mode != "hybrid":
             raise
         return Embedded(None, (_degraded(f"answered without vectors: {problem.message}", problem.suggestion),))
-    import numpy as np
-
     notices = fill_pending(base, kinds) if given is None else _count_pending(base, kinds)
-    return Embedded(np.asarray(vector, dtype=np.float32), notices)
+    return Embedded(vector, notices)
 
 
 def _question(base: Base, text: str, chosen: Plan) -> "np.ndarray":

@@ -1,0 +1,44 @@
+# Two commands are enough: `make demo` and `make test`. The rest is for those who change duckkb.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check check-full bench docs format clean
+
+demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
+	@$(BIN)/python docs/demo.py
+
+test: $(STAMP)  ## The test suite (under 10 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/generate.py --check
+	$(BIN)/duckkb --kb . check
+	$(MAKE) test
+
+check-full: check  ## `check`, then the slow campaigns
+	$(BIN)/python -m pytest -n 2 -m slow
+
+bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)
+	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/quality.py
+
+docs: $(STAMP)  ## Write the generated references anew
+	$(BIN)/python docs/generate.py
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

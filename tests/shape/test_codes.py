@@ -1,0 +1,27 @@
+"""Every code that the package can say is in the catalogue, and every code of the catalogue can be said."""
+
+import re
+from pathlib import Path
+
+import duckkb
+from duckkb.codes import CODES
+
+PACKAGE = Path(duckkb.__file__).parent
+_CODE = re.compile(r"\b[EW]_[A-Z]+(?:_[A-Z]+)*\b")
+
+
+def _said() -> set[str]:
+    texts = (path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path.name != "codes.py")
+    return {code for text in texts for code in _CODE.findall(text)}
+
+
+def test_every_code_in_the_source_is_in_the_catalogue() -> None:
+    assert _said() - set(CODES) == set()
+
+
+def test_every_code_of_the_catalogue_is_used() -> None:
+    assert set(CODES) - _said() == set()
+
+
+def test_warnings_never_stop_a_command() -> None:
+    assert {code.name for code in CODES.values() if code.name.startswith("W_") and code.exit_code} == set()

@@ -1,0 +1,57 @@
+"""Small on purpose: bodies of at most 40 lines, files of at most 400, at most 6 parameters."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckkb
+
+PACKAGE = Path(duckkb.__file__).parent
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _functions() -> Iterator[tuple[str, Function]]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, Function):
+                yield f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}", node
+
+
+def _body_lines(node: Function) -> int:
+    """Lines of the body without its docstring and without nested functions' docstrings counted twice."""
+    body = node.body
+    if ast.get_docstring(node) is not None:
+        body = body[1:]
+    return 0 if not body else (body[-1].end_lineno or 0) - body[0].lineno + 1
+
+
+def test_no_function_body_is_longer_than_forty_lines() -> None:
+    assert [(place, lines) for place, node in _functions() if (lines := _body_lines(node)) > 40] == []
+
+
+def test_no_file_is_longer_than_four_hundred_lines() -> None:
+    sizes = {
+        str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.rglob("*.py")
+    }
+    assert sizes, "the package was found"
+    assert {name: size for name, size in sizes.items() if size > 400} == {}
+
+
+def test_no_function_takes_more_than_six_parameters() -> None:
+    """Keyword-only parameters of the public facade and of CLI callbacks do not count."""
+    wide = []
+    for place, node in _functions():
+        named = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
+        keywords = [] if place.startswith(("app/", "cli/")) else node.args.kwonlyargs
+        if len(named) + len(keywords) > 6:
+            wide.append(place)
+    assert wide == []
+
+
+def test_the_public_names_are_pinned() -> None:
+    assert len(duckkb.__all__) <= 20
+    assert sorted(duckkb.__all__) == [
+        "Change", "Changeset", "DuckkbError", "FindResult", "Finding", "Fusion", "Hit", "KnowledgeBase", "Notice",
+        "Receipt", "Record", "SqlResult", "check", "init", "open",
+    ]  # fmt: skip
+    assert all(getattr(duckkb, name) is not None for name in duckkb.__all__)
