@@ -1,0 +1,126 @@
+"""What a statement given to `sql` may be made of. Everything else is refused."""
+
+EXPRESSIONS = frozenset(
+    (
+        *("BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR"),
+        *("POSITIONAL_REFERENCE", "STAR", "SUBQUERY", "WINDOW", "LAMBDA", "COLLATE"),
+    )
+)
+
+JOINS = frozenset(("REGULAR", "NATURAL", "CROSS", "POSITIONAL", "ASOF"))
+
+MODIFIERS = frozenset(("ORDER_MODIFIER", "LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER", "DISTINCT_MODIFIER"))
+
+TYPES = frozenset(
+    (
+        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+        *("UBIGINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "INTERVAL", "LIST", "ARRAY"),
+        *("TIMESTAMP WITH TIME ZONE", "TIMESTAMP_S", "TIMESTAMP_MS", "STRUCT", "UUID"),
+    )
+)
+
+_OPERATORS = (
+    "+",
+    "-",
+    "*",
+    "/",
+    "//",
+    "%",
+    "^",
+    "**",
+    "&",
+    "|",
+    "~",
+    "<<",
+    ">>",
+    "||",
+    "->",
+    "->>",
+    "@>",
+    "<@",
+    "&&",
+    "<=>",
+)
+_PATTERNS = (
+    *("~~", "!~~", "~~*", "!~~*", "~~~", "like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"),
+    *("regexp_matches", "regexp_full_match", "regexp_extract", "regexp_extract_all", "regexp_replace"),
+    *("regexp_split_to_array", "string_split", "string_split_regex", "str_split", "split", "split_part"),
+)
+_TEXTS = (
+    *("lower", "lcase", "upper", "ucase", "length", "len", "strlen", "char_length", "character_length", "contains"),
+    *("starts_with", "ends_with", "prefix", "suffix", "trim", "ltrim", "rtrim", "substring", "substr", "left", "right"),
+    *(
+        "strpos",
+        "instr",
+        "position",
+        "concat",
+        "concat_ws",
+        "replace",
+        "reverse",
+        "translate",
+        "ascii",
+        "chr",
+        "unicode",
+    ),
+    *("md5", "sha256", "hash", "bit_length", "strip_accents", "nfc_normalize", "string_to_array", "array_to_string"),
+)
+_NUMBERS = (
+    *("abs", "round", "floor", "ceil", "ceiling", "trunc", "sign", "sqrt", "cbrt", "ln", "log", "log2", "log10", "exp"),
+    *("pow", "power", "mod", "fmod", "greatest", "least", "isnan", "isinf", "isfinite", "pi", "sin", "cos", "tan"),
+    *("width_bucket", "even", "gcd", "lcm", "radians", "degrees", "atan", "atan2", "acos", "asin"),
+)
+_CHOICES = ("coalesce", "ifnull", "nullif", "if", "typeof", "row", "struct_pack", "struct_extract", "map")
+_TIMES = (
+    *(
+        "now",
+        "current_timestamp",
+        "get_current_timestamp",
+        "current_date",
+        "today",
+        "date",
+        "make_date",
+        "make_timestamp",
+    ),
+    *("year", "quarter", "month", "week", "day", "hour", "minute", "second", "dayofweek", "isodow", "dayofyear"),
+    *("dayname", "monthname", "last_day", "epoch", "epoch_ms", "date_part", "datepart", "date_trunc", "datetrunc"),
+    *("date_diff", "datediff", "date_sub", "datesub", "age", "strftime", "strptime", "try_strptime", "time_bucket"),
+    *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes", "to_seconds", "yearweek", "weekofyear"),
+)
+_LISTS = (
+    *("list_value", "list_pack", "list_contains", "array_contains", "list_has", "array_has", "list_has_any"),
+    *("list_has_all", "array_has_any", "array_has_all", "array_length", "list_length", "list_extract", "list_element"),
+    *("array_extract", "list_slice", "array_slice", "list_concat", "list_sort", "array_sort", "list_reverse_sort"),
+    *("list_distinct", "list_unique", "list_position", "list_indexof", "list_aggregate", "list_sum", "list_avg"),
+    *("list_min", "list_max", "list_count", "list_transform", "list_apply", "list_filter", "flatten", "unnest"),
+    *("list_cosine_similarity", "list_cosine_distance", "list_inner_product", "list_dot_product", "list_distance"),
+)
+_JSON = (
+    *("json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text", "json_array_length"),
+    *(
+        "json_keys",
+        "json_type",
+        "json_valid",
+        "json_exists",
+        "json_contains",
+        "json_value",
+        "json_object",
+        "json_array",
+    ),
+    *("to_json", "json_quote", "json_structure"),
+)
+_AGGREGATES = (
+    *("count", "count_star", "sum", "avg", "mean", "min", "max", "median", "mode", "quantile", "quantile_cont"),
+    *("quantile_disc", "approx_count_distinct", "stddev", "stddev_samp", "stddev_pop", "variance", "var_samp"),
+    *("var_pop", "string_agg", "group_concat", "list", "array_agg", "first", "last", "any_value", "arg_min", "arg_max"),
+    *("min_by", "max_by", "bool_and", "bool_or", "count_if", "countif", "product", "corr", "covar_pop", "covar_samp"),
+    *("entropy", "kurtosis", "skewness", "histogram", "bit_and", "bit_or", "bit_xor", "fsum", "sum_no_overflow"),
+    *("json_group_array", "json_group_object"),
+)
+_WINDOWS = (
+    *("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value"),
+    *("last_value", "nth_value"),
+)
+
+FUNCTIONS = frozenset(
+    (*_OPERATORS, *_PATTERNS, *_TEXTS, *_NUMBERS, *_CHOICES, *_TIMES, *_LISTS, *_JSON, *_AGGREGATES, *_WINDOWS)
+)

@@ -1,0 +1,242 @@
+"""The columns of a runtime table: what the schema declares, narrowed by what is stored.
+
+A declared column takes its type only while every stored value fits; else it is JSON, so that no value is ever lost.
+Fields that the schema does not declare live in `__extra` and stay reachable by their names.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from duckkb.backends.duckdb.kinds import misfits, sql_type
+from duckkb.errors import FilterError
+from duckkb.ontology.model import RecordType
+from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
+
+EXTRA = "__extra"
+FROM_ID, TO_ID = "from_id", "to_id"
+
+_SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
+_FORMATS = {"date": "date", "date-time": "timestamp"}
+_PYTHON = {str: "text", bool: "boolean", int: "integer", float: "number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`name` is the record's key, `sql_name` the column that holds it; they differ where SQL would confuse two names."""
+
+    name: str
+    sql_name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A column before data was seen: the first of `candidates` that every value fits becomes its kind, else `json`."""
+
+    name: str
+    sql_name: str
+    candidates: tuple[str, ...]
+
+
+def declared_columns(kind: RecordType) -> tuple[Declared, ...]:
+    """The business columns of a type in the order of its schema; the ends of an edge come first."""
+    taken = {name.casefold() for name in _system_names(kind)}
+    ends = (FROM, TO) if kind.kind == "edge" else ()
+    columns = [Declared(name, name, ("text", "integer")) for name in ends]
+    taken.update(ends)
+    for name, rule in kind.properties.items():
+        if name not in ends:
+            columns.append(Declared(name, _free(name, taken), _candidates(rule, kind.schema)))
+    return tuple(columns)
+
+
+def _system_names(kind: RecordType) -> tuple[str, ...]:
+    ends = (FROM_ID, TO_ID) if kind.kind == "edge" else ()
+    return (ID, CREATED_AT, UPDATED_AT, EXTRA, *ends)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """SQL folds case, JSON does not: the later of two names that differ in case alone gets a number."""
+    free, number = name, 1
+    while free.casefold() in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free.casefold())
+    return free
+
+
+def _candidates(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
+    rule = _resolved(rule, root)
+    name = _type_name(rule)
+    if name == "string":
+        return (_FORMATS.get(rule.get("format", ""), "text"),)
+    if name == "array":
+        inner = _type_name(_resolved(rule.get("items"), root))
+        return (f"{_SCALARS[inner]}[]",) if inner in _SCALARS else ()
+    return (_SCALARS[name],) if name in _SCALARS else ()
+
+
+def _resolved(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rule behind local references and behind `anyOf: [rule, null]`; anything deeper stays undeclared."""
+    for _ in range(8):
+        if not isinstance(rule, Mapping):
+            return {}
+        if isinstance(rule.get("$ref"), str):
+            rule = _pointed(root, rule["$ref"])
+            continue
+        choices = [item for key in ("anyOf", "oneOf") for item in rule.get(key, ()) if item != {"type": "null"}]
+        if len(choices) != 1:
+            return rule
+        rule = choices[0]
+    return {}
+
+
+def _pointed(root: Mapping[str, Any], reference: str) -> Any:
+    found: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def _type_name(rule: Mapping[str, Any]) -> str:
+    """The one JSON type a rule allows beside null, or the empty string."""
+    named = rule.get("type")
+    if isinstance(named, str):
+        return named
+    if isinstance(named, Sequence):
+        rest = [name for name in named if name != "null"]
+        return rest[0] if len(rest) == 1 else ""
+    values = [value for value in rule.get("enum", [rule["const"]] if "const" in rule else []) if value is not None]
+    kinds = {_PYTHON.get(type(value), "") for value in values}
+    json_names = {kind: name for name, kind in _SCALARS.items()}
+    return json_names.get(kinds.pop(), "") if len(kinds) == 1 else ""
+
+
+class Observation:
+    """What the stored records of one type say about its columns; kept up to date at the cost of each change.
+
+    Adding and removing the same record leaves it as it was, so a table that saw changes has the columns that a fresh
+    load of the same records would give it.
+    """
+
+    def __init__(self, kind: RecordType) -> None:
+        self._kind = kind
+        self._declared = declared_columns(kind)
+        self._names = frozenset(column.name for column in self._declared)
+        self._misfits: Counter[tuple[str, str]] = Counter()
+        self._extra: Counter[str] = Counter()
+
+    def add(self, records: Sequence[Record]) -> None:
+        self._count(records, 1)
+
+    def remove(self, records: Sequence[Record]) -> None:
+        self._count(records, -1)
+
+    def _count(self, records: Sequence[Record], sign: int) -> None:
+        for column in self._declared:
+            values = [record.fields.get(column.name) for record in records]
+            for kind in column.candidates:
+                self._misfits[column.name, kind] += sign * misfits(kind, values)
+        for record in records:
+            for name in record.fields.keys() - self._names:
+                self._extra[name] += sign
+
+    def columns(self) -> "Columns":
+        """The columns as the records seen so far allow them."""
+        business = tuple(Column(column.name, column.sql_name, self._kind_of(column)) for column in self._declared)
+        extra = frozenset(name for name, count in self._extra.items() if count > 0)
+        return Columns(self._kind.name, business, self._kind.kind == "edge", extra)
+
+    def _kind_of(self, column: Declared) -> str:
+        fitting = (kind for kind in column.candidates if not self._misfits[column.name, kind])
+        return next(fitting, "json")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one table, and the undeclared names that occur in it."""
+
+    type: str
+    business: tuple[Column, ...]
+    has_ends: bool = False
+    extra: frozenset[str] = frozenset()
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.all)
+
+    @cached_property
+    def all(self) -> tuple[Column, ...]:
+        """Every column in the order of the table: ids, business columns, times, `__extra`."""
+        ids = (ID, FROM_ID, TO_ID) if self.has_ends else (ID,)
+        head = tuple(Column(name, name, "integer") for name in ids)
+        times = tuple(Column(name, name, "timestamp") for name in (CREATED_AT, UPDATED_AT))
+        return (*head, *self.business, *times, Column(EXTRA, EXTRA, "json"))
+
+    def find(self, name: str) -> tuple[Column, tuple[str, ...]]:
+        """The column of a field name and the path inside it; raises FilterError naming the nearest known field."""
+        column = self._by_name.get(name)
+        if column:
+            return column, ()
+        if name in self.extra:
+            return self._by_name[EXTRA], (name,)
+        known = self._folded.get(name.casefold(), [])
+        if len(known) == 1:
+            return self.find(known[0])
+        if known:
+            raise FilterError(
+                f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known))}.",
+                suggestion="write the name as it is stored, in double quotes",
+            )
+        raise unknown_field(name, self.type, self.names)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every name a filter may use, declared ones first."""
+        declared = [column.name for column in (*self.business, *self.all)]
+        return (*dict.fromkeys(declared), *sorted(self.extra.difference(declared)))
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Column]:
+        # A business field may bear the name of an edge's system column; what the schema declares wins in filters.
+        return {column.name: column for column in (*self.all, *self.business)}
+
+    @cached_property
+    def _folded(self) -> Mapping[str, list[str]]:
+        folded: dict[str, list[str]] = {}
+        for name in self.names:
+            folded.setdefault(name.casefold(), []).append(name)
+        return folded
+
+
+def unknown_field(name: str, type_name: str, names: Iterable[str]) -> FilterError:
+    """The error for a field that no record and no schema has."""
+    if any("\uff01" <= sign <= "\uff5e" or sign in "‘’“”„«»、。" for sign in name):
+        return FilterError(
+            "The filter has full-width or typographic characters where SQL needs plain ones.",
+            suggestion="type digits, operators and quotes as plain ASCII characters",
+            details={"construct": "character"},
+        )
+    folded = {known.casefold(): known for known in names}
+    near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return FilterError(
+        f"{type_name} has no field {name!r}{hint}",
+        suggestion=f"duckkb schema {type_name}",
+        details={"field": name, "nearest": near[0] if near else None},
+    )
+
+
+def ddl(kind: RecordType) -> str:
+    """The CREATE TABLE text of a type as its schema declares it, when every stored value fits."""
+    columns = Observation(kind).columns()
+    lines = [f"  {quoted(column.sql_name)} {sql_type(column.kind)}" for column in columns]
+    return f"CREATE TABLE {quoted(kind.table)} (\n" + ",\n".join(lines) + "\n);"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,132 @@
+"""The kinds of value a runtime column or an expression has, and which JSON values fit each.
+
+Scalar kinds: `text`, `integer` (int64), `number` (double), `boolean`, `date`, `timestamp` (UTC, without a zone). A scalar
+kind followed by `[]` is a list of it. `json` holds what is nested or mixed. `null` and `interval` occur in filters alone.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime
+from itertools import chain
+from typing import Any
+
+SQL_TYPES = {
+    "text": "VARCHAR",
+    "integer": "BIGINT",
+    "number": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "json": "JSON",
+}
+
+_INT64 = 1 << 63
+_EXACT = 1 << 53  # every integer up to here is a double
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)([Zz]|[+-]\d\d:\d\d)?",
+    re.ASCII,
+)
+
+
+def sql_type(kind: str) -> str:
+    """The DuckDB type of a kind: `text[]` gives `VARCHAR[]`."""
+    return f"{SQL_TYPES[element(kind)]}[]" if is_list(kind) else SQL_TYPES[kind]
+
+
+def is_list(kind: str) -> bool:
+    return kind.endswith("[]")
+
+
+def element(kind: str) -> str:
+    return kind.removesuffix("[]")
+
+
+def misfits(kind: str, values: Sequence[Any]) -> int:
+    """How many of the values a column of this kind could not hold exactly; None always fits.
+
+    The set of Python types decides for most columns at once; single values are looked at where it does not.
+    """
+    if is_list(kind):
+        return _list_misfits(element(kind), values)
+    if kind in _EVIDENT and set(map(type, values)) <= _EVIDENT[kind]:
+        return 0
+    fits = FITS[kind]
+    return sum(value is not None and not fits(value) for value in values)
+
+
+def _list_misfits(kind: str, values: Sequence[Any]) -> int:
+    if set(map(type, values)) <= {list, type(None)} and not misfits(kind, _flat(values)):
+        return 0
+    return sum(value is not None and (type(value) is not list or misfits(kind, value) > 0) for value in values)
+
+
+def _flat(values: Iterable[Any]) -> list[Any]:
+    return list(chain.from_iterable(value for value in values if value))
+
+
+def parse_date(text: str) -> date | None:
+    """A real calendar day written `YYYY-MM-DD`, else None."""
+    if not _DATE.fullmatch(text):
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def parse_timestamp(text: str) -> datetime | None:
+    """A moment as RFC 3339 writes it, as UTC without a zone; one without an offset counts as UTC. Else None."""
+    match = _TIMESTAMP.fullmatch(text)
+    if not match:
+        return None
+    day, time, zone = match.groups()
+    offset = "+00:00" if zone in (None, "Z", "z") else zone
+    try:
+        return datetime.fromisoformat(f"{day}T{time}{offset}").astimezone(UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _fits_text(value: Any) -> bool:
+    return type(value) is str
+
+
+def _fits_integer(value: Any) -> bool:
+    if type(value) is float:
+        return value.is_integer() and abs(value) <= _EXACT
+    return type(value) is int and -_INT64 <= value < _INT64
+
+
+def _fits_number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) < _INT64 and int(float(value)) == value)
+
+
+def _fits_boolean(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _fits_date(value: Any) -> bool:
+    return type(value) is str and parse_date(value) is not None
+
+
+def _fits_timestamp(value: Any) -> bool:
+    return type(value) is str and parse_timestamp(value) is not None
+
+
+def _fits_json(value: Any) -> bool:
+    return True
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    "text": _fits_text,
+    "integer": _fits_integer,
+    "number": _fits_number,
+    "boolean": _fits_boolean,
+    "date": _fits_date,
+    "timestamp": _fits_timestamp,
+    "json": _fits_json,
+}
+
+_NONE = type(None)
+_EVIDENT = {"text": {str, _NONE}, "number": {float, _NONE}, "boolean": {bool, _NONE}}

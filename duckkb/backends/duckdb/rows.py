@@ -1,0 +1,83 @@
+"""Rows of an answer as plain JSON values, up to the caps."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from duckkb.ports import SqlLimits
+from duckkb.queries import SqlResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def taken(reader: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
+    """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
+    convert = [_parsed if name == "JSON" else plain for name in types]
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for batch in reader:
+        columns = [map(one, column.to_pylist()) for one, column in zip(convert, batch.columns, strict=True)]
+        for row in zip(*columns, strict=True):
+            size += len(json.dumps(row, ensure_ascii=False).encode())
+            if len(rows) >= limits.rows or size > limits.bytes:
+                return SqlResult(tuple(reader.schema.names), tuple(rows), truncated=True)
+            rows.append(row)
+    return SqlResult(tuple(reader.schema.names), tuple(rows))
+
+
+def _parsed(text: str | None) -> Any:
+    """A JSON column's value; the engine hands it over as text."""
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: days and times as ISO text (times in UTC), decimals as numbers where that is exact."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    for kind, convert in _CONVERSIONS.items():
+        if isinstance(value, kind):
+            return convert(value)
+    return _sequence(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _sequence(value: Sequence[Any]) -> Any:
+    """A list, a map (Arrow gives it as pairs), or an interval as months, days and nanoseconds."""
+    if isinstance(value, tuple):
+        names = ("months", "days", "nanoseconds")
+        return (
+            dict(zip(names, value, strict=True)) if hasattr(value, "nanoseconds") else [plain(part) for part in value]
+        )
+    if value and all(isinstance(part, tuple) and len(part) == 2 for part in value):
+        return {str(key): plain(inner) for key, inner in value}
+    return [plain(part) for part in value]
+
+
+def _decimal(value: Decimal) -> int | float | str:
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+
+def _moment(value: datetime) -> str:
+    moment = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+    return moment.isoformat(timespec="microseconds") + "Z"
+
+
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {
+    datetime: _moment,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: str,
+    Decimal: _decimal,
+    bytes: bytes.hex,
+}

@@ -1,0 +1,135 @@
+"""`sql`: one SELECT over the runtime tables, accepted by its syntax tree and read within caps.
+
+The text that runs is written anew from the accepted tree, after that text has passed the same walk.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from duckkb.backends.duckdb.confined import Confined
+from duckkb.backends.duckdb.rows import taken
+from duckkb.backends.duckdb.walk import Walk, refused
+from duckkb.errors import DuckkbError, FilterError, UsageError
+from duckkb.ports import SqlLimits
+from duckkb.queries import SqlResult
+
+if TYPE_CHECKING:
+    import duckdb
+
+MAX_BYTES = 65_536
+SHOW_TABLES = "tables"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a caller wants to run, and its caps."""
+
+    text: str
+    limits: SqlLimits
+
+
+def read_statement(
+    confined: Confined, statement: Statement, tables: Sequence[str], prepare: Callable[[Iterable[str]], None]
+) -> SqlResult:
+    """Check a statement, let `prepare` build the tables it names, read it.
+
+    Raises FilterError (`E_SQL`) where it is refused, UsageError for caps below 1, Unavailable over time or memory.
+    """
+    limits = statement.limits
+    if limits.rows < 1 or limits.bytes < 1 or limits.seconds <= 0:
+        raise UsageError("The caps of a query must be above zero.")
+    tree = _parsed(confined, statement.text)
+    if _is_show_tables(tree):
+        return _listed(tables, limits)
+    walk = Walk(tables)
+    walk.query(tree["statements"][0]["node"], frozenset())
+    text = _rewritten(confined, tree, tables)
+    prepare(walk.named)
+    return _read(confined, text, limits)
+
+
+def _parsed(confined: Confined, text: str) -> Any:
+    if "\0" in text:
+        raise refused("a NUL character")
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise refused("more than 65,536 bytes")
+    answer = confined.parse(text)
+    if answer.get("error"):
+        raise _not_select(answer)
+    count = len(answer["statements"])
+    if count != 1:
+        raise refused("several parts" if count else "nothing in it", "give exactly one SELECT")
+    if answer["statements"][0].get("named_param_map"):
+        raise refused("parameters", "write the values as constants")
+    return answer
+
+
+def _not_select(answer: Mapping[str, Any]) -> FilterError:
+    if answer.get("error_type") == "not implemented":
+        return refused("anything but SELECT", "give one SELECT, or SHOW TABLES, or DESCRIBE TABLE")
+    position = answer.get("position")
+    where = f" at byte {int(position) + 1}" if position is not None else ""
+    return FilterError(
+        f"The statement does not parse{where}.",
+        code="E_SQL",
+        suggestion="strings take single quotes, odd names double ones",
+        details={"construct": "syntax", "position": position},
+    )
+
+
+def _is_show_tables(tree: Mapping[str, Any]) -> bool:
+    table = tree["statements"][0]["node"].get("from_table") or {}
+    return table.get("type") == "SHOW_REF" and table.get("table_name", "").strip('"') == SHOW_TABLES
+
+
+def _listed(tables: Sequence[str], limits: SqlLimits) -> SqlResult:
+    rows = tuple((name,) for name in tables)
+    return SqlResult(("name",), rows[: limits.rows], truncated=len(rows) > limits.rows)
+
+
+def _rewritten(confined: Confined, tree: Any, tables: Sequence[str]) -> str:
+    """The statement's text from its tree; the text has to pass the walk as well."""
+    import duckdb
+
+    try:
+        text = confined.unparse(tree)
+    except duckdb.Error as error:
+        raise refused("a construct that cannot be written back") from error
+    again = _parsed(confined, text)
+    Walk(tables).query(again["statements"][0]["node"], frozenset())
+    return text
+
+
+def _read(confined: Confined, text: str, limits: SqlLimits) -> SqlResult:
+    import duckdb
+
+    try:
+        return confined.read(text, limits.seconds, lambda reader, types: taken(reader, types, limits))
+    except duckdb.Error as error:
+        raise _failed(error) from error
+    except OverflowError as error:
+        raise _out_of_range() from error
+
+
+def _failed(error: "duckdb.Error") -> DuckkbError:
+    """What the engine refused, without its text: that may quote stored values. Names come from the statement itself."""
+    import duckdb
+
+    name = re.search(r'Referenced column "([^"]{1,200})" not found', str(error))
+    if name:
+        return _refusal(f"The statement names a column that does not exist: {name[1]}.", 'duckkb sql "DESCRIBE TABLE"')
+    if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
+        return _out_of_range()
+    if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
+        return _refusal("The statement does not fit the tables: check column names, types and arguments.", "")
+    return _refusal("The statement cannot be evaluated over these records.", "")
+
+
+def _out_of_range() -> FilterError:
+    return _refusal("A value does not convert or is out of range.", "use TRY_CAST")
+
+
+def _refusal(message: str, suggestion: str) -> FilterError:
+    return FilterError(message, code="E_SQL", suggestion=suggestion or 'duckkb sql "DESCRIBE TABLE"')
