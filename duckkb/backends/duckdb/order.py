@@ -1,0 +1,47 @@
+"""How the records of one lane are ordered: by score, and by identity where scores cannot be told apart."""
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+Scored = tuple[float, int]
+"""A score and the id of the record that has it."""
+
+
+def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], Any], slack: float) -> list[Scored]:
+    """The first `depth` of records that come by falling score, ties by `identity(id)`.
+
+    Two neighbours tie when they differ by no more than `slack` of the greater one: the order in which an engine adds up
+    32-bit floats would otherwise decide between equal texts. Tied records share the score of their first, rounded to six
+    decimals, so that a longer list starts with the shorter one.
+
+    >>> best_first([(2.0, 7), (1.0, 9), (1.0, 8)], 2, lambda id: id, 0.0)
+    [(2.0, 7), (1.0, 8)]
+    """
+    ranked: list[Scored] = []
+    for group in _ties(scored, slack):
+        wanted = depth - len(ranked)
+        if wanted <= 0:
+            break
+        score = round(group[0][0], 6)
+        ids = [record_id for _, record_id in group]
+        ranked += [(score, record_id) for record_id in heapq.nsmallest(min(wanted, len(ids)), ids, key=identity)]
+    return ranked
+
+
+def is_settled(scored: Sequence[Scored], depth: int, slack: float) -> bool:
+    """Whether records after these cannot belong among the first `depth`: some tie ends at `depth` or later."""
+    return any(not _tie(upper[0], lower[0], slack) for upper, lower in pairwise(scored[max(depth - 1, 0) :]))
+
+
+def _ties(scored: Sequence[Scored], slack: float) -> Iterator[Sequence[Scored]]:
+    start = 0
+    for end in range(1, len(scored) + 1):
+        if end == len(scored) or not _tie(scored[end - 1][0], scored[end][0], slack):
+            yield scored[start:end]
+            start = end
+
+
+def _tie(upper: float, lower: float, slack: float) -> bool:
+    return upper - lower <= slack * abs(upper)
