@@ -18,7 +18,7 @@ from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record
 from duckkb.truth import strict
 from duckkb.truth.ids import INT64_MAX, INT64_MIN, MAX_ID, MAX_IDENTITY_BYTES, identity_findings, is_time
-from duckkb.truth.strict import Limits, LineError, Shape
+from duckkb.truth.strict import Limits, LineError, Shape, name_findings
 
 __all__ = [
     "Decoded",
@@ -111,20 +111,20 @@ def _is_canonical(raw: bytes, values: dict[str, Any], shape: Shape, depth: int) 
         return False
     return (
         same
-        and _is_orderly(shape, tuple(values))
+        and _is_orderly(shape.identity, tuple(values))
+        and None not in values.values()
         and not _has_unseen(raw)
         and _are_plain(values.values(), depth - 1)
         and _has_sound_identity(values, shape)
-        and (ID not in values or (type(values[ID]) is int and 1 <= values[ID] <= MAX_ID))
-        and (CREATED_AT not in values or is_time(values[CREATED_AT]))
-        and (UPDATED_AT not in values or is_time(values[UPDATED_AT]))
+        and _has_sound_id_and_times(values)
     )
 
 
 @lru_cache(maxsize=4096)
-def _is_orderly(shape: Shape, names: tuple[str, ...]) -> bool:
+def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """Right names in the right order. Few sets of names occur in a table, so this is nearly always remembered."""
-    return list(names) == shape.order(names) and set(shape.identity) <= set(names) and not strict.name_findings(names)
+    is_ordered = list(names) == Shape(identity).order(names)
+    return is_ordered and set(identity) <= set(names) and not name_findings(names)
 
 
 def _has_unseen(raw: bytes) -> bool:
@@ -135,29 +135,24 @@ def _has_unseen(raw: bytes) -> bool:
 
 
 def _are_plain(values: Iterable[Any], depth: int) -> bool:
-    """No null here, and nothing below that orjson takes but a canonical line has not."""
+    """Nothing that orjson takes but a canonical line has not: integers past int64, floats of another form, keys without
+    order, more than `depth` levels below."""
     for value in values:
         kind = type(value)
-        if kind is str or kind is bool:
+        if kind is str or kind is bool or value is None:
             continue
         if kind is int:
             if not INT64_MIN <= value <= INT64_MAX:
                 return False
-        elif value is None or not _is_plain(value, depth):
+        elif kind is float:
+            if not _has_common_form(value):
+                return False
+        elif (
+            depth <= 0
+            or (kind is dict and list(value) != sorted(value))
+            or not _are_plain(value if kind is list else value.values(), depth - 1)
+        ):
             return False
-    return True
-
-
-def _is_plain(value: Any, depth: int) -> bool:
-    kind = type(value)
-    if kind is float:
-        return _has_common_form(value)
-    if kind is int:
-        return bool(INT64_MIN <= value <= INT64_MAX)
-    if kind is list:
-        return depth > 0 and all(_is_plain(each, depth - 1) for each in value)
-    if kind is dict:
-        return depth > 0 and list(value) == sorted(value) and all(_is_plain(each, depth - 1) for each in value.values())
     return True
 
 
@@ -169,6 +164,13 @@ def _has_sound_identity(values: dict[str, Any], shape: Shape) -> bool:
             continue
         return not identity_findings(shape.identity, values, edge=shape.edge)
     return True
+
+
+def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
+    record_id = values.get(ID, 1)
+    if type(record_id) is not int or not 1 <= record_id <= MAX_ID:
+        return False
+    return all(is_time(values[name]) for name in (CREATED_AT, UPDATED_AT) if name in values)
 
 
 def _held(value: Any, depth: int, name: str) -> Any:
@@ -239,7 +241,7 @@ def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
     """An object that orjson writes back as it was given is sound but for ranges and depth; others are read strictly."""
     try:
         values = orjson.loads(raw) if len(raw) <= limits.max_record_bytes else None
-        if type(values) is dict and _is_plain(values, limits.depth) and orjson.dumps(values) == raw:
+        if type(values) is dict and _are_plain((values,), limits.depth) and orjson.dumps(values) == raw:
             return values
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
         pass

@@ -3,12 +3,10 @@
 Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices and unknown files are findings.
 """
 
-import gc
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +21,7 @@ from duckkb.truth.layout import parse_part, read_regular
 from duckkb.truth.line import Limits, LineError, Shape, decode, encode
 from duckkb.truth.survey import survey
 from duckkb.truth.table import StoredRow, record_of
-from duckkb.truth.tree import Part, Stamp, Tree
+from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
 
 _POINTER = b"version https://git-lfs"
 
@@ -35,7 +33,7 @@ def load(root: Path, ontology: Ontology, limits: Limits) -> Tree:
     for a folder that cannot be listed.
     """
     found = survey(root, ontology)
-    with _no_collection():
+    with collector_paused():
         parts = _read_all(root, found.kinds, limits)
     return Tree(ontology, limits, parts, found.findings)
 
@@ -110,18 +108,6 @@ def _differs(root: Path, part: Part | None, path: str, status: os.stat_result) -
         return hashlib.sha256(read_regular(root / path)[0]).hexdigest() != part.digest
     except OSError:
         return True
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without Python's collector: it would walk every record again and again while they are made (40 % of the time)."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass(slots=True)

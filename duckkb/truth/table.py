@@ -5,7 +5,6 @@ lines of one record are merged field by field, and of two records with one id th
 Both are mended in memory alone, and the same way whether the files were read at once or one after the other.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -68,7 +67,7 @@ def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
 class Table:
     """The rows of one type. Changing lines costs in proportion to them and to the records that need mending."""
 
-    def __init__(self, kind: RecordType, limits: Limits) -> None:
+    def __init__(self, kind: RecordType, limits: Limits, rows: Iterable[StoredRow] = ()) -> None:
         self._kind = kind
         self._limits = limits
         self._shape = Shape(kind.identity_fields)
@@ -78,6 +77,9 @@ class Table:
         self._contested: dict[int, set[Identity]] = {}
         self._moved: dict[Identity, StoredRow] = {}
         self._moved_ids: dict[int, Identity] = {}
+        for identity, own in _by_identity(rows).items():
+            self._put(identity, own)
+        self._reassign()
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -116,24 +118,23 @@ class Table:
 
     def swap(self, paths: set[str], old: Iterable[StoredRow], new: Iterable[StoredRow]) -> Difference:
         """Put the rows of files read anew (`new`) in the place of those that the files had (`old`)."""
-        incoming: defaultdict[Identity, list[StoredRow]] = defaultdict(list)
-        for row in new:
-            incoming[row.record.identity].append(row)
+        incoming = _by_identity(new)
         touched = dict.fromkeys([*(row.record.identity for row in old), *incoming])
         before = {identity: self.get(identity) for identity in [*touched, *self._moved]}
         for identity in touched:
             kept = [row for row in self._stored.get(identity, ()) if row.path not in paths]
-            self._put(identity, kept + incoming[identity] if identity in incoming else kept)
+            self._put(identity, kept + incoming.get(identity, []))
         self._reassign()
         before |= {identity: self._claimant(identity) for identity in self._moved if identity not in before}
         return self._difference(before)
 
     def _put(self, identity: Identity, rows: list[StoredRow]) -> None:
+        """Give a record these lines and no others."""
         if identity in self._stored:
             self._release(identity)
-        self._joined.pop(identity, None)
+            del self._stored[identity]
+            self._joined.pop(identity, None)
         if not rows:
-            self._stored.pop(identity, None)
             return
         if len(rows) > 1:
             rows.sort(key=lambda row: row.position)
@@ -205,3 +206,14 @@ class Table:
             [identity for identity, row in before.items() if row is None and after[identity]],
             [identity for identity, row in before.items() if row and after[identity] is None],
         )
+
+
+def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
+    found: dict[Identity, list[StoredRow]] = {}
+    for row in rows:
+        identity = row.record.identity
+        if identity in found:
+            found[identity].append(row)
+        else:
+            found[identity] = [row]
+    return found

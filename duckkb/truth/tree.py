@@ -1,6 +1,8 @@
 """Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
 
+import gc
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from duckkb.errors import Finding
@@ -165,8 +167,9 @@ class Tree:
     def _table(self, kind: RecordType) -> Table:
         table = self._tables.get(kind.name)
         if table is None:
-            table = self._tables[kind.name] = Table(kind, self.limits)
-            table.swap(set(), (), (row for part in self.parts_of(kind) for row in part.rows))
+            rows = (row for part in self.parts_of(kind) for row in part.rows)
+            with collector_paused():
+                table = self._tables[kind.name] = Table(kind, self.limits, rows)
         return table
 
     def _edge_ends(self, kind: EdgeType) -> EdgeEnds:
@@ -199,6 +202,19 @@ class Tree:
         identity = end_identity(component)
         kinds = (self.ontology.nodes.get(name) for name in types)
         return [kind.name for kind in kinds if kind and self.get(kind, identity)]
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
+    time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_of(part: Part | None, kind: RecordType) -> bool:
