@@ -27,12 +27,13 @@ _PIECE = b" " * 65_536
 @dataclass(frozen=True)
 class Reply:
     """What to answer once instead of the truth. `endless` sends blanks until the client hangs up (or 100 MB are out),
-    `silent` says nothing until the server closes, `body` replaces the vectors."""
+    `dripping` does so slowly, `silent` says nothing until the server closes, `body` replaces the vectors."""
 
     status: int = 200
     body: bytes = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
     endless: bool = False
+    dripping: bool = False
     silent: bool = False
 
 
@@ -135,18 +136,20 @@ class _Conversation(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
-        if not reply.endless:
+        unending = reply.endless or reply.dripping
+        if not unending:
             self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
-        self._send_endlessly() if reply.endless else self.wfile.write(reply.body)
+        self._send_unendingly(reply.dripping) if unending else self.wfile.write(reply.body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tests read `asked`."""
 
-    def _send_endlessly(self) -> None:
-        while self.server.endpoint.sent_bytes < 100 << 20:
-            self.wfile.write(_PIECE)
-            self.server.endpoint.sent_bytes += len(_PIECE)
+    def _send_unendingly(self, slowly: bool) -> None:
+        endpoint, piece = self.server.endpoint, b" " if slowly else _PIECE
+        while endpoint.sent_bytes < 100 << 20 and not (slowly and endpoint.closing.wait(0.02)):
+            self.wfile.write(piece)
+            endpoint.sent_bytes += len(piece)
 
 
 def _base64(vector: np.ndarray) -> str:

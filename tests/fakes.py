@@ -59,7 +59,7 @@ class HashEmbedder:
         for feature in _features(text):
             digest = crc32(feature.encode("utf-8", "surrogatepass"))
             row[(digest >> 1) % self.dimension] += 1.0 if digest & 1 else -1.0
-        norm = np.linalg.norm(row)
+        norm = float(np.linalg.norm(row))
         if norm == 0.0:  # no features, or features that cancelled out: the contract is a unit vector all the same
             row[0] = norm = 1.0
         row /= norm

@@ -3,6 +3,7 @@
 import json
 import socket
 import traceback
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,9 +167,10 @@ def test_a_bad_answer_is_one_clear_sentence_without_the_key(reply: Reply) -> Non
     assert KEY not in "".join(traceback.format_exception(error))
 
 
-def test_a_server_that_says_nothing_runs_into_the_time_limit() -> None:
+@pytest.mark.parametrize("reply", [Reply(silent=True), Reply(dripping=True)], ids=["silent", "dripping"])
+def test_a_server_that_does_not_come_to_an_end_runs_into_the_time_limit(reply: Reply) -> None:
     with FakeEndpoint() as endpoint:
-        endpoint.next(Reply(silent=True))
+        endpoint.next(reply)
         error = unavailable(OpenAIEndpoint(endpoint.settings(timeout_s=0.2), KEY), ["text"])
     assert error.code == "E_MODEL" and "0.2 s" in error.message
 
@@ -217,7 +219,13 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it() -> None:
 def test_the_fingerprint_covers_all_that_shapes_a_vector_and_asks_nobody() -> None:
     with FakeEndpoint() as endpoint:
         settings = endpoint.settings()
-        changes = [{}, {"model": "b"}, {"base_url": "http://b/v1"}, {"dimensions": 8}, {"symmetric": True}]
+        changes: list[dict[str, Any]] = [
+            {},
+            {"model": "b"},
+            {"base_url": "http://b/v1"},
+            {"dimensions": 8},
+            {"symmetric": True},
+        ]
         prints = [OpenAIEndpoint(endpoint.settings(**change), KEY).fingerprint for change in changes]
         assert endpoint.asked == []
     assert len(set(prints)) == len(changes)

@@ -66,7 +66,7 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
     data = e5_weights.map_file(source)
     folder = cache_home / "models" / sha256[:12]
     manifest = _read_manifest(folder, mode)
-    files = _intact_files(folder, manifest)
+    files = _intact_files(folder, manifest, mode)
     if manifest and files and (manifest.size, manifest.mtime_ns) == (stat.st_size, stat.st_mtime_ns):
         return _assemble(manifest, files, mode, data)
     if hashlib.sha256(data.data).hexdigest() != sha256:
@@ -96,15 +96,17 @@ def _as_json(manifest: _Manifest) -> dict[str, Any]:
     return {"format": _FORMAT, **asdict(manifest)}
 
 
-def _intact_files(folder: Path, manifest: _Manifest | None) -> dict[str, bytes]:
+def _intact_files(folder: Path, manifest: _Manifest | None, mode: "Mode") -> dict[str, bytes]:
     """The converted files' bytes by name, none at all where one is missing or was damaged."""
+    if manifest is None:
+        return {}
     files = {}
-    for name, digest in manifest.files.items() if manifest else ():
+    for name in (_TOKENIZER, f"{mode}.onnx"):
         try:
             files[name] = (folder / name).read_bytes()
         except FileNotFoundError:
             return {}
-        if hashlib.sha256(files[name]).hexdigest() != digest:
+        if hashlib.sha256(files[name]).hexdigest() != manifest.files.get(name):
             return {}
     return files
 

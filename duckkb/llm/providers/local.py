@@ -66,14 +66,19 @@ class LocalE5:
         return Fingerprint(DEFAULT_MODEL, hashlib.sha256(rules.encode()).hexdigest()[:16], DIMENSION)
 
     def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
-        return self._loaded().embed(texts, _PASSAGE)
+        return self._embed(texts, _PASSAGE)
 
     def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
-        return self._loaded().embed(texts, self._query_prefix)
+        return self._embed(texts, self._query_prefix)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of the bare texts, without prefix and marks; a window has room for 508 of them."""
         return [len(tokens) for tokens in self._loaded().tokens(texts)]
+
+    def _embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
+        import numpy as np
+
+        return self._loaded().embed(texts, prefix) if texts else np.empty((0, DIMENSION), np.float32)
 
     def _loaded(self) -> "_Encoder":
         with self._loading:
@@ -91,11 +96,11 @@ class LocalE5:
         except ImportError as error:
             message = f"The offline model needs a package that is not installed: {error.name or error}."
             raise Unavailable(message, code="E_MODEL", suggestion=_SUGGESTION) from error
-        except ValueError as error:
+        except (ValueError, FileNotFoundError) as error:
             message = f"The offline model cannot be used: {error}."
             raise Unavailable(message, code="E_MODEL", suggestion=f"{_SUGGESTION} --force-reinstall") from error
         except OSError as error:
-            message = f"The offline model cannot be prepared: {error.strerror or error}: {error.filename}."
+            message = f"The offline model cannot be prepared: {error}."
             suggestion = f"make {self._cache_home} writable, or set XDG_CACHE_HOME"
             raise Unavailable(message, code="E_MODEL", suggestion=suggestion) from error
 

