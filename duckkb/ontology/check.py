@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.names import name_known
 from duckkb.ontology.rules import shown
 from duckkb.ontology.section import Section
 from duckkb.records import FROM, TO
@@ -63,7 +63,7 @@ def _check_ends(section: Section, names: tuple[str, ...], key: str, ontology: On
         if name in ontology.nodes:
             continue
         found = ontology.find(name)
-        hint = did_you_mean(name, ontology.nodes)
+        hint = name_known(name, ontology.nodes)
         if found is not None and found.kind == "node":
             hint = f"did you mean `{found.name}`?"
         is_list = isinstance(section.value.get(key), list)

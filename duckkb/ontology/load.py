@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from duckkb.errors import Finding
 from duckkb.ontology.check import check
 from duckkb.ontology.model import Ontology
-from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.names import name_known
 from duckkb.ontology.rules import shown
 from duckkb.ontology.section import Section, root_section
 from duckkb.ontology.source import Document
@@ -69,4 +69,4 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
     for section in types.values():
         name = section.value.get("policy")
         if isinstance(name, str) and name and name not in policies:
-            section.problem(f"unknown policy {shown(name)}", "policy", remedy=did_you_mean(name, policies))
+            section.problem(f"unknown policy {shown(name)}", "policy", remedy=name_known(name, policies))

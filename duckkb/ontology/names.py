@@ -9,6 +9,7 @@ _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 _RUNTIME_TABLES = {"search_index", "search_cache"}
 _EVERY_TYPE = "all"
+_MOST_NAMED = 16
 
 
 def is_table_name(name: str) -> bool:
@@ -44,3 +45,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A remedy that names the nearest known name, empty where none is close."""
     name = nearest(word, known)
     return f"did you mean `{name}`?" if name else ""
+
+
+def name_known(word: str, known: Iterable[str]) -> str:
+    """A remedy for an unknown name: the nearest known one, else the first few that there are."""
+    names = list(known)
+    few = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    return did_you_mean(word, names) or (f"known here: {few}" if names else "none is declared")

@@ -5,7 +5,7 @@ from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology
-from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.names import name_known
 from duckkb.ontology.rules import MODES, Choice, Text, Whole, shown
 from duckkb.ontology.section import Section, root_section
 from duckkb.ontology.source import Document
@@ -44,7 +44,7 @@ def _check(section: Section, ontology: Ontology | None) -> None:
     section.get("where", Text(_LONGEST), "")
     name = section.get("type", Text(), "")
     if ontology and name and ontology.find(name) is None:
-        remedy = did_you_mean(name, [kind.name for kind in ontology])
+        remedy = name_known(name, [kind.name for kind in ontology])
         section.problem(f"unknown type {shown(name)}", "type", remedy=remedy)
     expected = section.value.get("expected")
     if isinstance(expected, dict):

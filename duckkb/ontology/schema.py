@@ -26,7 +26,7 @@ _ONE = (
     "contentSchema", "not", "if", "then", "else",
 )  # fmt: skip
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("properties", "patternProperties", "$defs", "dependentSchemas")
+_NAMED = ("$defs", "properties", "patternProperties", "dependentSchemas")
 _VALUES = (
     "$ref", "$schema", "$comment", "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum",
     "exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "maxContains",
@@ -58,8 +58,7 @@ def check_schema(section: Section) -> None:
     _check_property_names(section)
     _check_merge_rules(section)
     _check_meta_schema(section)
-    if len(section.found) == before:
-        _check_expansion(section)
+    _check_expansion(section)
     if len(section.found) == before:
         _check_compiles(section)
 

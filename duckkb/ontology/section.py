@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.ontology.names import did_you_mean, nearest
+from duckkb.ontology.names import name_known, nearest
 from duckkb.ontology.rules import Rule, shown
 from duckkb.ontology.source import Document, pointer
 
@@ -41,7 +41,7 @@ class Section:
             if nearest(key, known) is None and elsewhere and key in elsewhere:
                 remedy = f"did you mean `{elsewhere[key]}`?"
             else:
-                remedy = did_you_mean(key, known) or f"known here: {', '.join(known)}"
+                remedy = name_known(key, known)
             self.problem(f"unknown key {shown(key)}", key, remedy=remedy)
 
     def sub(self, key: str) -> "Section":

@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
 from duckkb.ontology.model import EdgeType, NodeType, Policy, SearchField
-from duckkb.ontology.names import did_you_mean, is_table_name, is_type_name
+from duckkb.ontology.names import is_table_name, is_type_name, name_known
 from duckkb.ontology.rules import (
     CARDINALITIES,
     CHUNK_SIZE,
@@ -150,7 +150,7 @@ def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -
     """Whether the schema declares a field; a finding where it does not."""
     if name in schema["properties"]:
         return True
-    message, remedy = f"{shown(name)} is not in the schema", did_you_mean(name, schema["properties"])
+    message, remedy = f"{shown(name)} is not in the schema", name_known(name, schema["properties"])
     if name in _ENDS and section.at.startswith("/edges/"):
         message, remedy = f"{shown(name)} is always part of an edge's identity", "leave it out"
     section.found.append(section.document.finding(section.code, at, message, remedy))
