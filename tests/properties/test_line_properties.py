@@ -1,0 +1,144 @@
+"""Laws of the codec, against a writer made of the standard library alone."""
+
+import json
+import math
+import re
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duckkb.truth import strict
+from duckkb.truth.line import Limits, LineError, Shape, decode, encode, parse_objects
+
+SHAPE = Shape(("name", "lang"))
+LIMITS = Limits()
+TIMES = st.datetimes().map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"))
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ["", "内存数据库", "a\u2028b", "\u202e", "\x7f", "\x85", "\x00", "e\u0301", "“x”", "😀"]
+)
+number = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+scalar = st.none() | st.booleans() | number | text
+value = st.recursive(
+    scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3), max_leaves=6
+)
+component = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(["n", "Ann", "中文", "é", "a b"])
+field = st.sampled_from(["a", "b", "ab", "Z", "été", "中", "a-b", "ﬀ", "𐀀", "", "from"])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> dict[str, Any]:
+    record: dict[str, Any] = {"name": draw(component), "lang": draw(component)}
+    record |= draw(st.dictionaries(field, value, max_size=4))
+    if draw(st.booleans()):
+        record |= {"__id": draw(st.integers(1, 2**53 - 1)), "__created_at": draw(TIMES), "__updated_at": draw(TIMES)}
+    keys = draw(st.permutations(list(record)))
+    return {key: record[key] for key in keys}
+
+
+def by_the_book(record: dict[str, Any]) -> bytes:
+    """The canonical line, written by the standard library."""
+    first, last = ["__id", "name", "lang"], ["__created_at", "__updated_at"]
+    rest = sorted(key for key in record if key not in first + last)
+    kept = {key: record[key] for key in first + rest + last if record.get(key) is not None}
+    return spelled(kept).encode()
+
+
+def spelled(held: Any) -> str:
+    if isinstance(held, dict):
+        keys = held if "name" in held and "lang" in held else sorted(held)
+        return "{" + ",".join(f"{spelled(key)}:{spelled(held[key])}" for key in keys) + "}"
+    if isinstance(held, list):
+        return "[" + ",".join(map(spelled, held)) + "]"
+    if isinstance(held, float):
+        return re.sub(r"e([+-])0*(\d+)", lambda found: f"e{found[1].strip('+')}{found[2]}", positional(held))
+    unseen = "[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    return re.sub(unseen, lambda found: f"\\u{ord(found[0]):04x}", json.dumps(held, ensure_ascii=False))
+
+
+def positional(held: float) -> str:
+    """`repr`, but without exponent from 1e-5 on, where Python starts at 1e-4."""
+    if held and 1e-5 <= abs(held) < 1e-4:
+        digits, exponent = repr(abs(held)).split("e")
+        sign = "-" if math.copysign(1, held) < 0 else ""
+        return f"{sign}0.0000{digits.replace('.', '')}" if exponent == "-05" else repr(held)
+    return repr(held)
+
+
+@given(records())
+@settings(max_examples=300, deadline=None)
+def test_a_record_is_written_as_the_book_says_and_survives_the_round_trip(record: dict[str, Any]) -> None:
+    line = encode(record, SHAPE)
+    assert line == by_the_book(record)
+    decoded = decode(line, SHAPE, LIMITS)
+    assert decoded.canonical
+    assert decoded.values == {key: held for key, held in record.items() if held is not None}
+    assert encode(decoded.values, SHAPE) == line
+
+
+@given(records(), st.sampled_from([None, 1]), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_any_spelling_of_a_record_is_read_as_the_same_values(
+    record: dict[str, Any], indent: int | None, ascii: bool
+) -> None:
+    spelling = json.dumps(record, ensure_ascii=ascii, indent=indent).replace("\n", " ").encode()
+    decoded = decode(spelling, SHAPE, LIMITS)
+    assert encode(decoded.values, SHAPE) == by_the_book(record)
+    assert decoded.canonical == (spelling == by_the_book(record))
+
+
+PIECES = [b'"', b",", b":", b"{", b"}", b"[", b"]", b"\\", b"\\u2028", b"\\ud800", b"\xe2\x80\xa8", b"\xc2\x85", b"\x7f",
+          b"\x00", b"\r", b" ", b"null", b"NaN", b"-0", b"-0.0", b"1e400", b"1e16", b"1e+16", b"1e-7", b"9223372036854775808",
+          b"18446744073709551616", b"1.0", b"e\xcc\x81", b"\xff", b"_", b'"name":1,', b'"a":1,', b'"A":1,', b"\xef\xbb\xbf",
+          b'"__id":1.0,', b"<<<<<<< "]  # fmt: skip
+
+
+@st.composite
+def mutated_lines(draw: st.DrawFn) -> bytes:
+    line = by_the_book(draw(records()))
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(line)))
+        end = draw(st.integers(at, min(len(line), at + draw(st.sampled_from([0, 1, 5, 30])))))
+        line = line[:at] + draw(st.sampled_from([b"", *PIECES]) | st.binary(max_size=2)) + line[end:]
+    return line
+
+
+@given(mutated_lines())
+@settings(max_examples=1500, deadline=None)
+def test_the_fast_verdict_is_the_slow_parsers_verdict_on_mutated_lines(line: bytes) -> None:
+    try:
+        values = strict.parse(line, SHAPE, LIMITS)
+    except LineError as error:
+        slow: object = [finding.code for finding in error.findings]
+    else:
+        slow = (values, by_the_book(values) == line)
+    try:
+        decoded = decode(line, SHAPE, LIMITS)
+    except LineError as error:
+        fast: object = [finding.code for finding in error.findings]
+    else:
+        fast = (decoded.values, decoded.canonical)
+        assert repr(decoded.values) == repr(values)
+    assert fast == slow
+
+
+@given(
+    st.lists(value.map(json.dumps) | text.map(lambda each: each.replace("\n", "")), max_size=5),
+    st.sampled_from(["\n", "\r\n"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_given_lines_are_what_the_strict_parser_makes_of_each(lines: list[str], end: str) -> None:
+    raw = end.join(lines).encode()
+    expected: list[tuple[int, object]] = []
+    for number, line in enumerate(raw.split(b"\n"), 1):
+        if line.strip(b" \t\r"):
+            try:
+                expected.append((number, strict.parse_object(line.strip(b" \t\r"), LIMITS)))
+            except LineError as error:
+                expected.append((number, [str(finding) for finding in error.findings]))
+    found = [
+        (number, [str(finding) for finding in each.findings] if isinstance(each, LineError) else each)
+        for number, each in parse_objects(raw, LIMITS)
+    ]
+    assert found == expected
