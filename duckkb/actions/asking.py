@@ -18,7 +18,7 @@ from duckkb.queries import FindResult, Mode, SqlResult
 from duckkb.records import identity_value
 from duckkb.search.plan import servable
 from duckkb.settings import Fusion
-from duckkb.truth.line import LineError, parse_json
+from duckkb.truth.line import Limits, LineError, parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,7 +182,7 @@ def embed_input(text: str | None, file: str | None, batch: bool, stdin: BinaryIO
     if not batch:
         return [text]
     try:
-        value = parse_json(text.encode("utf-8", "surrogatepass"))
+        value = parse_json(text.encode("utf-8", "surrogatepass"), Limits())
     except LineError as error:
         raise UsageError("--batch takes a JSON array of strings", findings=error.findings) from error
     if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):

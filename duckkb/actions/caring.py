@@ -27,6 +27,7 @@ def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
 def status(base: Base, trusted: bool) -> dict[str, Any]:
     """The base in a few words: a flat object, the same keys always."""
     counted = index.status(base)
+    holder = lock.holder(base.root)
     return {
         "root": str(base.root),
         "revision": history.head_commit(base.root),
@@ -36,7 +37,7 @@ def status(base: Base, trusted: bool) -> dict[str, Any]:
         "stale": not counted["fresh"],
         "model": counted["model"],
         "trust": trusted,
-        "locked_by": lock.holder(base.root),
+        "locked_by": str(holder) if holder else None,
         "read_only": base.report.read_only,
     }
 
@@ -45,5 +46,5 @@ def index_status(base: Base) -> dict[str, Any]:
     return index.status(base)
 
 
-def index_build(base: Base) -> dict[str, Any]:
+def index_build(base: Base) -> index.Built:
     return index.build(base)

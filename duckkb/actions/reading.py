@@ -14,7 +14,7 @@ from duckkb.engine.ends import plain_identity
 from duckkb.errors import NotFound, UsageError
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key, identity_text
-from duckkb.truth.line import dump_json, etag
+from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
 
 
@@ -78,11 +78,12 @@ def export_file(base: Base, type_name: str, path: Path, force: bool) -> int:
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
     draft = path.with_name(f".{path.name}.{os.getpid()}")
+    shape = Shape(kind_named(base, type_name).identity_fields)
     count = 0
     try:
         with draft.open("wb") as file:
             for line in export(base, type_name):
-                file.write(dump_json(line) + b"\n")
+                file.write(encode(line, shape) + b"\n")
                 count += 1
         draft.replace(path)
     finally:

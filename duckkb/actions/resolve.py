@@ -110,10 +110,10 @@ def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:
 def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     problems = []
     for name in (CREATED_AT, UPDATED_AT):
-        if item.get(name) is not None and not ids.is_canonical_time(item[name]):
+        if item.get(name) is not None and not ids.is_time(item[name]):
             said = f"{name} is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
             problems.append(Finding("E_TIME", said, field=name, remedy="leave it out"))
-    if item.get(ID) is not None and not ids.is_id(item[ID]):
+    if item.get(ID) is not None and not (type(item[ID]) is int and 0 < item[ID] <= ids.MAX_ID):
         problems.append(Finding("E_ID", "__id is not an integer from 1 to 2^53 - 1", field=ID, remedy="leave it out"))
     return problems
 

@@ -11,6 +11,7 @@ from duckkb.actions import asking, caring, reading, writing
 from duckkb.app.wiring import Choice, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
+from duckkb.engine.index import Built
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
 from duckkb.settings import Fusion
@@ -55,7 +56,7 @@ class KnowledgeBase:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
-        return tuple(self._base.notices)
+        return tuple(booting.notices(self._base))
 
     def find(
         self,
@@ -255,7 +256,7 @@ class KnowledgeBase:
         with self._turn:
             return caring.index_status(self._fresh())
 
-    def index_build(self) -> dict[str, Any]:
+    def index_build(self) -> Built:
         """Compute missing vectors and write the team's cache."""
         with self._turn:
             return caring.index_build(self._fresh())

@@ -40,11 +40,9 @@ def status_command(ctx: click.Context) -> None:
 def _words(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
-    return (
-        {None: "none", True: "yes", False: "no"}.get(value, str(value))
-        if not isinstance(value, int) or isinstance(value, bool)
-        else str(value)
-    )
+    if value is None:
+        return "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 @click.group("index")
@@ -79,9 +77,10 @@ def index_build_command(ctx: click.Context) -> None:
     """
     with opened(ctx) as kb:
         built = kb.index_build()
-        emit(built)
-        tell(kb.notices)
-        if built["pending"]:
+        line = {"files": list(built.files), "pending": built.pending}
+        emit(line | ({"reason": built.reason, "code": "E_MODEL"} if built.reason else {}))
+        tell((*kb.notices, *built.notices))
+        if built.pending:
             ctx.exit(1)
 
 

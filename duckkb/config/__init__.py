@@ -4,11 +4,13 @@ from duckkb.config.environment import environment, secret
 from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
 from duckkb.config.show import normalised
+from duckkb.config.stamp import Stamp, stamp
 from duckkb.config.trust import Demands, accept, demands, is_trusted, trust_hash
 
 __all__ = [
     "Demands",
     "Loaded",
+    "Stamp",
     "accept",
     "demands",
     "environment",
@@ -17,5 +19,6 @@ __all__ = [
     "load",
     "normalised",
     "secret",
+    "stamp",
     "trust_hash",
 ]

@@ -43,6 +43,11 @@ def read_documents(root: Path) -> tuple[Document, ...]:
     return (_read(root, CONFIG), *(_read(root, path) for path in _ontology_paths(root)))
 
 
+def config_paths(root: Path) -> tuple[str, ...]:
+    """The files that make a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
+    return (CONFIG, *_ontology_paths(root))
+
+
 def _named(start: Path, name: str) -> Path | None:
     try:
         return (start / Path(name).expanduser()).resolve()

@@ -5,17 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.errors import Finding
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
-from duckkb.queries import Notice
 from duckkb.records import Record
 from duckkb.settings import Environment, Settings
 from duckkb.truth.line import Limits
-from duckkb.truth.tree import StoredRow, Tree
+from duckkb.truth.tree import Differences, StoredRow, Tree
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,10 +41,9 @@ class Wiring:
 
 @dataclass(frozen=True, slots=True)
 class BootReport:
-    """What boot found: records by type, findings in truth and caches, whether the base could only be read."""
+    """What boot found: records by type, and whether the base could only be read."""
 
     records: dict[str, int]
-    findings: tuple[Finding, ...] = ()
     read_only: bool = False
 
 
@@ -59,7 +56,6 @@ class Base:
     backend: Backend
     cache: SearchCache
     report: BootReport
-    notices: list[Notice] = field(default_factory=list)
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
@@ -108,7 +104,7 @@ class Base:
         if entries:
             self.cache.save()
 
-    def mirror(self, delta: "dict[str, tuple[list[StoredRow], list[int]]]") -> None:
+    def mirror(self, delta: Differences) -> None:
         """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
         for name, (upserts, gone) in delta.items():
             kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)

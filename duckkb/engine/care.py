@@ -2,40 +2,54 @@
 
 from collections.abc import Sequence
 
-from duckkb.engine import boot, guard
 from duckkb.engine.base import Base
-from duckkb.engine.write import commit, patch
+from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.write import commit, patch, settled
 from duckkb.queries import Receipt
-from duckkb.truth import lock, render, shadow
+from duckkb.records import Change, Changeset
+from duckkb.truth import render
 from duckkb.truth.render import RenderedPart
+from duckkb.truth.tree import Tree
 
 
 def fmt(base: Base, check_only: bool) -> Receipt:
     """Rewrite every part that is not canonical, sorted and complete; raises `errors.Unreadable` where one cannot be read."""
     if check_only:
-        guard.settle_reading(base)
+        refuse_unreadable(base.tree)
         return _receipt(render.fmt_parts(base.tree))
-    with lock.exclusive(base.root, base.wiring.lock_timeout):
-        shadow.recover(base.root)
-        boot.sync(base)
-        guard.settle(base)
+    with settled(base):
         parts = render.fmt_parts(base.tree)
         commit(base, parts)
     return _receipt(parts)
 
 
 def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
-    """Write each record that stands twice once, merged, in the file that had it first; with `reassign`, give the later
+    """Write each record that stands twice once, merged, at the place of its first line; with `reassign`, give the later
     of two records that share an id a free one."""
-    with lock.exclusive(base.root, base.wiring.lock_timeout):
-        shadow.recover(base.root)
-        boot.sync(base)
-        guard.settle(base)
-        parts = render.dedupe_parts(base.tree, reassign=reassign)
+    with settled(base):
+        mended = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
+        parts = render.render(base.tree, Changeset(tuple(mended)), render.Writer())
         said = patch(base.root, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)
+
+
+def _doubled(tree: Tree) -> list[Change]:
+    """Rendering a record that stands in several lines leaves one: the record as it was read, merged."""
+    rows = (tree.get(kind, identity) for kind in tree.ontology for identity in tree.duplicates(kind))
+    return [Change(row.record, row.record) for row in rows if row is not None]
+
+
+def _reassigned(tree: Tree) -> list[Change]:
+    """In memory the later of two records with one id has a free one already; writing it keeps that."""
+    changes = []
+    for kind in tree.ontology:
+        doubled = tree.duplicates(kind)
+        for rows in tree.id_clashes(kind).values():
+            known = (tree.get(kind, row.record.identity) for row in rows[1:] if row.record.identity not in doubled)
+            changes += [Change(row.record, row.record) for row in known if row is not None]
+    return changes
 
 
 def _receipt(parts: Sequence[RenderedPart], dry_run: bool = False, patch: str = "") -> Receipt:

@@ -6,8 +6,9 @@ from typing import Any
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
-from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_value, identity_text
+from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, component_value, identity_text
 from duckkb.truth import ids
+from duckkb.truth.ends import bare_end
 from duckkb.truth.line import etag
 from duckkb.truth.tree import StoredRow, Tree
 
@@ -260,12 +261,15 @@ def _renamed(kind: RecordType, record: Record, new: Identity, state: Drafting) -
 def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, state: Drafting) -> Change:
     """The edge with its ends that named the old identity naming the new one, in the form in which they were written."""
     fields = dict(edge.fields)
-    refs = state.tree.ends(kind, edge)
+    refs = state.tree.ends(kind, edge.identity)
     for name, ref in zip((FROM, TO), refs, strict=True):
-        if ref is not None and ref.type == node.name and ref.identity == request.old:
-            bare = request.new if len(request.new) > 1 else request.new[0]
-            typed = isinstance(fields[name], Mapping)
-            fields[name] = component_value(TypedEnd(node.name, request.new)) if typed else component_value(bare)  # type: ignore[arg-type]
+        if ref == (node.name, request.old):
+            bare = bare_end(request.new)
+            fields[name] = (
+                {"type": node.name, "id": component_value(bare)}
+                if isinstance(fields[name], Mapping)
+                else component_value(bare)
+            )
     identity = ids.identity_of(kind, fields)
     if identity != edge.identity and state.tree.get(kind, identity) is not None:
         raise Conflict(

@@ -7,10 +7,9 @@ from typing import Literal
 
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, identity_key
-from duckkb.truth.tree import StoredRow, Tree
+from duckkb.truth.tree import Side, StoredRow, Tree
 
-Way = Literal["out", "in"]
-Edge = tuple[EdgeType, StoredRow, Way]
+Edge = tuple[EdgeType, StoredRow, Side]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def _onward(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
     ]
     edges.sort(key=lambda edge: (edge[0].name, edge[2], identity_key(edge[1].record.identity)))
     for kind, row, way in edges:
-        other = tree.ends(kind, row.record)[1 if way == "out" else 0]
-        target = tree.end(other)
-        if other is not None and target is not None:
-            yield Step(Node(tree.ontology.nodes[other.type], target), here.depth + 1, (kind, row, way))
+        other = tree.ends(kind, row.record.identity)[1 if way == "out" else 0]
+        target = tree.node(other)
+        if target is not None:
+            yield Step(Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way))

@@ -1,29 +1,24 @@
 """The guards of a write: what must hold of a changeset and of the base before anything is rendered."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from duckkb.engine.base import Base
-from duckkb.engine.boot import unreadable
+from duckkb.engine.boot import refuse_unreadable
 from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import FROM, TO, Changeset, Identity, Record, TypedEnd, component_of, identity_text
 from duckkb.truth import history
-from duckkb.truth.tree import EndRef, Tree
+from duckkb.truth.ends import end_identity
+from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
 
 SHRINK_FLOOR, SHRINK_SHARE = 20, 0.10
 
 
 def settle(base: Base) -> None:
     """Refuse to write on a base that is unreadable or in the middle of something else."""
-    settle_reading(base)
-    if history.tracks_state(base.root):
-        raise Refused(
-            "git tracks files in .duckkb/, which must be local",
-            code="E_TRACKED_STATE",
-            suggestion="git rm -r --cached .duckkb",
-        )
+    refuse_unreadable(base.tree)
     under_way = history.operation_in_progress(base.root)
     if under_way:
         raise Refused(
@@ -31,12 +26,6 @@ def settle(base: Base) -> None:
             code="E_MERGE_IN_PROGRESS",
             suggestion=f"finish it, or `git {under_way} --abort`, then repeat",
         )
-
-
-def settle_reading(base: Base) -> None:
-    """Refuse to judge a base of which a part cannot be read."""
-    if base.tree.unreadable:
-        raise unreadable(base.tree)
 
 
 def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
@@ -124,7 +113,8 @@ def _ends(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
 
 def _end_problem(after: _After, edge: Record, name: str, allowed: tuple[str, ...]) -> Iterator[Finding]:
     value = component_of(edge.fields[name])
-    types, identity = ([value.type], value.id) if isinstance(value, TypedEnd) else (allowed, _as_identity(value))
+    types: tuple[str, ...] = (value.type,) if isinstance(value, TypedEnd) else allowed
+    identity = end_identity(value)
     found = [type_name for type_name in types if type_name in allowed and after.has(type_name, identity)]
     shown = identity_text(identity)
     if not found:
@@ -134,10 +124,6 @@ def _end_problem(after: _After, edge: Record, name: str, allowed: tuple[str, ...
         said = f"{edge.type} {identity_text(edge.identity)}: `{name}` {shown} exists as {' and '.join(found)}"
         remedy = f'write it as {{"type": "{found[0]}", "id": ...}}'
         yield _found("E_AMBIGUOUS_END", said, remedy, edge)
-
-
-def _as_identity(component: object) -> Identity:
-    return component if isinstance(component, tuple) else (component,)  # type: ignore[return-value]
 
 
 def _left_behind(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
@@ -156,14 +142,14 @@ def _left_behind(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
 def _cardinality(tree: Tree, changeset: Changeset) -> Iterator[Finding]:
     """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
     leaving = {(change.old.type, change.old.id) for change in changeset.changes if change.old is not None}
-    ends: dict[tuple[str, str], Counter[EndRef]] = {}
+    ends: dict[tuple[str, str], Counter[Ref]] = {}
     for change in changeset.changes:
         kind = _kind(tree, change.record.type)
         if change.new is None or not isinstance(kind, EdgeType) or kind.cardinality == "N:N":
             continue
         for side in limited_sides(kind):
-            ref = tree.ends(kind, change.new)[side]
-            if ref is None:
+            ref = tree.ends(kind, change.new.identity)[side]
+            if ref is None or isinstance(ref, Ambiguous):
                 continue
             counts = ends.setdefault((kind.name, str(side)), Counter())
             counts[ref] += 1
@@ -177,14 +163,14 @@ def limited_sides(kind: EdgeType) -> tuple[int, ...]:
     return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
 
 
-def _same_side(tree: Tree, kind: EdgeType, ref: EndRef, side: int) -> Iterable:  # type: ignore[type-arg]
+def _same_side(tree: Tree, kind: EdgeType, ref: Ref, side: int) -> list[StoredRow]:
     way = "out" if side == 0 else "in"
-    return [row for found, row, at in tree.edges_at(ref.type, ref.identity) if found.name == kind.name and at == way]
+    return [row for found, row, at in tree.edges_at(*ref) if found.name == kind.name and at == way]
 
 
-def _over(kind: EdgeType, edge: Record, ref: EndRef, side: int) -> Finding:
+def _over(kind: EdgeType, edge: Record, ref: Ref, side: int) -> Finding:
     name = (FROM, TO)[side]
-    said = f"{kind.name} is {kind.cardinality}: `{name}` {identity_text(ref.identity)} has another edge already"
+    said = f"{kind.name} is {kind.cardinality}: `{name}` {identity_text(ref[1])} has another edge already"
     return _found("E_CARDINALITY", said, f"delete the other {kind.name} edge first", edge)
 
 

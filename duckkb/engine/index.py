@@ -1,11 +1,13 @@
 """The caches as a whole: what they hold, and the team's file made anew."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from duckkb.engine.base import EMBED_BATCH, Base, batches
+from duckkb.engine.write import settled
 from duckkb.errors import Unavailable
 from duckkb.queries import Notice
-from duckkb.truth import history, lock, shadow
+from duckkb.truth import history, shadow
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -30,29 +32,33 @@ def status(base: Base) -> dict[str, Any]:
     }
 
 
-def build(base: Base) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What `build` did: the files it wrote, chunks still without a vector and why, what must be said."""
+
+    files: tuple[str, ...]
+    pending: int
+    reason: str = ""
+    notices: tuple[Notice, ...] = ()
+
+
+def build(base: Base) -> Built:
     """Compute what is missing, batch by batch (each kept at once), then write the team's cache under the lock.
 
     A model that fails leaves a partial cache, the count that is pending, and the reason.
     """
     reason = _fill(base)
     pending = sum(len(base.backend.pending(kind)) for kind in base.ontology if kind.vectors)
-    with lock.exclusive(base.root, base.wiring.lock_timeout):
-        shadow.recover(base.root)
+    with settled(base):
         changes = _team_changes(base)
         if changes:
             shadow.commit(base.root, changes)
             base.cache.reload_team(made_here=True)
+    said = []
     if changes and not history.is_main_branch(base.root):
-        base.notices.append(
-            Notice(
-                "W_NOT_ON_MAIN",
-                "the team cache is meant to be built on the main branch",
-                "leave it out of a pull request",
-            )
-        )
-    built: dict[str, Any] = {"files": [change.path for change in changes], "pending": pending}
-    return built | ({"reason": reason} if reason else {})
+        remedy = "leave it out of the pull request"
+        said.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
+    return Built(tuple(change.path for change in changes), pending, reason, tuple(said))
 
 
 def _fill(base: Base) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import Embedded, embed_query
 from duckkb.ontology.model import RecordType
@@ -58,7 +59,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     lanes = _run(base, intent, chosen, allowed, embedded)
     fused = _fused(base, intent, chosen, lanes)
     hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
-    notices = (*base.notices, *chosen.notices, *lanes.notices)
+    notices = (*boot.notices(base), *chosen.notices, *lanes.notices)
     account = explain.plan_account(chosen) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
@@ -101,7 +102,7 @@ def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, fr
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
-    return FindResult(hits, "where", "relational", tuple(base.notices), account)
+    return FindResult(hits, "where", "relational", tuple(boot.notices(base)), account)
 
 
 def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:

@@ -1,6 +1,7 @@
 """Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
 from duckkb.records import Identity, Record
-from duckkb.truth import history, lock, read, render, shadow, state
+from duckkb.truth import history, layout, render, shadow, state
 from duckkb.truth.line import Shape, etag, record_line
 from duckkb.truth.render import RenderedPart
 
@@ -29,10 +30,7 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
     notices = _warm(base, request) if options.embed and not options.dry_run else ()
-    with lock.exclusive(base.root, base.wiring.lock_timeout):
-        shadow.recover(base.root)
-        boot.sync(base)
-        guard.settle(base)
+    with settled(base):
         drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         parts = render.render(base.tree, drafted.changeset, _writer(base))
@@ -42,17 +40,26 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
     return _receipt(base, drafted, parts, notices)
 
 
+@contextmanager
+def settled(base: Base) -> Iterator[None]:
+    """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
+    with shadow.writing(base.root, base.wiring.lock_timeout):
+        boot.sync(base)
+        guard.settle(base)
+        yield
+
+
 def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
     """Replace files all or nothing, then let memory follow; the caller holds the exclusive lock."""
-    changes = [shadow.FileChange(part.path, part.before, part.data) for part in parts]
-    if not changes:
+    if not parts:
         return
-    shadow.commit(base.root, [*render.format_change(base.root), *changes])
-    base.mirror(
-        base.tree.replace(
-            {part.path: read.read_changed(base.root, part.path, base.ontology, base.limits) for part in parts}
-        )
-    )
+    changes = [shadow.FileChange(part.path, part.before, part.data) for part in parts]
+    known = render.format_change(base.root)
+    if known is not None:
+        changes.append(shadow.FileChange(layout.FORMAT_PATH, None, known))
+    facts = shadow.commit(base.root, changes)
+    stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
+    base.mirror(base.tree.replace(stored))
 
 
 def patch(root: Path, parts: Iterable[RenderedPart]) -> str:
@@ -86,9 +93,9 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
 def _writer(base: Base) -> render.Writer:
     """Which part this clone and branch write to."""
     if base.settings.part == "fixed":
-        return render.Writer(0)
+        return render.Writer()
     clone = base.wiring.env.writer or state.clone_id(base.root)
-    return render.Writer(render.base_number(clone, history.branch(base.root)))
+    return render.Writer(layout.base_number(clone, history.branch(base.root)))
 
 
 def _check(base: Base, request: Request, drafted: Draft, options: Options) -> None:

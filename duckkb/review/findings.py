@@ -1,7 +1,7 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from duckkb.engine.base import Base
@@ -10,7 +10,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import FROM, TO, identity_text
 from duckkb.truth import layout
-from duckkb.truth.tree import Part, StoredRow
+from duckkb.truth.tree import Ambiguous, Part, StoredRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class CheckReport:
 
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
-    findings = [*base.report.findings, *base.tree.unreadable]
+    findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     for part in base.tree.parts.values():
         findings += _part(part)
     for kind in base.ontology:
@@ -47,8 +47,10 @@ def _part(part: Part) -> Iterator[Finding]:
     address = layout.parse_part(part.path)
     if not part.sorted:
         yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
-    if len(part.rows) > layout.MAX_RECORDS or part.size > layout.MAX_BYTES:
-        yield Finding("W_PART_SIZE", f"{len(part.rows)} records, {part.size} bytes", part.path, remedy="none needed")
+    if len(part.rows) > layout.PART_RECORDS or part.stamp.size > layout.PART_BYTES:
+        yield Finding(
+            "W_PART_SIZE", f"{len(part.rows)} records, {part.stamp.size} bytes", part.path, remedy="none needed"
+        )
     for row in part.rows:
         if not row.complete:
             yield _at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
@@ -90,10 +92,10 @@ def _duplicates(base: Base, kind: RecordType) -> Iterator[Finding]:
 def _edges(base: Base, kind: EdgeType) -> Iterator[Finding]:
     counts: dict[int, Counter[object]] = {side: Counter() for side in limited_sides(kind)}
     for row in base.tree.rows(kind):
-        refs = base.tree.ends(kind, row.record)
+        refs = base.tree.ends(kind, row.record.identity)
         for name, ref in zip((FROM, TO), refs, strict=True):
-            if ref is None:
-                yield from _lost_end(base, kind, row, name)
+            if ref is None or isinstance(ref, Ambiguous):
+                yield _lost_end(kind, row, name, ref)
         for side, count in counts.items():
             if refs[side] is not None:
                 count[refs[side]] += 1
@@ -102,12 +104,11 @@ def _edges(base: Base, kind: EdgeType) -> Iterator[Finding]:
                     yield _at(row, "E_CARDINALITY", said, "delete one of them, or change `cardinality`")
 
 
-def _lost_end(base: Base, kind: EdgeType, row: StoredRow, name: str) -> Iterable[Finding]:
+def _lost_end(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
     allowed = kind.from_types if name == FROM else kind.to_types
-    found = base.tree.candidates(kind, row.record, name)
     shown = row.record.fields[name]
-    if found:
-        said = f"`{name}` {shown} exists as {' and '.join(found)}"
-        return [_at(row, "E_AMBIGUOUS_END", said, 'write it as {"type": TYPE, "id": IDENTITY}', f"/{name}")]
+    if end is not None:
+        said = f"`{name}` {shown} exists as {' and '.join(end.types)}"
+        return _at(row, "E_AMBIGUOUS_END", said, 'write it as {"type": TYPE, "id": IDENTITY}', f"/{name}")
     said = f"no {' or '.join(allowed)} {shown}"
-    return [_at(row, "E_DANGLING_EDGE", said, "add the node, or delete the edge", f"/{name}")]
+    return _at(row, "E_DANGLING_EDGE", said, "add the node, or delete the edge", f"/{name}")

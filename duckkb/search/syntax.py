@@ -46,7 +46,9 @@ def plain_text(text: str) -> str:
     query = parse(text)
     if not (query.phrases or query.excluded or query.prefixes):
         return text
-    wanted = (piece["phrase"] or piece["prefix"] or piece["word"] for piece in _PIECE.finditer(text) if not piece["minus"])
+    wanted = (
+        piece["phrase"] or piece["prefix"] or piece["word"] for piece in _PIECE.finditer(text) if not piece["minus"]
+    )
     return " ".join(word for word in wanted if word and word not in ('"', "*", "-"))
 
 

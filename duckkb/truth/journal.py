@@ -141,10 +141,11 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
         if (root / path).is_file():
             raise
         raise _not_a_file(path, "E_NOT_REGULAR") from None
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):
+        os.close(descriptor)
+        raise _not_a_file(path, "E_NOT_REGULAR")
     with os.fdopen(descriptor, "rb") as file:
-        facts = os.fstat(descriptor)
-        if not stat.S_ISREG(facts.st_mode):
-            raise _not_a_file(path, "E_NOT_REGULAR")
         return file.read(), facts
 
 

@@ -201,7 +201,11 @@ def _checked(changes: list[FileChange]) -> list[FileChange]:
     ]
     findings += [
         errors.Finding("E_PATH", "Named twice, or both a file and a folder.", path=path)
-        for path in sorted(path for path, times in Counter(paths).items() if times > 1 or path in parents)
+        for path in sorted(
+            path
+            for path, times in Counter(paths).items()
+            if journals.is_target(path) and (times > 1 or path in parents)
+        )
     ]
     if findings:
         raise errors.UsageError("A write names paths that it may not.", code="E_PATH", findings=findings)

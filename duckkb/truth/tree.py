@@ -130,10 +130,17 @@ class Tree:
                 found += [(kind, row, side) for row in self._edges_at_end(kind, side, types, (node_type, identity))]
         return found
 
-    def ends(self, kind: EdgeType, row: StoredRow) -> tuple[End, End]:
+    def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
         """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
-        source, target = row.record.identity[:2]
+        source, target = edge[:2]
         return self._resolve(source, kind.from_types), self._resolve(target, kind.to_types)
+
+    def node(self, end: End) -> StoredRow | None:
+        """The node that an end leads to; None where it leads nowhere or to several."""
+        if end is None or isinstance(end, Ambiguous):
+            return None
+        name, identity = end
+        return self.get(self.ontology.nodes[name], identity)
 
     def replace(self, parts: Mapping[str, Part | None]) -> Differences:
         """Put parts read anew in the place of those that they were (None: the file is gone), and say what that changed.

@@ -28,6 +28,14 @@ _LIKES_WITH_ESCAPE = {
     "ilike_escape": (True, False),
     "not_ilike_escape": (True, True),
 }
+_NAMES = {
+    "SUBQUERY": "a subquery",
+    "STAR": "a star",
+    "WINDOW": "a window function",
+    "PARAMETER": "a parameter",
+    "COLLATE": "COLLATE",
+    "POSITIONAL_REFERENCE": "a positional reference",
+}
 _NOW = ("now", "current_timestamp", "get_current_timestamp")
 _TODAY = ("current_date", "today")
 _JSON_CALLS = ("json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text", "struct_extract")
@@ -82,8 +90,8 @@ class _Compilation:
         """Any expression; errors get the place of the innermost node that knows its own."""
         form = self._forms.get(node["class"])
         if form is None:
-            name = node["class"].lower().replace("_", " ")
-            raise refused(f"a {name}", "Use comparisons over fields and constants.", node, self._fragment)
+            name = _NAMES.get(node["class"], node["class"].lower().replace("_", " "))
+            raise refused(name, "Use comparisons over fields and constants.", node, self._fragment)
         try:
             return form(node)
         except FilterError as error:

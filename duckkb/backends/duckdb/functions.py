@@ -125,7 +125,7 @@ def _contains(arguments: Sequence[Term]) -> Term:
 def _list_contains(arguments: Sequence[Term]) -> Term:
     items, wanted = arguments
     if items.kind == "json":
-        return _json_list_contains(items, wanted)
+        return _text_list_contains(items, wanted)
     if not is_list(items.kind):
         raise FilterError(
             f"{items.name} is no list.",
@@ -134,15 +134,15 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
         )
     if is_list(wanted.kind):
         raise list_error(wanted)
+    if element(items.kind) == "text":
+        return _text_list_contains(items, wanted)
     _, inner = meet(Term("", element(items.kind), items.name), wanted)
-    if inner.kind != element(items.kind) and {inner.kind, element(items.kind)} != {"integer", "number"}:
-        items = as_text_list(items)
     return Term(f"list_contains({items.sql}, {inner.sql})", "boolean", items.name)
 
 
-def _json_list_contains(items: Term, wanted: Term) -> Term:
-    """JSON elements are compared as texts; a whole number is one with and without its `.0`."""
-    texts = [_text(wanted)]
+def _text_list_contains(items: Term, wanted: Term) -> Term:
+    """Texts, and the elements of JSON, are compared as texts; a whole number is one with and without its `.0`."""
+    texts = [_text(plain(wanted))]
     if wanted.constant and wanted.is_numeric:
         number = wanted.value
         forms = [str(int(number)), f"{int(number)}.0"] if float(number).is_integer() else [repr(number)]
@@ -166,7 +166,7 @@ def _both_numeric(left: Term, right: Term) -> bool:
 
 
 def _round(arguments: Sequence[Term]) -> Term:
-    digits = f", CAST({as_count(arguments[1])} AS INTEGER)" if len(arguments) == 2 else ""
+    digits = f", {as_count(arguments[1])}" if len(arguments) == 2 else ""
     return Term(f"round({as_double(arguments[0])}{digits})", "number", arguments[0].name)
 
 

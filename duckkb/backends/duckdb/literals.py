@@ -44,7 +44,7 @@ def constant(node: Node) -> Term:
         return NULL
     found = value["value"]
     if name == "VARCHAR":
-        return text_constant(found)
+        return text_constant(_without_nul(found))
     if name == "BOOLEAN":
         return boolean_constant(bool(found))
     if name in _INTEGERS:
@@ -55,6 +55,12 @@ def constant(node: Node) -> Term:
     if name in ("DOUBLE", "FLOAT"):
         return number_constant(_finite(float(found)))
     raise FilterError(f"A filter cannot have a constant of type {name}.", details={"construct": "constant"})
+
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise FilterError("A filter cannot have a NUL character.", details={"construct": "NUL"})
+    return text
 
 
 def _integer(value: Any) -> int:

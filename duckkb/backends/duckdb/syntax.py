@@ -63,7 +63,6 @@ def _condition_of(fragment: str, statement: Node) -> Node:
         node.get("type") == "SELECT_NODE"
         and not any(value for key, value in node.items() if key not in _PLAIN)
         and not (node.get("cte_map") or {}).get("map")
-        and not statement.get("named_param_map")
         and table.get("type") == "BASE_TABLE"
         and table.get("table_name") == "__t"
         and not any(table.get(key) for key in ("alias", "sample", "at_clause", "schema_name", "catalog_name"))

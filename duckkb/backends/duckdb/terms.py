@@ -125,11 +125,11 @@ def as_double(term: Term) -> str:
 
 
 def as_count(term: Term) -> str:
-    """The SQL of an integer that is small enough for positions and lengths."""
+    """The SQL of an integer small enough for positions and lengths; NULL where a field holds a larger one."""
     number = as_number(term)
     if number.constant and number.value is not None:
         return str(max(-1_000_000_000, min(1_000_000_000, int(number.value))))
-    return f"greatest(-1000000000, least(1000000000, TRY_CAST({number.sql} AS BIGINT)))"
+    return f"TRY_CAST({number.sql} AS INTEGER)"
 
 
 def as_boolean(term: Term) -> Term:
@@ -220,5 +220,6 @@ def _impossible(term: Term, wanted: str) -> FilterError:
 
 def named(kind: str) -> str:
     """A kind in words."""
-    words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "text": "text", "json": "JSON"}
+    words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "interval": "an interval"}
+    words |= {"text": "text", "json": "JSON", "null": "NULL"}
     return f"a list of {element(kind)} values" if is_list(kind) else words.get(kind, f"a {kind}")

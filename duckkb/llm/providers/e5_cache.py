@@ -62,6 +62,8 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
     Raises `ImportError` without the packages, `ValueError` for weights whose hash is not `sha256`, and `OSError` where
     the weights cannot be read or the cache cannot be written.
     """
+    if not source.is_file():
+        raise ValueError(f"{source} is missing")
     stat = source.stat()
     data = e5_weights.map_file(source)
     folder = cache_home / "models" / sha256[:12]

@@ -96,7 +96,7 @@ class LocalE5:
         except ImportError as error:
             message = f"The offline model needs a package that is not installed: {error.name or error}."
             raise Unavailable(message, code="E_MODEL", suggestion=_SUGGESTION) from error
-        except (ValueError, FileNotFoundError) as error:
+        except ValueError as error:
             message = f"The offline model cannot be used: {error}."
             raise Unavailable(message, code="E_MODEL", suggestion=f"{_SUGGESTION} --force-reinstall") from error
         except OSError as error:
@@ -163,8 +163,15 @@ class _Encoder:
         for start in range(0, len(order), self._batch):
             places = order[start : start + self._batch]
             states, mask = self._inputs([windows[place] for place in places])
-            vectors[places] = self._session.run(None, {"x": states, "mask": mask})[0]
+            vectors[places] = self._encoded(states, mask)
         return vectors
+
+    def _encoded(self, states: "np.ndarray", mask: "np.ndarray") -> Any:
+        try:
+            return self._session.run(None, {"x": states, "mask": mask})[0]
+        except _faults() as error:
+            message = "The offline model failed, perhaps for want of memory."
+            raise Unavailable(message, code="E_MODEL", suggestion="free memory and try again") from error
 
     def _inputs(self, windows: Sequence[list[int]]) -> "tuple[np.ndarray, np.ndarray]":
         """Embeddings of shape (windows, tokens, dimension) and the mask, padded to the longest window."""
@@ -183,7 +190,6 @@ class _Encoder:
 def _session(graph: bytes, threads: int) -> Any:
     """Without spinning threads and arena, which cost other work its cores and memory and win nothing here."""
     import onnxruntime
-    from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, InvalidProtobuf, NotImplemented
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -191,5 +197,12 @@ def _session(graph: bytes, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except (Fail, InvalidGraph, InvalidProtobuf, NotImplemented) as error:
+    except _faults() as error:
         raise ValueError(f"onnxruntime {onnxruntime.__version__} does not take its graph") from error
+
+
+def _faults() -> tuple[type[Exception], ...]:
+    """What onnxruntime raises; its classes have no base of their own."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)

@@ -189,9 +189,10 @@ def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarra
 
     rows = _in_order(_rows(content), count)
     vectors = [_vector(row) for row in rows]
-    lengths = {len(vector) for vector in vectors} | ({dimension} if dimension else set())
-    if len(lengths) > 1:
-        raise BadAnswer(f"vectors of dimension {' and '.join(map(str, sorted(lengths)))}")
+    expected = dimension or len(vectors[0])
+    other = next((len(vector) for vector in vectors if len(vector) != expected), None)
+    if other is not None:
+        raise BadAnswer(f"a vector of dimension {other} where {expected} was expected")
     matrix = np.stack(vectors)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported below, not warned about
         norms = np.linalg.norm(matrix, axis=1, keepdims=True)

@@ -1,0 +1,213 @@
+"""The embedded backend: records and index entries in memory, and three ways to find among them.
+
+Filters and SQL go to DuckDB, words to Tantivy, vectors to a matrix. Each is loaded and built when it is first asked.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from duckkb.entries import IndexEntry
+from duckkb.errors import UsageError
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Row, SqlLimits, Tokenizer
+from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.records import Record
+from duckkb.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from duckkb.backends.duckdb.lexical import Lexical
+    from duckkb.backends.duckdb.tables import Tables
+    from duckkb.backends.duckdb.vectors import Vectors
+
+Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
+
+
+class DuckdbBackend:
+    """Implements `ports.Backend` for one process. Safe to share between threads, which take turns.
+
+    `ends` resolves an edge's ends to record ids, for the columns `from_id` and `to_id` of filters and SQL.
+    """
+
+    def __init__(self, ontology: Ontology, settings: Settings, tokenizer: Tokenizer, ends: Ends | None = None) -> None:
+        self._ontology = ontology
+        self._language = settings.language
+        self._tokenizer = tokenizer
+        self._ends = ends
+        self._shelves: dict[tuple[str, str], _Shelf] = {}
+        self._tables: Tables | None = None
+        self._lock = RLock()
+
+    def load(self, kind: RecordType, rows: Sequence[Row]) -> None:
+        """Replace everything of one type."""
+        with self._lock:
+            self._shelves[kind.kind, kind.name] = shelf = self._empty(kind)
+            shelf.rows.update((row.record.id, row) for row in rows)
+            if self._tables is not None:
+                self._tables.load(kind, shelf.records)
+
+    def apply(self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int]) -> None:
+        """Replace or add `upserts` by record id and drop `gone`; an id in both is replaced."""
+        with self._lock:
+            new = {row.record.id: row for row in upserts}
+            dropped = set(gone) - new.keys()
+            self._shelf(kind).change(new, dropped)
+            if self._tables is not None:
+                self._tables.apply(kind, [row.record for row in new.values()], dropped)
+
+    def where(self, kind: RecordType, condition: str) -> frozenset[int]:
+        """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
+        with self._lock:
+            return self._filled_tables().where(kind, condition)
+
+    def match(
+        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
+    ) -> list[LaneHit]:
+        """The lexical lane: BM25 over whole records, each hit with its best chunk."""
+        with self._lock:
+            return self._shelf(kind).lexical.match(query, depth, allowed)
+
+    def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
+        """Ids that the query's `-negations` rule out."""
+        with self._lock:
+            return self._shelf(kind).lexical.excluded(query) if query.excluded else frozenset()
+
+    def similar(
+        self, kind: RecordType, vector: "np.ndarray", depth: int, allowed: frozenset[int] | None = None
+    ) -> list[LaneHit]:
+        """The vector lane: exact cosine over every chunk, one hit per record with its best chunk.
+
+        Raises `errors.UsageError` for a query vector that is zero, not finite, or of another dimension.
+        """
+        with self._lock:
+            return self._shelf(kind).vectors.similar(vector, depth, allowed)
+
+    def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
+        """(vector key, text) of the chunks that lack a vector, each key once, in the order of the records."""
+        with self._lock:
+            return self._shelf(kind).pending()
+
+    def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
+        """Give vectors to pending chunks by their key; keys that nothing waits for are passed over.
+
+        Raises `errors.UsageError` for a vector that is not one row of finite numbers; nothing is filled then.
+        """
+        with self._lock:
+            if self._shelf(kind).fill(vectors) and self._tables is not None:
+                self._tables.entries_changed()
+
+    def entries(self, kind: RecordType, record_id: int) -> tuple[IndexEntry, ...]:
+        """The index entries of one record, empty for an unknown id."""
+        with self._lock:
+            row = self._shelf(kind).rows.get(record_id)
+            return row.entries if row else ()
+
+    def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
+        """Terms of the query with their part in one record's lexical score: `{"score", "terms": [{"token", "part",
+        "fields", "doc_freq", "score"}]}`; the terms' scores add up to the whole."""
+        with self._lock:
+            return self._shelf(kind).lexical.explain(query, record_id)
+
+    def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
+        """One read-only SELECT over the runtime tables; raises `errors.FilterError` or `errors.Unavailable`."""
+        with self._lock:
+            return self._filled_tables().sql(statement, limits)
+
+    def close(self) -> None:
+        """Let everything go."""
+        with self._lock:
+            if self._tables is not None:
+                self._tables.close()
+            self._tables = None
+            self._shelves.clear()
+
+    def _shelf(self, kind: RecordType) -> "_Shelf":
+        key = kind.kind, kind.name
+        if key not in self._shelves:
+            self._shelves[key] = self._empty(kind)
+        return self._shelves[key]
+
+    def _empty(self, kind: RecordType) -> "_Shelf":
+        return _Shelf(kind, self._tokenizer, self._language)
+
+    def _filled_tables(self) -> "Tables":
+        if self._tables is None:
+            from duckkb.backends.duckdb.tables import Tables
+
+            tables = Tables(self._ontology, self._entry_pairs, self._ends)
+            for shelf in self._shelves.values():
+                tables.load(shelf.kind, shelf.records)
+            self._tables = tables
+        return self._tables
+
+    def _entry_pairs(self, kind: RecordType) -> Iterator[tuple[int, IndexEntry]]:
+        for record_id, row in self._shelf(kind).rows.items():
+            for entry in row.entries:
+                yield record_id, entry
+
+
+class _Shelf:
+    """Everything of one record type: its rows by record id, and the lanes over them, made when they are first used."""
+
+    def __init__(self, kind: RecordType, tokenizer: Tokenizer, language: str) -> None:
+        self.kind = kind
+        self.rows: dict[int, Row] = {}
+        self._tokenizer = tokenizer
+        self._language = language
+        self._waiting: dict[bytes, set[int]] | None = None  # records by the key of a vector they lack
+
+    @cached_property
+    def lexical(self) -> "Lexical":
+        from duckkb.backends.duckdb.lexical import Lexical
+
+        return Lexical(self.kind, self.rows, self._tokenizer, self._language)
+
+    @cached_property
+    def vectors(self) -> "Vectors":
+        from duckkb.backends.duckdb.vectors import Vectors
+
+        return Vectors(self.rows)
+
+    @property
+    def records(self) -> list[Record]:
+        return [row.record for row in self.rows.values()]
+
+    def change(self, new: Mapping[int, Row], dropped: Iterable[int]) -> None:
+        for record_id in dropped:
+            self._forget_waiting(record_id)
+            self.rows.pop(record_id, None)
+        for record_id, row in new.items():
+            self._forget_waiting(record_id)
+            self.rows[record_id] = row
+            self._note_waiting(record_id)
+        self._touch("lexical", (*new, *dropped))
+        self._touch("vectors", (*new, *dropped))
+
+    def pending(self) -> list[tuple[bytes, str]]:
+        waiting = self._awaited()
+        found: dict[bytes, str] = {}
+        for record_id in set().union(*waiting.values()) if waiting else ():
+            for key, text in _lacking(self.rows[record_id]):
+                found.setdefault(key, text)
+        return list(found.items())
+
+    def fill(self, vectors: "Mapping[bytes, np.ndarray]") -> bool:
+        """Whether any chunk took a vector."""
+        waiting = self._awaited()
+        checked = {key: _checked(vector) for key, vector in vectors.items() if key in waiting}
+        filled = set().union(*(waiting.pop(key) for key in checked))
+        for record_id in filled:
+            row = self.rows[record_id]
+            entries = tuple(
+                replace(entry, vector=checked[entry.vector_key])
+                if entry.vector is None and entry.vector_key in checked
+                else entry
+                for entry in row.entries
+            )
+            self.rows[record_id] = replace(row, entries=entries)
+        self._touch("vectors", filled)
+        return bool(filled)

@@ -1,0 +1,112 @@
+"""The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
+
+`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
+`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
+
+from duckkb.errors import UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Row
+
+ID, SEQUENCE = "id", "sequence"
+
+_LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
+_STEMS_KEPT = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class WordsField:
+    """A stemmed field that holds the words of `sources`, the record fields of one weight and language."""
+
+    name: str
+    weight: float
+    language: str
+    sources: frozenset[str]
+    analyzer: TextAnalyzer
+    _stems: dict[str, str] = field(default_factory=dict)
+
+    def stems(self, words: Iterable[str]) -> list[str]:
+        """The term of each word, as the index has it."""
+        if len(self._stems) > _STEMS_KEPT:
+            self._stems.clear()
+        return [self._stems.get(word) or self._stem(word) for word in words]
+
+    def _stem(self, word: str) -> str:
+        term: str = (self.analyzer.analyze(word) or [word])[0]
+        self._stems[word] = term
+        return term
+
+
+def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
+    """The words fields of a type; `language` is for its fields that name none."""
+    sources: dict[tuple[float, str], set[str]] = {}
+    for searched in kind.full_text:
+        sources.setdefault((searched.weight, (searched.language or language).lower()), set()).add(searched.name)
+    return tuple(
+        WordsField(f"words_{number}", weight, spoken, frozenset(names), _analyzer(spoken))
+        for number, ((weight, spoken), names) in enumerate(sources.items())
+    )
+
+
+def new_index(fields: Iterable[WordsField]) -> Index:
+    """An empty index in memory. It shows changes on `reload` alone."""
+    schema = SchemaBuilder()
+    schema.add_integer_field(ID, indexed=True, fast=True)
+    schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
+    for words in fields:
+        schema.add_text_field(words.name, tokenizer_name=words.name, index_option="freq")
+    index = Index(schema.build())
+    index.register_tokenizer(SEQUENCE, _analyzer("none"))
+    for words in fields:
+        index.register_tokenizer(words.name, words.analyzer)
+    index.config_reader("manual")
+    return index
+
+
+def document(row: Row, fields: Iterable[WordsField]) -> Document:
+    """A record as one document. Each record field is a value of its own in `sequence`, so no phrase spans two of them."""
+    made = Document()
+    made.add_integer(ID, row.record.id)
+    words: dict[str, list[str]] = {}
+    sequences: dict[str, list[str]] = {}
+    for entry in row.entries:
+        if entry.tokens is not None:
+            words.setdefault(entry.field, []).append(entry.tokens.words)
+            sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
+    for pieces in sequences.values():
+        made.add_text(SEQUENCE, clipped(" ".join(pieces)))
+    for target in fields:
+        pieces = [piece for source, found in words.items() if source in target.sources for piece in found]
+        made.add_text(target.name, clipped(" ".join(pieces)))
+    return made
+
+
+def clipped(tokens: str) -> str:
+    """The tokens with none longer than the index can hold; what is cut off is cut off on both sides alike."""
+    if len(tokens) <= _LONGEST:
+        return tokens
+    return " ".join(token[:_LONGEST] for token in tokens.split(" "))
+
+
+def split(tokens: str) -> list[str]:
+    """The single tokens of a joined list, as short as they are in the index."""
+    return clipped(tokens).split(" ") if tokens else []
+
+
+def _analyzer(language: str) -> TextAnalyzer:
+    builder = TextAnalyzerBuilder(Tokenizer.whitespace())
+    if language == "none":
+        return builder.build()
+    try:
+        return builder.filter(Filter.stemmer(language)).build()
+    except ValueError as error:
+        raise UsageError(
+            f"No stemmer for the language {language!r}.",
+            code="E_CONFIG",
+            suggestion="Set `language` to none, english or another of Tantivy's languages.",
+        ) from error

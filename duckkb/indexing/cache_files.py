@@ -1,0 +1,166 @@
+"""Where cache files lie, and how their bytes are read and written. Nothing here knows what is in them.
+
+`.duckkb/cache/` holds the segments that this machine made. The team's cache is `data/indices/search_cache.parquet`, or
+from 8 MB on the segments in `data/indices/search_cache/`. A segment is named after its kind and the hash of its bytes.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Literal
+
+from duckkb.errors import Finding
+
+Kind = Literal["tokens", "vector"]
+KINDS: tuple[Kind, ...] = ("tokens", "vector")
+
+LOCAL_FOLDER = ".duckkb/cache"
+TEAM_FILE = "data/indices/search_cache.parquet"
+TEAM_FOLDER = "data/indices/search_cache"
+LARGEST = 512 * 1024 * 1024
+"""Bytes of a cache file at most; duckkb writes none near it."""
+
+_SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_HEAD = 64
+
+
+class Damaged(ValueError):
+    """A file that is no cache. The message says what it is instead, `remedy` what mends it."""
+
+    def __init__(self, message: str, remedy: str = "duckkb index build") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class CacheFile:
+    """A file that should be a cache: its path relative to the base, and the kind of row in it (None: both)."""
+
+    root: Path
+    path: str
+    kind: Kind | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return self.path.startswith(LOCAL_FOLDER)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, 0 where it is gone."""
+        with suppress(OSError):
+            return (self.root / self.path).lstat().st_size
+        return 0
+
+    def sniff(self) -> None:
+        """Look at both ends alone, which shows pointers, conflict markers and most torn files; raises as `read` does."""
+        with _opened(self.root, self.path) as file:
+            head = file.read(_HEAD)
+            file.seek(-min(4, len(head)), os.SEEK_END)
+            _refuse(head, file.read())
+
+    def read(self) -> bytes:
+        """All of its bytes. Raises `Damaged` for what cannot be a cache, FileNotFoundError where it is gone."""
+        with _opened(self.root, self.path) as file:
+            data = file.read(LARGEST)
+        _refuse(data[:_HEAD], data[-4:])
+        return data
+
+    def remove(self) -> None:
+        with suppress(OSError):
+            (self.root / self.path).unlink()
+
+    def finding(self, message: str, remedy: str, code: str = "W_CACHE") -> Finding:
+        return Finding(code, message, self.path, remedy=remedy)
+
+
+def digest(data: bytes) -> str:
+    """Names the bytes of a file: in a segment's name, and in what this machine remembers of it."""
+    return sha256(data).hexdigest()
+
+
+def segment_name(kind: Kind, data: bytes) -> str:
+    return f"{kind}-{digest(data)[:16]}.parquet"
+
+
+def local_files(root: Path) -> list[CacheFile]:
+    """The segments made here, by name."""
+    return list(_segments(root, LOCAL_FOLDER))
+
+
+def team_files(root: Path) -> list[CacheFile]:
+    """The team's file, if it is there in whatever form, and the team's segments by name."""
+    single = [CacheFile(root, TEAM_FILE)] if os.path.lexists(root / TEAM_FILE) else []
+    return [*single, *_segments(root, TEAM_FOLDER)]
+
+
+def write_local(root: Path, kind: Kind, data: bytes) -> CacheFile:
+    """Write a local segment, whole or not at all; makes `.duckkb/` where it is missing. Raises OSError."""
+    folder = root / LOCAL_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder.parent / ".gitignore"
+    if not ignore.exists():
+        ignore.write_bytes(b"*\n")
+    name = segment_name(kind, data)
+    with replacing(folder / name) as file:
+        file.write(data)
+    return CacheFile(root, f"{LOCAL_FOLDER}/{name}", kind)
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the target's place at the end, and is gone if anything fails."""
+    with NamedTemporaryFile(dir=target.parent, prefix=".tmp-", delete=False) as file:
+        try:
+            yield file
+            file.close()
+            Path(file.name).replace(target)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+
+
+def _segments(root: Path, folder: str) -> Iterator[CacheFile]:
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted(entry.name for entry in (root / folder).iterdir())
+    for name in names:
+        if match := _SEGMENT.fullmatch(name):
+            kind: Kind = "tokens" if match[1] == "tokens" else "vector"
+            yield CacheFile(root, f"{folder}/{name}", kind)
+
+
+@contextmanager
+def _opened(root: Path, path: str) -> Iterator[IO[bytes]]:
+    """The file, open to read: neither it nor a folder above it inside the base may be a link, nor anything but a file."""
+    target = root / path
+    if any(folder.is_symlink() for folder in target.parents if root in folder.parents):
+        raise Damaged("it lies behind a link", "replace the link by the folder")
+    try:
+        number = os.open(target, _OPEN)
+    except FileNotFoundError:
+        raise
+    except OSError as problem:
+        raise Damaged(f"it cannot be opened ({problem.strerror})") from problem
+    with os.fdopen(number, "rb") as file:
+        about = os.fstat(number)
+        if not stat.S_ISREG(about.st_mode):
+            raise Damaged("it is no regular file", "remove it, then `duckkb index build`")
+        if about.st_size > LARGEST:
+            raise Damaged(f"it is larger than {LARGEST} bytes")
+        yield file
+
+
+def _refuse(head: bytes, tail: bytes) -> None:
+    if head.startswith(b"version https://git-lfs"):
+        raise Damaged("it is a Git LFS pointer, not its content", "git lfs pull")
+    if head.startswith(b"<<<<<<<"):
+        raise Damaged("it holds git's conflict markers", "git checkout --ours FILE, then `duckkb index build`")
+    if not head.startswith(b"PAR1") or tail != b"PAR1":
+        raise Damaged("it is torn or not Parquet")

@@ -1,0 +1,93 @@
+"""Unified patches in git's form without git: `git apply` takes them. Standard library only."""
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator
+
+_ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
+_ABSENT = "0" * 7
+_CONTEXT_LINES = 3
+# git looks for a NUL in as many bytes to tell binary files.
+_BINARY_PROBE = 8000
+
+
+def unified(changes: Iterable[tuple[str, bytes | None, bytes | None]]) -> str:
+    """The patch from old to new contents (None: no such file); bytes that are not UTF-8 show as U+FFFD."""
+    return "".join(line.decode(errors="replace") for path, old, new in changes for line in _file(path, old, new))
+
+
+def quoted(path: str) -> str:
+    """A path as git writes it: in quotes, with octal escapes, where it has anything but printable ASCII.
+
+    >>> quoted("data/笔"), quoted("data/note")
+    ('"data/\\\\347\\\\254\\\\224"', 'data/note')
+    """
+    body = "".join(_quoted_byte(byte) for byte in path.encode(errors="surrogateescape"))
+    return path if body == path else f'"{body}"'
+
+
+def _quoted_byte(byte: int) -> str:
+    if byte in _ESCAPES:
+        return "\\" + _ESCAPES[byte]
+    return chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}"
+
+
+def _file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
+    if old == new:
+        return
+    source, target = quoted(f"a/{path}"), quoted(f"b/{path}")
+    yield f"diff --git {source} {target}\n".encode()
+    if old is None:
+        yield b"new file mode 100644\n"
+    if new is None:
+        yield b"deleted file mode 100644\n"
+    mode = "" if old is None or new is None else " 100644"
+    yield f"index {_blob(old)}..{_blob(new)}{mode}\n".encode()
+    source, target = "/dev/null" if old is None else source, "/dev/null" if new is None else target
+    if b"\0" in (old or b"")[:_BINARY_PROBE] or b"\0" in (new or b"")[:_BINARY_PROBE]:
+        yield f"Binary files {source} and {target} differ\n".encode()
+    elif old or new:
+        yield f"--- {_ended(source)}\n+++ {_ended(target)}\n".encode()
+        yield from _hunks(_lines(old or b""), _lines(new or b""))
+
+
+def _ended(name: str) -> str:
+    """git ends a name with a space by a tab, so that other programs see where it stops."""
+    return f"{name}\t" if " " in name else name
+
+
+def _blob(data: bytes | None) -> str:
+    """The start of git's name for the content."""
+    if data is None:
+        return _ABSENT
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()[:7]
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Lines by LF alone, each with its own; `bytes.splitlines` would cut at CR too."""
+    parts = data.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])
+
+
+def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for group in matcher.get_grouped_opcodes(_CONTEXT_LINES):
+        _, old_from, _, new_from, _ = group[0]
+        _, _, old_to, _, new_to = group[-1]
+        yield f"@@ -{_range(old_from, old_to)} +{_range(new_from, new_to)} @@\n".encode()
+        for tag, i, j, k, m in group:
+            if tag == "equal":
+                yield from (_marked(b" ", line) for line in old[i:j])
+            else:
+                yield from (_marked(b"-", line) for line in old[i:j])
+                yield from (_marked(b"+", line) for line in new[k:m])
+
+
+def _range(start: int, end: int) -> str:
+    count = end - start
+    first = start + 1 if count else start
+    return str(first) if count == 1 else f"{first},{count}"
+
+
+def _marked(mark: bytes, line: bytes) -> bytes:
+    return mark + line + (b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n")
