@@ -5,7 +5,6 @@ when a row of their kind is first wanted. What cannot be used is a finding (`fin
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.errors import Finding
-from duckkb.indexing.cache_files import KINDS, TEAM_FOLDER, CacheFile, Damaged, Kind, digest, local_files, team_files, write_local
+from duckkb.indexing.cache_files import (
+    KINDS,
+    TEAM_FOLDER,
+    CacheFile,
+    Damaged,
+    Kind,
+    digest,
+    local_files,
+    team_files,
+    write_local,
+)
 from duckkb.indexing.sample import SAMPLE, Trust, draw
 
 if TYPE_CHECKING:
@@ -50,6 +59,7 @@ class SearchCache:
     def __init__(self, root: Path, trust: Trust, files: Sequence[CacheFile], local: bool) -> None:
         self._root, self._trust, self._local = root, trust, local
         self._findings: list[Finding] = []
+        self._broken: list[CacheFile] = []
         self._files = [file for file in files if self._is_sound(file)]
         self._loaded: dict[Kind, list[_Loaded]] = {}
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
@@ -102,7 +112,7 @@ class SearchCache:
         """As `verify_tokens`, for vectors: key -> text, and the model. Embeds at most 32 texts for each file that this
         machine has neither made nor checked, mostly none; False where a file was dropped. Until then `vectors` withholds
         its rows. Raises what `embed` raises."""
-        return self._verify("vector", texts, embed, lambda stored, made: _same_direction(stored, made))
+        return self._verify("vector", texts, embed, _same_direction)
 
     def save(self) -> bool:
         """Write what was added as new local segments; True where nothing is left to write, False where none can be."""
@@ -151,8 +161,129 @@ class SearchCache:
         except FileNotFoundError:
             return False
         except Damaged as problem:
-            self._findings.append(file.finding(str(problem), problem.remedy))
-            if file.is_local:
-                file.remove()
+            self._give_up(file, str(problem), problem.remedy)
             return False
         return True
+
+    def _give_up(self, file: CacheFile, message: str, remedy: str, code: str = "W_CACHE") -> None:
+        self._findings.append(file.finding(message, remedy, code))
+        if file.is_local:
+            self._broken.append(file)
+
+    def _segments(self, kind: Kind) -> list[_Loaded]:
+        """One kind of row of every file, read when first asked for."""
+        if kind not in self._loaded:
+            wanted = [file for file in self._files if file.kind in (None, kind)]
+            self._loaded[kind] = [loaded for file in wanted if (loaded := self._load(file, kind))]
+        return self._loaded[kind]
+
+    def _load(self, file: CacheFile, kind: Kind) -> _Loaded | None:
+        from duckkb.indexing.cache_format import decode
+
+        try:
+            data = file.read()
+            segment = decode(data, kind)
+        except FileNotFoundError:  # another process has merged it since
+            return None
+        except Damaged as problem:
+            self._give_up(file, str(problem), problem.remedy)
+            return None
+        for reason, count in sorted(segment.left_out.items()):
+            self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
+        name = digest(data)
+        return _Loaded(file, name, segment, self._trust.knows(name, kind))
+
+    def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
+        made = self._made[kind]
+        found: list[Any] = [made[key][3] if key in made else None for key in keys]
+        for loaded in self._segments(kind):
+            places = [at for at, key in enumerate(keys) if found[at] is None and loaded.usable(key)]
+            for at, payload in zip(places, loaded.segment.payloads([keys[at] for at in places]), strict=True):
+                found[at] = payload
+        return found
+
+    def _rows(self, kind: Kind, live: Collection[bytes] | None) -> "Iterator[CacheRow]":
+        """Usable rows of these keys (None: all), each once. The team's come first, so that they stay as they are."""
+        seen: set[bytes] = set()
+        for loaded in sorted(self._segments(kind), key=lambda loaded: loaded.file.is_local):
+            keys = [key for key in loaded.segment.index if key not in seen and (live is None or key in live)]
+            usable = [key for key in keys if loaded.usable(key)]
+            seen.update(usable)
+            yield from loaded.segment.rows(usable)
+        yield from (row for key, row in self._made[kind].items() if key not in seen and (live is None or key in live))
+
+    def _add(self, kind: Kind, rows: Mapping[bytes, tuple[str, Any]], fingerprint: Fingerprint) -> None:
+        name = str(fingerprint)
+        made = {key: (key, content_hash(text), name, payload) for key, (text, payload) in rows.items()}
+        self._made[kind] |= made
+        self._unsaved[kind] |= made.keys()
+
+    def _verify(
+        self,
+        kind: Kind,
+        texts: Mapping[bytes, str],
+        recompute: Callable[[list[str]], Any],
+        agree: Callable[[Any, Any], bool],
+    ) -> bool:
+        doubtful = [loaded for loaded in self._segments(kind) if not loaded.trusted]
+        samples = [(loaded, draw(loaded.segment.index.keys() & texts.keys() - loaded.checked)) for loaded in doubtful]
+        wanted = list(dict.fromkeys(key for _, keys in samples for key in keys))
+        if not wanted:
+            return True
+        fresh = dict(zip(wanted, recompute([texts[key] for key in wanted]), strict=True))
+        honest = True
+        for loaded, keys in samples:
+            stored = loaded.segment.payloads(keys)
+            if all(agree(row, fresh[key]) for key, row in zip(keys, stored, strict=True)):
+                self._believe(loaded, keys)
+            else:
+                self._drop(loaded.file)
+                honest = False
+        return honest
+
+    def _believe(self, loaded: _Loaded, keys: Collection[bytes]) -> None:
+        """Use the rows that were recomputed, and all rows once enough of them were."""
+        loaded.checked.update(keys)
+        if len(loaded.checked) >= min(SAMPLE, len(loaded.segment.index)):
+            loaded.trusted = True
+            self._trust.remember(loaded.hash, [loaded.segment.kind])
+
+    def _drop(self, file: CacheFile) -> None:
+        self._give_up(file, _FORGED, "find out who changed it, then `duckkb index build`", "W_CACHE_UNTRUSTED")
+        self._files = [kept for kept in self._files if kept != file]
+        for kind, present in self._loaded.items():
+            self._loaded[kind] = [loaded for loaded in present if loaded.file != file]
+
+    def _save(self, kind: Kind) -> None:
+        fresh = [self._made[kind][key] for key in self._unsaved[kind]]
+        small = [file for file in local_files(self._root) if file.kind == kind and file.size < _SMALL]
+        merged = self._mergeable(small, kind) if fresh and len(small) >= _MANY_SEGMENTS else []
+        rows = {row[0]: row for loaded in merged for row in loaded.segment.rows(list(loaded.segment.index))}
+        rows |= {row[0]: row for row in fresh}
+        if fresh:
+            written = self._write(kind, list(rows.values()))
+            self._unsaved[kind].clear()
+            for file in [*(loaded.file for loaded in merged), *self._broken]:
+                if file != written:
+                    file.remove()
+
+    def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[_Loaded]:
+        """Those that this machine made or checked: a merge must not make others look like its own."""
+        return [loaded for file in files if (loaded := self._load(file, kind)) and loaded.trusted]
+
+    def _write(self, kind: Kind, rows: "list[CacheRow]") -> CacheFile:
+        from duckkb.indexing.cache_format import encode
+
+        data = encode(rows, ()) if kind == "tokens" else encode((), rows)
+        file = write_local(self._root, kind, data)
+        self._trust.remember(digest(data), [kind])
+        return file
+
+
+def content_hash(text: str) -> bytes:
+    """Names a text, whatever made tokens or vectors of it."""
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _same_direction(stored: "np.ndarray", made: "np.ndarray") -> bool:
+    return stored.shape == made.shape and float(stored @ made) >= _SAME_DIRECTION

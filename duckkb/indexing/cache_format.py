@@ -9,7 +9,7 @@ Parquet notices few flipped bytes by itself, hence the checksum; it is no protec
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -87,10 +87,15 @@ def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
     options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": ["kind"], "compression": "zstd"}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
         for kind, rows in zip(KINDS, (tokens, vectors), strict=True):
-            table = _table(kind, sorted(rows, key=lambda row: row[0]))
+            table = _table(kind, rows)
             if table.num_rows:
                 writer.write_table(table, row_group_size=GROUP_ROWS)
     return bytes(sink.getvalue())
+
+
+def table_of(rows: Mapping[Kind, Iterable[CacheRow]]) -> pa.Table:
+    """The rows as one table, by kind and key."""
+    return pa.concat_tables([_table(kind, rows[kind]) for kind in KINDS])
 
 
 def decode(data: bytes, kind: Kind) -> Segment:
@@ -108,7 +113,8 @@ def decode(data: bytes, kind: Kind) -> Segment:
     return _checked(kind, table)
 
 
-def _table(kind: Kind, rows: Sequence[CacheRow]) -> pa.Table:
+def _table(kind: Kind, unsorted: Iterable[CacheRow]) -> pa.Table:
+    rows = sorted(unsorted, key=lambda row: row[0])
     keys, hashes, fingerprints, payloads = zip(*rows, strict=True) if rows else ((), (), (), ())
     nothing = pa.nulls(len(rows), SCHEMA.field("vector" if kind == "tokens" else "fts_content").type)
     if kind == "tokens":
