@@ -4,13 +4,11 @@ Filters and SQL go to DuckDB, words to Tantivy, vectors to a matrix. Each is loa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from duckkb.backends.duckdb.shelf import Shelf
 from duckkb.entries import IndexEntry
-from duckkb.errors import UsageError
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, SqlLimits, Tokenizer
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
@@ -20,9 +18,7 @@ from duckkb.settings import Settings
 if TYPE_CHECKING:
     import numpy as np
 
-    from duckkb.backends.duckdb.lexical import Lexical
     from duckkb.backends.duckdb.tables import Tables
-    from duckkb.backends.duckdb.vectors import Vectors
 
 Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
@@ -38,15 +34,14 @@ class DuckdbBackend:
         self._language = settings.language
         self._tokenizer = tokenizer
         self._ends = ends
-        self._shelves: dict[tuple[str, str], _Shelf] = {}
+        self._shelves: dict[tuple[str, str], Shelf] = {}
         self._tables: Tables | None = None
         self._lock = RLock()
 
     def load(self, kind: RecordType, rows: Sequence[Row]) -> None:
         """Replace everything of one type."""
         with self._lock:
-            self._shelves[kind.kind, kind.name] = shelf = self._empty(kind)
-            shelf.rows.update((row.record.id, row) for row in rows)
+            shelf = self._shelves[kind.kind, kind.name] = self._made(kind, rows)
             if self._tables is not None:
                 self._tables.load(kind, shelf.records)
 
@@ -87,7 +82,7 @@ class DuckdbBackend:
             return self._shelf(kind).vectors.similar(vector, depth, allowed)
 
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
-        """(vector key, text) of the chunks that lack a vector, each key once, in the order of the records."""
+        """(vector key, text) of the chunks that lack a vector, each key once, in an order that depends on the records alone."""
         with self._lock:
             return self._shelf(kind).pending()
 
@@ -125,14 +120,14 @@ class DuckdbBackend:
             self._tables = None
             self._shelves.clear()
 
-    def _shelf(self, kind: RecordType) -> "_Shelf":
+    def _shelf(self, kind: RecordType) -> Shelf:
         key = kind.kind, kind.name
         if key not in self._shelves:
-            self._shelves[key] = self._empty(kind)
+            self._shelves[key] = self._made(kind)
         return self._shelves[key]
 
-    def _empty(self, kind: RecordType) -> "_Shelf":
-        return _Shelf(kind, self._tokenizer, self._language)
+    def _made(self, kind: RecordType, rows: Iterable[Row] = ()) -> Shelf:
+        return Shelf(kind, self._tokenizer, self._language, rows)
 
     def _filled_tables(self) -> "Tables":
         if self._tables is None:
@@ -148,66 +143,3 @@ class DuckdbBackend:
         for record_id, row in self._shelf(kind).rows.items():
             for entry in row.entries:
                 yield record_id, entry
-
-
-class _Shelf:
-    """Everything of one record type: its rows by record id, and the lanes over them, made when they are first used."""
-
-    def __init__(self, kind: RecordType, tokenizer: Tokenizer, language: str) -> None:
-        self.kind = kind
-        self.rows: dict[int, Row] = {}
-        self._tokenizer = tokenizer
-        self._language = language
-        self._waiting: dict[bytes, set[int]] | None = None  # records by the key of a vector they lack
-
-    @cached_property
-    def lexical(self) -> "Lexical":
-        from duckkb.backends.duckdb.lexical import Lexical
-
-        return Lexical(self.kind, self.rows, self._tokenizer, self._language)
-
-    @cached_property
-    def vectors(self) -> "Vectors":
-        from duckkb.backends.duckdb.vectors import Vectors
-
-        return Vectors(self.rows)
-
-    @property
-    def records(self) -> list[Record]:
-        return [row.record for row in self.rows.values()]
-
-    def change(self, new: Mapping[int, Row], dropped: Iterable[int]) -> None:
-        for record_id in dropped:
-            self._forget_waiting(record_id)
-            self.rows.pop(record_id, None)
-        for record_id, row in new.items():
-            self._forget_waiting(record_id)
-            self.rows[record_id] = row
-            self._note_waiting(record_id)
-        self._touch("lexical", (*new, *dropped))
-        self._touch("vectors", (*new, *dropped))
-
-    def pending(self) -> list[tuple[bytes, str]]:
-        waiting = self._awaited()
-        found: dict[bytes, str] = {}
-        for record_id in set().union(*waiting.values()) if waiting else ():
-            for key, text in _lacking(self.rows[record_id]):
-                found.setdefault(key, text)
-        return list(found.items())
-
-    def fill(self, vectors: "Mapping[bytes, np.ndarray]") -> bool:
-        """Whether any chunk took a vector."""
-        waiting = self._awaited()
-        checked = {key: _checked(vector) for key, vector in vectors.items() if key in waiting}
-        filled = set().union(*(waiting.pop(key) for key in checked))
-        for record_id in filled:
-            row = self.rows[record_id]
-            entries = tuple(
-                replace(entry, vector=checked[entry.vector_key])
-                if entry.vector is None and entry.vector_key in checked
-                else entry
-                for entry in row.entries
-            )
-            self.rows[record_id] = replace(row, entries=entries)
-        self._touch("vectors", filled)
-        return bool(filled)

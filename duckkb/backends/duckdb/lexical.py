@@ -22,7 +22,6 @@ from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.records import identity_key
 
-
 _HEAP = 50_000_000  # bytes for each thread of a build
 _SMALL_HEAP = 15_000_000  # the least that Tantivy takes
 _SEVERAL_THREADS = 20_000  # records from which a second thread pays
@@ -31,11 +30,9 @@ _REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no
 _SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
 _LISTED = 2_000  # allowed ids up to which listing them in the query is the faster filter,
 _LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
-_MARGIN, _FILTERED, _MORE = (
-    16,
-    200,
-    8,
-)  # records asked for beyond the depth; at first under a filter; how many times more
+_MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
+_FILTERED = 200  # records asked for at first when a filter picks among them
+_MORE = 8  # how many times more are asked for when that was too few
 
 
 class Lexical:
