@@ -114,7 +114,7 @@ def split(line: bytes) -> dict[str, _Field]:
             name, end = _read(text, at)
             start = _after(text, _skip(text, end), ":")
             stop = _read(text, start)[1]
-            if not isinstance(name, str) or name in found:
+            if text[at] != '"' or name in found:
                 raise ValueError(f"the key {name!r} is no text, or stands twice")
             found[name] = (text[at:end], text[start:stop])
             at = _skip(text, stop)

@@ -7,8 +7,8 @@ are; lines that a person wrote (without id or times, or not in canonical form) a
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 from duckkb.codes import CODES
@@ -62,16 +62,12 @@ def render(tree: Tree, changeset: Changeset, writer: Writer) -> list[RenderedPar
     (E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
     """
     draft = _Draft(tree)
+    _refuse_taken(draft, changeset.changes)
+    inserts: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for change in changeset.changes:
         if change.old:
             draft.change(change.old, change.new)
-    vacated = {(change.old.type, change.old.identity) for change in changeset.changes if change.old}
-    inserts: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in _arriving(changeset.changes):
-        if (record.type, record.identity) not in vacated and draft.holds(record):
-            raise Conflict(f"{_named(record)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy)
-    for change in changeset.changes:
-        if change.new and not change.old:
+        elif change.new:
             inserts[change.new.type, day_of(change.new.created_at)].append(change.new)
     for (_, day), records in sorted(inserts.items()):
         draft.place(day, sorted(records, key=lambda record: identity_key(record.identity)), writer)
@@ -95,11 +91,13 @@ def format_change(root: Path) -> bytes | None:
     return None if os.path.lexists(root / FORMAT_PATH) else format_bytes()
 
 
-def _arriving(changes: Iterable[Change]) -> Iterable[Record]:
-    """Records that come to stand under an identity that they did not have."""
+def _refuse_taken(draft: "_Draft", changes: Sequence[Change]) -> None:
+    """Nothing may come to stand under an identity that another record has and keeps."""
+    vacated = {(change.old.type, change.old.identity) for change in changes if change.old}
     for change in changes:
-        if change.new and (change.old is None or change.old.identity != change.new.identity):
-            yield change.new
+        new = change.new
+        if new and (new.type, new.identity) not in vacated and draft.holds(new):
+            raise Conflict(f"{_named(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy)
 
 
 def _named(record: Record) -> str:
@@ -154,7 +152,7 @@ class _Draft:
             count, size = count + 1, size + len(row.line) + 1
 
     def rendered(self) -> list[RenderedPart]:
-        parts = (self._render(path, kind) for path, kind in sorted(self._kinds.items(), key=lambda item: item[0]))
+        parts = (self._render(path, kind) for path, kind in sorted(self._kinds.items(), key=itemgetter(0)))
         return [part for part in parts if part]
 
     def _kind(self, record: Record) -> RecordType:
@@ -198,9 +196,7 @@ class _Draft:
             raise Unreadable(f"{path} cannot be read; nothing was changed", findings=part.findings)
         ordered = sorted(self._rows(path), key=lambda row: row.order)
         rows = tuple(
-            StoredRow(row.record, row.line, path, number)
-            if (row.path, row.line_no, row.as_stored) != (path, number, True)
-            else row
+            row if row.as_stored and row.position == (path, number) else StoredRow(row.record, row.line, path, number)
             for number, row in enumerate(ordered, 1)
         )
         before = part.digest if part else None

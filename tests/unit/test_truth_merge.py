@@ -1,0 +1,154 @@
+"""The merge table, row by row, and what each rule does with a field."""
+
+import json
+from typing import Any
+
+import pytest
+
+from duckkb.truth.line import Limits, Shape, decode
+from duckkb.truth.merge import FieldConflict, MergeRules, merge_duplicates, merge_record, split
+
+T1, T2, T3 = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
+RULES = MergeRules(("name",), {"tags": "set", "body": "text"})
+
+
+def line(updated: str = T1, created: str = T1, **fields: Any) -> bytes:
+    ordered = {"__id": 7, "name": "n", **dict(sorted(fields.items())), "__created_at": created, "__updated_at": updated}
+    return json.dumps(ordered, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+X, Y, Z = line(a=1), line(T2, a=2), line(T3, a=1, b=2)
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "result"),
+    [
+        (X, X, X, X),
+        (X, X, Y, Y),
+        (X, Y, X, Y),
+        (X, Y, Y, Y),
+        (X, Y, Z, line(T3, a=2, b=2)),
+        (X, None, X, None),
+        (X, X, None, None),
+        (X, None, None, None),
+        (None, Y, None, Y),
+        (None, None, Y, Y),
+        (None, Y, Y, Y),
+        (None, line(T1, a=1), line(T2, a=1, b=2), line(T2, a=1, b=2)),
+    ],
+)
+def test_the_merge_table(base: bytes | None, ours: bytes | None, theirs: bytes | None, result: bytes | None) -> None:
+    merged = merge_record(base, ours, theirs, RULES)
+    assert (merged.line, merged.conflicts, merged.alternatives) == (result, (), None)
+
+
+def test_deleting_what_the_other_side_changed_is_a_conflict() -> None:
+    for ours, theirs in ((None, Y), (Y, None)):
+        merged = merge_record(X, ours, theirs, RULES)
+        assert merged.line is None
+        assert merged.conflicts == (FieldConflict("", X, ours, theirs),)
+        assert merged.alternatives == (ours, theirs)
+
+
+def test_a_field_that_both_changed_is_a_conflict_whose_alternatives_hold_the_clean_edits() -> None:
+    merged = merge_record(line(a=1, b=1, c=1), line(T2, a=2, b=5, c=1), line(T3, a=3, b=1), RULES)
+    assert merged.line is None
+    assert merged.conflicts == (FieldConflict("a", b"1", b"2", b"3"),)
+    assert merged.alternatives == (line(T3, a=2, b=5), line(T3, a=3, b=5))
+
+
+def test_removing_a_field_that_the_other_side_changed_is_a_conflict() -> None:
+    merged = merge_record(line(a=1), line(T2), line(T2, a=2), RULES)
+    assert merged.conflicts == (FieldConflict("a", b"1", None, b"2"),)
+    assert merged.alternatives == (line(T2), line(T2, a=2))
+
+
+def test_absent_is_not_null() -> None:
+    base = b'{"__id":7,"a":null,"name":"n"}'
+    assert merge_record(base, b'{"__id":7,"name":"n"}', base, RULES).line == b'{"__id":7,"name":"n"}'
+    merged = merge_record(base, b'{"__id":7,"name":"n"}', b'{"__id":7,"a":1,"name":"n"}', RULES)
+    assert [conflict.name for conflict in merged.conflicts] == ["a"]
+
+
+def test_times_never_conflict_the_later_update_and_the_earlier_creation_win() -> None:
+    merged = merge_record(None, line(T2, T2, a=1), line(T3, T1, a=1), RULES)
+    assert merged.line == line(T3, T1, a=1)
+
+
+def test_values_are_copied_as_source_text() -> None:
+    base = b'{"__id":7,"name":"n","f":1.50,"g":[1, 2],"h":1e400}'
+    ours = base.replace(b"1.50", b"1.500")
+    theirs = base.replace(b"[1, 2]", b"[1,  3]")
+    merged = merge_record(base, ours, theirs, RULES)
+    assert merged.line == b'{"__id":7,"name":"n","f":1.500,"g":[1,  3],"h":1e400}'
+
+
+def test_a_new_field_goes_to_its_place_after_the_identity() -> None:
+    merged = merge_record(X, line(T2, a=1, z=1), line(T2, a=1, Age=1), RULES)
+    assert merged.line == line(T2, Age=1, a=1, z=1)
+
+
+@pytest.mark.parametrize(
+    ("base", "ours", "theirs", "result"),
+    [
+        (["a", "b"], ["a", "b", "c"], ["a", "b", "d"], ["a", "b", "c", "d"]),
+        (["a", "b"], ["a"], ["a", "b", "c"], ["a", "c"]),
+        (["a", "b"], ["b"], ["a"], []),
+        (["a"], ["a", "中"], ["中", "a", "b"], ["a", "b", "中"]),
+        (None, ["a"], ["b"], ["a", "b"]),
+    ],
+)
+def test_a_set_keeps_removals_removed_and_takes_additions_of_both(
+    base: list[str] | None, ours: list[str], theirs: list[str], result: list[str]
+) -> None:
+    old = line(tags=base) if base is not None else line()
+    for one, other in ((ours, theirs), (theirs, ours)):
+        assert merge_record(old, line(T2, tags=one), line(T2, tags=other), RULES).line == line(T2, tags=result)
+
+
+def test_a_set_that_is_no_array_on_one_side_is_a_conflict() -> None:
+    merged = merge_record(line(tags=["a"]), line(T2, tags="a"), line(T2, tags=["b"]), RULES)
+    assert [conflict.name for conflict in merged.conflicts] == ["tags"]
+
+
+def test_texts_merge_line_by_line() -> None:
+    base = "一\ntwo\nthree\nfour\n"
+    ours, theirs = "一。\ntwo\nthree\nfour\n", "一\ntwo\nthree\nfour\u2028\nfive"
+    merged = merge_record(line(body=base), line(T2, body=ours), line(T2, body=theirs), RULES)
+    assert merged.line is not None
+    decoded = decode(merged.line, Shape(("name",)), Limits())
+    assert decoded.canonical
+    assert decoded.values["body"] == "一。\ntwo\nthree\nfour\u2028\nfive"
+
+
+@pytest.mark.parametrize("theirs", ["one\nTWO!\n", "one\n", "", 5])
+def test_texts_that_overlap_are_a_conflict(theirs: object) -> None:
+    merged = merge_record(line(body="one\ntwo\n"), line(T2, body="one\nTWO\n"), line(T2, body=theirs), RULES)
+    assert [conflict.name for conflict in merged.conflicts] == ["body"]
+
+
+def test_records_of_an_unknown_table_merge_whole() -> None:
+    merged = merge_record(X, Y, Z, MergeRules(granularity="record"))
+    assert merged.line is None
+    assert merged.alternatives == (Y, Z)
+    assert merge_record(X, X, Z, MergeRules(granularity="record")).line == Z
+
+
+def test_duplicates_join_field_by_field_and_the_later_wins() -> None:
+    first, second = line(T3, T2, a=1, b="old"), line(T2, T1, a=2, c="中文")
+    for lines in ([first, second], [second, first]):
+        assert merge_duplicates(lines, ("name",)) == line(T3, T1, a=1, b="old", c="中文")
+
+
+def test_duplicates_with_two_ids_take_the_smaller_number() -> None:
+    lines = [line(T3).replace(b'"__id":7', b'"__id":10'), line(T1).replace(b'"__id":7', b'"__id":9')]
+    assert split(merge_duplicates(lines, ("name",)))["__id"][1] == "9"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"{", b'{"a":1', b'{"a":1,}', b'{"a" 1}', b'{"a":1}x', b'{"a":1,"a":1}', b"{1:2}", b'{"a":\xff}',
+            b'{"a":' + b"[" * 100_000]
+)  # fmt: skip
+def test_what_is_no_object_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError):
+        split(raw)
