@@ -217,6 +217,10 @@ def test_missing_weights_are_a_clear_error(tmp_path: Path) -> None:
     assert_unavailable(LocalE5(tmp_path, weights=tmp_path / "nothing.bin"))
 
 
+def test_no_texts_need_no_model(tmp_path: Path) -> None:
+    assert LocalE5(tmp_path, weights=tmp_path / "nothing.bin").embed_passages([]).shape == (0, 384)
+
+
 def test_a_cache_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file where a folder belongs")
     assert_unavailable(LocalE5(tmp_path))

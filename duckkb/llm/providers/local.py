@@ -9,6 +9,7 @@ import hashlib
 import threading
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -111,7 +112,7 @@ class _Encoder:
     def __init__(self, model: "Converted", batch: int, threads: int) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        self._model = model
+        self._model = replace(model, tokenizer=b"", graph=b"")  # the libraries have their own copies
         self._batch = batch
         self._tokenizer = SentencePieceProcessor(model_proto=model.tokenizer)
         self._session = _session(model.graph, threads)

@@ -113,7 +113,10 @@ class OpenAIEndpoint:
         except APITimeoutError:
             raise self._fault(f"did not answer in {settings.timeout_s:g} s") from None
         except APIConnectionError as error:
-            raise self._fault("could not be reached", "check embedding.base_url and the network") from error
+            if isinstance(error.__cause__, AnswerRefused):  # openai 2 wraps it, openai 3 lets it pass
+                raise self._fault(str(error.__cause__)) from None
+            what = "could not be reached, or broke off"
+            raise self._fault(what, "check embedding.base_url and the network") from error
         except AnswerRefused as error:
             raise self._fault(str(error)) from None
         except BadAnswer as error:
