@@ -56,9 +56,11 @@ def _backend(loaded: "Loaded", tokenizer: Tokenizer, ends: EndIds) -> Backend:
 
 
 def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
-    from duckkb.indexing.tokens import make_tokenizer
+    from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 
-    return make_tokenizer(settings, env.cache_home)
+    if settings.tokenizer == "plain":
+        return PlainTokenizer(settings.fold_chinese)
+    return JiebaTokenizer(settings.fold_chinese, env.cache_home)
 
 
 def _embedder(loaded: "Loaded", env: Environment) -> Embedder:

@@ -42,16 +42,18 @@ def notice_object(notice: Any) -> dict[str, str]:
     return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
 
 
-def receipt_line(receipt: "Receipt") -> Mapping[str, Any]:
-    """What a write did, on one line; `ids`, `identities` and `etags` run in the order of the records given."""
-    return {
+def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:
+    """What a write did, on one line. `identities`, `ids` and `etags` run in the order of the records given; an import of
+    many leaves them out (`named` False)."""
+    line: dict[str, Any] = {
         "inserted": receipt.inserted,
         "updated": receipt.updated,
         "unchanged": receipt.unchanged,
         "deleted": receipt.deleted,
-        "files": list(receipt.files),
-        "identities": [identity_value(identity) for identity in receipt.identities],
-        "ids": list(receipt.ids),
-        "etags": list(receipt.etags),
         "pending": receipt.pending,
+        "files": list(receipt.files),
     }
+    if named:
+        line["identities"] = [identity_value(identity) for identity in receipt.identities]
+        line |= {"ids": list(receipt.ids), "etags": list(receipt.etags)}
+    return line

@@ -125,7 +125,7 @@ def import_command(
             dry_run=dry_run,
             embed=not no_embed,
         )
-        _receipt(receipt, kb.notices)
+        _receipt(receipt, kb.notices, named=False)
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
@@ -140,7 +140,7 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
+def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
     """A dry run prints the patch alone; a write prints one receipt line."""
     from duckkb.cli.lines import receipt_line
 
@@ -152,5 +152,5 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
             err=True,
         )
     else:
-        emit(receipt_line(receipt))
+        emit(receipt_line(receipt, named=named))
     tell((*notices, *receipt.notices))

@@ -59,7 +59,6 @@ class Base:
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
-    _verified: bool = False
 
     @property
     def root(self) -> Path:
@@ -86,12 +85,8 @@ class Base:
     def builder(self) -> EntryBuilder:
         """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
         if self._builder is None:
-            self._builder = EntryBuilder(
-                tokenizer=self.wiring.tokenizer,
-                settings=self.settings,
-                model=self.wiring.embedder.fingerprint,
-                cache=self.cache,
-            )
+            model = None if self.settings.embedding.model == "none" else self.wiring.embedder.fingerprint
+            self._builder = EntryBuilder(self.wiring.tokenizer, self.settings, model, self.cache)
         return self._builder
 
     def ensure(self, kind: RecordType, *, entries: bool) -> None:
@@ -117,7 +112,9 @@ class Base:
             return [Row(record) for record in records]
         return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
 
-    def embed(self, texts: "dict[bytes, str]", label: str = "embedding") -> "dict[bytes, np.ndarray]":
+    def embed(
+        self, texts: "dict[bytes, str]", label: str = "embedding", *, save: bool = True
+    ) -> "dict[bytes, np.ndarray]":
         """Vectors for texts by their key, kept in the local cache batch by batch; raises `errors.Unavailable`."""
         made: dict[bytes, np.ndarray] = {}
         for batch in batches(sorted(texts.items(), key=lambda item: len(item[1])), EMBED_BATCH):
@@ -127,10 +124,20 @@ class Base:
             self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, self.wiring.embedder.fingerprint)
             if self.wiring.progress:
                 self.wiring.progress(label, len(made), len(texts))
-            if len(made) % SAVE_EVERY < EMBED_BATCH:
+            if save and len(made) % SAVE_EVERY < EMBED_BATCH:
                 self.cache.save()
-        self.cache.save()
+        if save:
+            self.cache.save()
         return made
+
+    def adopt(self, kind: RecordType) -> None:
+        """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees;
+        raises `errors.Unavailable` where there is no model to recompute with."""
+        pending = dict(self.backend.pending(kind))
+        if pending:
+            self.cache.verify_vectors(pending, self.wiring.embedder.embed_passages)
+            found = zip(pending, self.cache.vectors(list(pending)), strict=True)
+            self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})
 
     def close(self) -> None:
         self.cache.save()

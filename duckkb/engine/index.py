@@ -1,11 +1,13 @@
 """The caches as a whole: what they hold, and the team's file made anew."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from duckkb.engine.base import EMBED_BATCH, Base, batches
 from duckkb.engine.write import settled
 from duckkb.errors import Unavailable
+from duckkb.indexing.entries import token_key
 from duckkb.queries import Notice
 from duckkb.truth import history, shadow
 
@@ -20,15 +22,16 @@ def status(base: Base) -> dict[str, Any]:
         base.ensure(kind, entries=True)
         chunks[kind.name] = sum(len(base.backend.entries(kind, row.record.id)) for row in base.tree.rows(kind))
         pending += len(base.backend.pending(kind))
-    changes = _team_changes(base)
+    missing = _live_keys(base) - base.cache.team_keys()
+    absent = not base.cache.team_paths()
     return {
         "model": base.settings.embedding.model,
         "fingerprint": str(base.wiring.embedder.fingerprint),
         "tokenizer": str(base.wiring.tokenizer.fingerprint),
         "chunks": chunks,
         "pending": pending,
-        "team_cache": "current" if not changes else "absent" if base.cache.team_is_absent else "stale",
-        "fresh": not pending and not changes,
+        "team_cache": "absent" if absent else "stale" if missing else "current",
+        "fresh": not pending and not missing,
     }
 
 
@@ -53,7 +56,6 @@ def build(base: Base) -> Built:
         changes = _team_changes(base)
         if changes:
             shadow.commit(base.root, changes)
-            base.cache.reload_team(made_here=True)
     said = []
     if changes and not history.is_main_branch(base.root):
         remedy = "leave it out of the pull request"
@@ -62,12 +64,14 @@ def build(base: Base) -> Built:
 
 
 def _fill(base: Base) -> str:
+    """Compute every vector that is missing; the reason where that had to stop."""
     try:
         for kind in base.ontology:
             base.ensure(kind, entries=True)
-        base.verify_cache()
-        for kind in base.ontology:
-            missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1])) if kind.vectors else []
+            if not kind.vectors:
+                continue
+            base.adopt(kind)
+            missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
             for batch in batches(missing, EMBED_BATCH * 32):
                 base.backend.fill(kind, base.embed(dict(batch), label=f"embedding {kind.name}"))
     except Unavailable as problem:
@@ -76,16 +80,27 @@ def _fill(base: Base) -> str:
 
 
 def _team_changes(base: Base) -> list[shadow.FileChange]:
-    """The files of the team's cache that would have to change to hold exactly the rows that are needed."""
-    return [shadow.FileChange(path, old, data) for path, old, data in base.cache.team_changes(_live_keys(base))]
+    """The files of the team's cache that have to change to hold the rows that are needed, and no others."""
+    wanted = base.cache.team_bytes(_live_keys(base))
+    paths = sorted({*wanted, *base.cache.team_paths()})
+    changes = []
+    for path in paths:
+        target = base.root / path
+        old = sha256(target.read_bytes()).hexdigest() if target.exists() else None
+        data = wanted.get(path)
+        if data is None or sha256(data).hexdigest() != old:
+            changes.append(shadow.FileChange(path, old, data))
+    return changes
 
 
 def _live_keys(base: Base) -> set[bytes]:
+    """The keys of every token and vector row that the records as they are now have use for."""
+    tokenizer = base.wiring.tokenizer.fingerprint
     keys: set[bytes] = set()
     for kind in base.ontology:
         if kind.full_text or kind.vectors:
             base.ensure(kind, entries=True)
-            keys |= base.builder.keys(
-                entry for row in base.tree.rows(kind) for entry in base.backend.entries(kind, row.record.id)
-            )
+            entries = [entry for row in base.tree.rows(kind) for entry in base.backend.entries(kind, row.record.id)]
+            keys |= {token_key(tokenizer, entry.content) for entry in entries if entry.tokens is not None}
+            keys |= {entry.vector_key for entry in entries if entry.vector_key is not None}
     return keys

@@ -50,21 +50,21 @@ def _question(base: Base, text: str, chosen: Plan) -> "np.ndarray":
 
 def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; what is left is counted in a notice."""
-    for kind in kinds:
-        base.ensure(kind, entries=True)
-    base.verify_cache()
     deadline = time.monotonic() + base.settings.embed_wait_s
-    failure = ""
-    for kind in kinds:
-        missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
-        for batch in batches(missing, EMBED_BATCH):
-            if time.monotonic() > deadline or failure:
-                break
-            try:
-                base.backend.fill(kind, base.embed(dict(batch)))
-            except Unavailable as problem:
-                failure = problem.message
-    return _count_pending(base, kinds, failure)
+    try:
+        for kind in kinds:
+            base.ensure(kind, entries=True)
+            base.adopt(kind)
+            missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
+            for batch in batches(missing, EMBED_BATCH):
+                if time.monotonic() > deadline:
+                    break
+                base.backend.fill(kind, base.embed(dict(batch), save=False))
+    except Unavailable as problem:
+        return _count_pending(base, kinds, problem.message)
+    finally:
+        base.cache.save()
+    return _count_pending(base, kinds)
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

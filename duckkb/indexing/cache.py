@@ -49,8 +49,10 @@ class _Loaded:
     trusted: bool
     checked: set[bytes] = field(default_factory=set)
 
-    def usable(self, key: bytes) -> bool:
-        return key in self.segment.index and (self.trusted or key in self.checked)
+    @property
+    def usable(self) -> Collection[bytes]:
+        """The keys whose rows may be used."""
+        return self.segment.index.keys() if self.trusted else self.checked
 
 
 class SearchCache:
@@ -149,6 +151,11 @@ class SearchCache:
         """The files that the team's cache consists of now, usable or not."""
         return tuple(file.path for file in team_files(self._root))
 
+    def team_keys(self) -> set[bytes]:
+        """The keys that the team's files hold, trusted or not."""
+        own = (loaded for kind in KINDS for loaded in self._segments(kind) if not loaded.file.is_local)
+        return {key for loaded in own for key in loaded.segment.index}
+
     def table(self) -> "pa.Table":
         """All rows that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
         from duckkb.indexing.cache_format import table_of
@@ -197,7 +204,8 @@ class SearchCache:
         made = self._made[kind]
         found: list[Any] = [made[key][3] if key in made else None for key in keys]
         for loaded in self._segments(kind):
-            places = [at for at, key in enumerate(keys) if found[at] is None and loaded.usable(key)]
+            usable = loaded.usable
+            places = [at for at, key in enumerate(keys) if found[at] is None and key in usable]
             for at, payload in zip(places, loaded.segment.payloads([keys[at] for at in places]), strict=True):
                 found[at] = payload
         return found
@@ -206,8 +214,7 @@ class SearchCache:
         """Usable rows of these keys (None: all), each once. The team's come first, so that they stay as they are."""
         seen: set[bytes] = set()
         for loaded in sorted(self._segments(kind), key=lambda loaded: loaded.file.is_local):
-            keys = [key for key in loaded.segment.index if key not in seen and (live is None or key in live)]
-            usable = [key for key in keys if loaded.usable(key)]
+            usable = [key for key in loaded.usable if key not in seen and (live is None or key in live)]
             seen.update(usable)
             yield from loaded.segment.rows(usable)
         yield from (row for key, row in self._made[kind].items() if key not in seen and (live is None or key in live))
