@@ -7,6 +7,7 @@ are; lines that a person wrote (without id or times, or not in canonical form) a
 import hashlib
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -93,10 +94,12 @@ def format_change(root: Path) -> bytes | None:
 
 def _refuse_taken(draft: "_Draft", changes: Sequence[Change]) -> None:
     """Nothing may come to stand under an identity that another record has and keeps."""
-    vacated = {(change.old.type, change.old.identity) for change in changes if change.old}
-    for change in changes:
-        new = change.new
-        if new and (new.type, new.identity) not in vacated and draft.holds(new):
+    moves = [
+        change for change in changes if not (change.old and change.new and change.old.identity == change.new.identity)
+    ]
+    vacated = {(change.old.type, change.old.identity) for change in moves if change.old}
+    for new in (change.new for change in moves if change.new):
+        if (new.type, new.identity) not in vacated and draft.holds(new):
             raise Conflict(f"{_named(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy)
 
 

@@ -254,3 +254,11 @@ def test_the_format_is_written_once(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/FORMAT.json").symlink_to(tmp_path / "nowhere")
     assert format_change(tmp_path) is None
+
+
+def test_a_rename_onto_a_record_that_is_only_updated_is_refused(tmp_path: Path) -> None:
+    ann, bo = record("Ann"), record("Bo")
+    tree = base(tmp_path, {path(): line(ann) + line(bo)})
+    moved = replace(ann, identity=("Bo",), fields={"name": "Bo"})
+    with pytest.raises(Conflict):
+        render(tree, Changeset((Change(bo, replace(bo, updated_at=T2)), Change(ann, moved))), Writer())
