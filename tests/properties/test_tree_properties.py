@@ -1,0 +1,192 @@
+"""A tree that follows changes of files is the tree that a fresh load gives, and what it reports is the difference."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duckkb.ontology.model import EdgeType, NodeType, Ontology
+from duckkb.records import Change, Changeset, Record
+from duckkb.truth.ids import hash_id
+from duckkb.truth.line import Limits, Shape, encode
+from duckkb.truth.read import changed, load, reload
+from duckkb.truth.render import Writer, fmt_parts, render
+from duckkb.truth.tree import Tree
+
+PERSON = NodeType("Person", "person", ("name",), {})
+GROUP = NodeType("Group", "group", ("name",), {})
+KNOWS = EdgeType("Knows", "knows", (), {}, from_types=("Person",), to_types=("Person", "Group"))
+ONTOLOGY = Ontology({"Person": PERSON, "Group": GROUP}, {"Knows": KNOWS})
+TIMES = [f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3)]
+NAMES = ["a", "b", "中", 1]
+
+names, times = st.sampled_from(NAMES), st.sampled_from(TIMES)
+ids = st.sampled_from([hash_id("node", "person", (name,)) for name in NAMES] + [1, 2])
+
+
+def node(name: str | int, record_id: int, at: str, n: int) -> bytes:
+    return encode({"__id": record_id, "name": name, "n": n, "__created_at": at, "__updated_at": at}, Shape(("name",)))
+
+
+def edge(source: str | int, target: str | int, typed: bool, at: str) -> bytes:
+    end = {"type": "Group", "id": target} if typed else target
+    values = {"__id": hash_id("edge", "knows", (source, target)), "from": source, "to": end}
+    return encode({**values, "__created_at": at, "__updated_at": at}, Shape(("from", "to")))
+
+
+bare = st.sampled_from([b'{"name":"a"}', '{"n": 5, "name": "中"}'.encode(), b'{"name":1,"x":2}', b'{"name":', b""])
+person_lines = st.lists(st.builds(node, names, ids, times, st.integers(0, 2)) | bare, max_size=3)
+edge_lines = st.lists(st.builds(edge, names, names, st.booleans(), times), max_size=3)
+FILES = {
+    **{f"data/nodes/person/20260101/part_00{n}.jsonl": person_lines for n in range(2)},
+    "data/nodes/person/20260102/part_000.jsonl": person_lines,
+    "data/nodes/group/20260101/part_000.jsonl": person_lines,
+    **{f"data/edges/knows/20260101/part_00{n}.jsonl": edge_lines for n in range(2)},
+}
+states = st.fixed_dictionaries({name: st.none() | held for name, held in FILES.items()})
+
+
+def write(root: Path, state: dict[str, list[bytes] | None]) -> None:
+    for name, held in state.items():
+        file = root / name
+        if held is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"".join(each + b"\n" for each in held))
+
+
+def read(root: Path) -> Tree:
+    return load(root, ONTOLOGY, Limits())
+
+
+def facts(tree: Tree) -> Iterator[object]:
+    """Everything that a tree tells, without the stamps."""
+    yield tree.unreadable
+    yield [(part.path, part.digest, part.rows, part.canonical, part.sorted) for part in tree.parts.values()]
+    for kind in ONTOLOGY:
+        yield list(tree.rows(kind))
+        yield tree.count(kind)
+        yield tree.duplicates(kind)
+        yield tree.id_clashes(kind)
+        yield [tree.by_id(kind, row.record.id) for row in tree.rows(kind)]
+    yield [tree.ends(KNOWS, row.record.identity) for row in tree.rows(KNOWS)]
+    yield [tree.edges_at(kind, (name,)) for kind in ("Person", "Group") for name in NAMES]
+
+
+@given(st.lists(states, min_size=2, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_following_changes_equals_a_fresh_load_and_the_difference_is_true(
+    history: list[dict[str, list[bytes] | None]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write(root, history[0])
+        tree = read(root)
+        mirror = {kind.name: {row.record.id: row.line for row in tree.rows(kind)} for kind in ONTOLOGY}
+        list(facts(tree))
+        for state in history[1:]:
+            write(root, state)
+            for name, (upserts, gone) in tree.replace(reload(tree, root, changed(tree, root))).items():
+                assert not {row.record.id for row in upserts} & set(gone)
+                for record_id in gone:
+                    del mirror[name][record_id]
+                mirror[name] |= {row.record.id: row.line for row in upserts}
+            fresh = read(root)
+            assert list(facts(tree)) == list(facts(fresh))
+            assert mirror == {kind.name: {row.record.id: row.line for row in fresh.rows(kind)} for kind in ONTOLOGY}
+            assert changed(tree, root) == []
+
+
+@given(states)
+@settings(max_examples=100, deadline=None)
+def test_every_record_is_read_once_with_an_id_of_its_own(state: dict[str, list[bytes] | None]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), state)
+        tree = read(Path(folder))
+        for kind in ONTOLOGY:
+            rows = list(tree.rows(kind))
+            assert len({row.record.identity for row in rows}) == len({row.record.id for row in rows}) == len(rows)
+            assert {row.record.identity for row in rows} == {
+                row.record.identity for part in tree.parts_of(kind) for row in part.rows
+            }
+            for row in rows:
+                assert tree.get(kind, row.record.identity) == tree.by_id(kind, row.record.id) == row
+
+
+@given(states)
+@settings(max_examples=100, deadline=None)
+def test_fmt_leaves_nothing_to_format_and_no_record_changed(state: dict[str, list[bytes] | None]) -> None:
+    readable = {name: [each for each in held if each != b'{"name":'] if held else held for name, held in state.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write(root, readable)
+        tree = read(root)
+        before = {
+            (row.record.type, row.record.identity): row.record.fields for kind in ONTOLOGY for row in tree.rows(kind)
+        }
+        for part in fmt_parts(tree):
+            write(root, {part.path: part.data.splitlines() if part.data else None})
+        again = read(root)
+        assert fmt_parts(again) == []
+        assert all(row.as_stored for part in again.parts.values() for row in part.rows)
+        after = {
+            (row.record.type, row.record.identity): row.record.fields for kind in ONTOLOGY for row in again.rows(kind)
+        }
+        assert after == before
+
+
+steps = st.lists(st.tuples(st.sampled_from(["put", "delete", "rename"]), names, names, st.integers(0, 3)), max_size=12)
+
+
+@given(st.lists(steps, min_size=1, max_size=3))
+@settings(max_examples=100, deadline=None)
+def test_writes_give_what_they_say_and_a_restart_gives_the_same(writes: list[list[tuple[str, str, str, int]]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        tree = read(root)
+        model: dict[str | int, Record] = {}
+        for write_steps in writes:
+            changeset, model = plan(model, write_steps)
+            stored = {}
+            for part in render(tree, changeset, Writer(5, max_records=2)):
+                (root / part.path).parent.mkdir(parents=True, exist_ok=True)
+                if part.data is None:
+                    (root / part.path).unlink()
+                    stored[part.path] = None
+                else:
+                    (root / part.path).write_bytes(part.data)
+                    stored[part.path] = part.stored((root / part.path).stat())
+            tree.replace(stored)
+            fresh = read(root)
+            assert list(facts(tree)) == list(facts(fresh))
+            assert {row.record.identity[0]: row.record for row in fresh.rows(PERSON)} == model
+            assert all(part.canonical and part.sorted for part in fresh.parts.values())
+
+
+def plan(
+    model: dict[str | int, Record], wanted: list[tuple[str, str, str, int]]
+) -> tuple[Changeset, dict[str | int, Record]]:
+    """A changeset with at most one change a record, and the records after it."""
+    after = dict(model)
+    origin: dict[str | int, str | int] = {name: name for name in model}
+    for verb, name, other, n in wanted:
+        if verb == "put" and name in after:
+            after[name] = Record("Person", after[name].id, (name,), {"name": name, "n": n}, TIMES[0], TIMES[n % 3])
+        elif verb == "put" and name not in model:
+            after[name] = Record(
+                "Person", 100 + NAMES.index(name), (name,), {"name": name, "n": n}, TIMES[n % 3], TIMES[n % 3]
+            )
+        elif verb == "delete":
+            after.pop(name, None)
+            origin.pop(name, None)
+        elif verb == "rename" and name in after and name in origin and other not in after and other not in model:
+            old = after.pop(name)
+            after[other] = Record("Person", old.id, (other,), {"name": other}, old.created_at, old.updated_at)
+            origin[other] = origin.pop(name)
+    kept = {origin[name]: record for name, record in after.items() if name in origin}
+    changes = [Change(old, kept.get(name)) for name, old in model.items() if kept.get(name) != old]
+    changes += [Change(None, record) for name, record in after.items() if name not in origin]
+    return Changeset(tuple(changes)), after
