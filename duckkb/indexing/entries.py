@@ -1,11 +1,11 @@
 """Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from duckkb.entries import Chunk, Fingerprint, IndexEntry, Tokens
+from duckkb.entries import Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.chunk import chunk, field_text
 from duckkb.ontology.model import RecordType, SearchField
@@ -30,22 +30,13 @@ def vector_key(model: Fingerprint, text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _Field:
     """How one field of a type is indexed."""
 
     name: str
     chunk_size: int
     lexical: bool
     vectors: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One chunk of one field of one record, by the record's place in the batch."""
-
-    at: int
-    plan: _Plan
-    chunk: Chunk
 
 
 class EntryBuilder:
@@ -60,23 +51,26 @@ class EntryBuilder:
     def build(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[IndexEntry, ...]]:
         """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
         vectors alone), each field's chunks in the order of the text."""
-        pieces = list(_pieces(self._plans(kind), records))
-        tokens = self._tokens([piece.chunk.text for piece in pieces if piece.plan.lexical])
-        vectors = self._vectors([piece.chunk.text for piece in pieces if piece.plan.vectors])
-        made: list[list[IndexEntry]] = [[] for _ in records]
-        for piece in pieces:
-            text, plan = piece.chunk.text, piece.plan
-            key, vector = vectors[text] if plan.vectors and self._model else (None, None)
-            entry = IndexEntry(plan.name, piece.chunk.seq, text, tokens[text] if plan.lexical else None, key, vector)
-            made[piece.at].append(entry)
-        return [tuple(entries) for entries in made]
+        pieces = _pieces(self._fields(kind), records)
+        tokens = self._tokens(_texts(pieces, "lexical"))
+        vectors = self._vectors(_texts(pieces, "vectors"))
+        pending = (None, None)
+        return [
+            tuple(
+                IndexEntry(field.name, seq, text, tokens[text] if field.lexical else None, *vectors.get(text, pending))
+                if field.vectors
+                else IndexEntry(field.name, seq, text, tokens[text])
+                for field, seq, text in row
+            )
+            for row in pieces
+        ]
 
-    def _plans(self, kind: RecordType) -> list[_Plan]:
+    def _fields(self, kind: RecordType) -> list[_Field]:
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors}
         names = dict.fromkeys([*lexical, *vectors])
         return [
-            _Plan(name, self._size(vectors.get(name), lexical.get(name)), name in lexical, name in vectors)
+            _Field(name, self._size(vectors.get(name), lexical.get(name)), name in lexical, name in vectors)
             for name in names
         ]
 
@@ -85,32 +79,40 @@ class EntryBuilder:
         return next(sizes, self._chunk_size)
 
     def _tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
-        distinct = list(dict.fromkeys(texts))
-        keys = _keys(self._tokenizer.fingerprint, distinct)
-        self._cache.verify_tokens(dict(zip(keys, distinct, strict=True)), self._tokenizer.tokenize)
-        cached = self._cache.tokens(keys)
-        found = {text: tokens for text, tokens in zip(distinct, cached, strict=True) if tokens is not None}
-        missing = [(key, text) for key, text in zip(keys, distinct, strict=True) if text not in found]
+        keys = _keys(self._tokenizer.fingerprint, texts)
+        self._cache.verify_tokens(dict(zip(keys, texts, strict=True)), self._tokenizer.tokenize)
+        found = dict(zip(texts, self._cache.tokens(keys), strict=True))
+        missing = [(key, text) for key, text in zip(keys, texts, strict=True) if found[text] is None]
         made = self._tokenizer.tokenize([text for _, text in missing])
         fresh = {key: (text, tokens) for (key, text), tokens in zip(missing, made, strict=True)}
         self._cache.add_tokens(fresh, self._tokenizer.fingerprint)
-        return found | dict(fresh.values())
+        return {text: tokens for text, tokens in found.items() if tokens is not None} | dict(fresh.values())
 
     def _vectors(self, texts: Sequence[str]) -> "dict[str, tuple[bytes, np.ndarray | None]]":
-        if self._model is None or not texts:
+        if self._model is None:
             return {}
-        distinct = list(dict.fromkeys(texts))
-        keys = _keys(self._model, distinct)
-        return dict(zip(distinct, zip(keys, self._cache.vectors(keys), strict=True), strict=True))
+        keys = _keys(self._model, texts)
+        return dict(zip(texts, zip(keys, self._cache.vectors(keys), strict=True), strict=True))
 
 
-def _pieces(plans: Sequence[_Plan], records: Sequence[Record]) -> Iterable[_Piece]:
-    for at, record in enumerate(records):
-        for plan in plans:
-            value = record.fields.get(plan.name)
-            if value is not None:
-                for piece in chunk(field_text(value), plan.chunk_size):
-                    yield _Piece(at, plan, piece)
+_Pieces = list[list[tuple[_Field, int, str]]]
+"""For each record its chunks: field, place in the field's text, text. Plain tuples, as there may be millions."""
+
+
+def _pieces(fields: Sequence[_Field], records: Sequence[Record]) -> _Pieces:
+    return [
+        [
+            (field, piece.seq, piece.text)
+            for field in fields
+            for piece in chunk(field_text(record.fields.get(field.name)), field.chunk_size)
+        ]
+        for record in records
+    ]
+
+
+def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
+    """The different texts that need tokens, or vectors."""
+    return list(dict.fromkeys(text for row in pieces for field, _, text in row if getattr(field, use)))
 
 
 def _keys(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
