@@ -37,17 +37,29 @@ def shown(value: Any) -> str:
     match value:
         case None:
             return "nothing"
-        case str() if looks_secret(value):
-            return "a text that looks like a secret"
-        case str() | bool() | int() | float():
-            text = json.dumps(value, ensure_ascii=not str(value).isprintable())
-            return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+        case str():
+            # A text can be a whole file; only its beginning is looked at.
+            text = value[: 4 * _LONGEST_SHOWN]
+            is_secret = looks_secret(text)
+            return (
+                "a text that looks like a secret"
+                if is_secret
+                else _cut(json.dumps(text, ensure_ascii=not text.isprintable()))
+            )
+        case bool() | float():
+            return json.dumps(value)
+        case int():
+            return _cut(str(value)) if abs(value) < 10**_LONGEST_SHOWN else "a huge integer"
         case Mapping():
             return "a mapping"
         case list() | tuple():
             return "a list"
         case _:
             return f"a {type(value).__name__}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 class Rule(Protocol):

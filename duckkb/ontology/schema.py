@@ -198,8 +198,8 @@ def _check_expansion(section: Section) -> None:
                 message = f"its references unfold to more than {_MOST_PARTS} parts"
                 section.found.append(section.document.finding(section.code, at, message))
                 return
-        except _Endless:
-            section.found.append(section.document.finding(section.code, at, "its references run in a circle"))
+        except _Endless as error:
+            section.found.append(section.document.finding(section.code, at, f"its references run {error}"))
             return
 
 
@@ -210,8 +210,10 @@ def _cost(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tup
     key = id(schema)
     if key in costs:
         return costs[key]
-    if key in path or len(path) > _LONGEST_CHAIN:
-        raise _Endless
+    if key in path:
+        raise _Endless("in a circle")
+    if len(path) > _LONGEST_CHAIN:
+        raise _Endless(f"through more than {_LONGEST_CHAIN} steps")
     parts = [part for _, part in _children(schema, _IN_PLACE)]
     if "$ref" in schema:
         parts.append(target(root, schema["$ref"]))

@@ -30,6 +30,8 @@ _NUMBER_OF_1_2 = re.compile(
     r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
 )
 _BOOLEAN_OF_1_1 = re.compile(r"yes|no|on|off", re.IGNORECASE)
+# Line breaks to YAML 1.1, ordinary characters to YAML 1.2 and to editors.
+_OLD_BREAK = re.compile("[\x85\u2028\u2029]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -93,14 +95,11 @@ def _decode(data: bytes, path: str) -> tuple[str, Finding | None]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return "", Finding("E_YAML", "is not UTF-8", path, data.count(b"\n", 0, error.start) + 1)
-    if found := Reader.NON_PRINTABLE.search(text):
-        code_point = f"U+{ord(found[0]):04X}"
-        return "", Finding("E_YAML", f"holds the control character {code_point}", path, _line_at(text, found.start()))
+    if found := Reader.NON_PRINTABLE.search(text) or _OLD_BREAK.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        remedy = "remove it, or write it as an escape in double quotes"
+        return "", Finding("E_YAML", f"holds the character U+{ord(found[0]):04X}", path, line, remedy=remedy)
     return text, None
-
-
-def _line_at(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
 
 
 def _syntax_finding(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:

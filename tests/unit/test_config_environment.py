@@ -1,0 +1,157 @@
+"""Looking for the base, reading the environment, and trusting what a clone asks for."""
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from duckkb import config
+from duckkb.config.keys import VARIABLES
+from duckkb.errors import StateError, Unavailable
+from duckkb.settings import EmbeddingSettings, Environment, Settings
+
+REMOTE = Settings(embedding=EmbeddingSettings("bge", "https://models.example/v1", "MODEL_KEY"))
+
+
+def folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "config.yaml").write_text("")
+    return path
+
+
+def env(tmp_path: Path, **variables: str) -> Environment:
+    return config.environment({"HOME": str(tmp_path / "home"), **variables})
+
+
+def test_the_named_base_comes_before_the_variable_and_that_before_the_nearest(tmp_path: Path) -> None:
+    near, named, other = folder(tmp_path / "near"), folder(tmp_path / "named"), folder(tmp_path / "概念 库")
+    inside = near / "a" / "b"
+    inside.mkdir(parents=True)
+    assert config.find_root(inside, None, Environment()) == near
+    assert config.find_root(inside, None, Environment(kb=str(other))) == other
+    assert config.find_root(inside, str(named), Environment(kb=str(other))) == named
+    assert config.find_root(near, "../named", Environment()) == named
+
+
+def test_the_nearest_of_nested_bases_is_meant(tmp_path: Path) -> None:
+    inner = folder(folder(tmp_path / "outer") / "inner")
+    assert config.find_root(inner, None, Environment()) == inner
+
+
+@pytest.mark.parametrize("name", ["missing", "", "a\x00b", "~nobody-of-this-name/x", "x" * 5_000])
+def test_a_named_base_that_is_none_is_an_error_and_not_searched_for_above(tmp_path: Path, name: str) -> None:
+    start = tmp_path / "sub"
+    start.mkdir()
+    (tmp_path / "config.yaml").write_text("")
+    for explicit, variable in ((name, None), (None, name)):
+        with pytest.raises(StateError) as caught:
+            config.find_root(start, explicit, Environment(kb=variable))
+        assert (caught.value.code, caught.value.exit_code) == ("E_NO_KB", 1)
+        assert "duckkb init" in caught.value.suggestion
+
+
+def test_without_any_base_the_error_suggests_init(tmp_path: Path) -> None:
+    with pytest.raises(StateError) as caught:
+        config.find_root(tmp_path, None, Environment())
+    assert caught.value.suggestion.startswith("`duckkb init`")
+
+
+def test_an_empty_environment_has_defaults_in_the_home_folder(tmp_path: Path) -> None:
+    found = env(tmp_path)
+    assert (found.kb, found.writer, found.trust, found.sandbox) == (None, None, None, False)
+    assert found.cache_home == tmp_path / "home" / ".cache" / "duckkb"
+    assert found.state_home == tmp_path / "home" / ".local" / "state" / "duckkb"
+
+
+def test_every_variable_that_is_listed_is_read(tmp_path: Path) -> None:
+    default = env(tmp_path)
+    for variable in VARIABLES:
+        assert env(tmp_path, **{variable.name: "/somewhere"}) != default, variable.name
+        assert env(tmp_path, **{variable.name: ""}) == default, variable.name
+
+
+def test_the_user_s_folders_move_with_their_variables(tmp_path: Path) -> None:
+    found = env(tmp_path, XDG_CACHE_HOME="/cache", XDG_STATE_HOME="/state")
+    assert (found.cache_home, found.state_home) == (Path("/cache/duckkb"), Path("/state/duckkb"))
+    assert env(tmp_path, DUCKKB_CACHE_HOME="/own", XDG_CACHE_HOME="/cache").cache_home == Path("/own")
+    assert env(tmp_path, XDG_STATE_HOME="relative") == env(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("word", "on"), [("1", True), ("true", True), ("yes please", True), ("0", False), ("off", False)]
+)
+def test_the_sandbox_is_on_unless_it_is_clearly_off(tmp_path: Path, word: str, on: bool) -> None:
+    assert env(tmp_path, DUCKKB_SANDBOX=word).sandbox is on
+
+
+def test_a_secret_is_asked_for_by_name() -> None:
+    assert config.secret("MODEL_KEY", {"MODEL_KEY": " abc\n"}) == "abc"
+    assert config.secret("MODEL_KEY", {"MODEL_KEY": ""}) is None
+    assert config.secret("MODEL_KEY", {}) is None
+
+
+def test_a_base_that_demands_nothing_is_trusted(tmp_path: Path) -> None:
+    assert config.demands(Settings()) == {}
+    assert config.is_trusted(tmp_path, Settings(), env(tmp_path))
+
+
+def test_a_host_or_a_key_variable_needs_trust_until_it_is_accepted(tmp_path: Path) -> None:
+    around = env(tmp_path)
+    assert not config.is_trusted(tmp_path, REMOTE, around)
+    digest = config.accept(tmp_path, REMOTE, around)
+    assert digest == config.trust_hash(config.demands(REMOTE))
+    assert config.is_trusted(tmp_path, REMOTE, around)
+
+
+def test_other_settings_do_not_revoke_trust_and_demands_do(tmp_path: Path) -> None:
+    around = env(tmp_path)
+    config.accept(tmp_path, REMOTE, around)
+    assert config.is_trusted(tmp_path, replace(REMOTE, chunk_size=100), around)
+    for change in ({"base_url": "https://evil.example/v1"}, {"api_key_env": "AWS_SECRET"}, {"api_key_env": None}):
+        assert not config.is_trusted(tmp_path, replace(REMOTE, embedding=replace(REMOTE.embedding, **change)), around)
+
+
+def test_trust_belongs_to_one_folder_however_it_is_reached(tmp_path: Path) -> None:
+    around, root, other = env(tmp_path), folder(tmp_path / "kb"), folder(tmp_path / "copy")
+    (tmp_path / "link").symlink_to(root)
+    config.accept(tmp_path / "link", REMOTE, around)
+    assert config.is_trusted(root, REMOTE, around)
+    assert not config.is_trusted(other, REMOTE, around)
+    config.accept(other, REMOTE, around)
+    assert config.is_trusted(root, REMOTE, around) and config.is_trusted(other, REMOTE, around)
+
+
+def test_a_run_may_be_given_the_hash_and_only_the_right_one_counts(tmp_path: Path) -> None:
+    digest = config.trust_hash(config.demands(REMOTE))
+    assert config.is_trusted(tmp_path, REMOTE, env(tmp_path, DUCKKB_TRUST=digest))
+    assert not config.is_trusted(tmp_path, REMOTE, env(tmp_path, DUCKKB_TRUST=digest[:-1] + "x"))
+    assert not config.is_trusted(tmp_path, REMOTE, env(tmp_path, DUCKKB_TRUST="1"))
+
+
+def test_the_record_of_trust_lies_outside_the_clone_for_the_user_alone(tmp_path: Path) -> None:
+    around, root = env(tmp_path), folder(tmp_path / "kb")
+    config.accept(root, REMOTE, around)
+    target = around.state_home / "trust.json"
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert json.loads(target.read_text()) == {str(root): config.trust_hash(config.demands(REMOTE))}
+    assert [path.name for path in target.parent.iterdir()] == ["trust.json"]
+    assert [path.name for path in root.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '{"a": {"b": 1}}', "\x00"])
+def test_a_broken_record_of_trust_means_no_trust_and_can_be_replaced(tmp_path: Path, content: str) -> None:
+    around = env(tmp_path)
+    around.state_home.mkdir(parents=True)
+    (around.state_home / "trust.json").write_text(content)
+    assert not config.is_trusted(tmp_path, REMOTE, around)
+    config.accept(tmp_path, REMOTE, around)
+    assert config.is_trusted(tmp_path, REMOTE, around)
+
+
+def test_a_state_folder_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(Unavailable) as caught:
+        config.accept(tmp_path, REMOTE, env(tmp_path))
+    assert caught.value.code == "E_IO" and "XDG_STATE_HOME" in caught.value.suggestion
