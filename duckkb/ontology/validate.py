@@ -51,8 +51,9 @@ class Validator:
 
     def _own(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         """The fields that the type's schema is about."""
-        ends = (FROM, TO) if isinstance(self.kind, EdgeType) else ()
-        return {name: value for name, value in fields.items() if name not in ends}
+        if isinstance(self.kind, EdgeType):
+            return {name: value for name, value in fields.items() if name not in (FROM, TO)}
+        return fields if isinstance(fields, dict) else dict(fields)
 
     def _fits_schema(self, own: dict[str, Any]) -> bool:
         try:

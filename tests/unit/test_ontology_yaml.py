@@ -246,3 +246,9 @@ def test_a_file_of_nothing_but_problems_stops_after_many() -> None:
 def test_several_problems_come_at_once() -> None:
     document = read("a: no\nb: &x 010\nc: !!str 1\na: 2\n3: x\n")
     assert [line for line, _ in told(document)] == [1, 2, 2, 3, 4, 5]
+
+
+def test_windows_line_ends_and_characters_outside_the_basic_plane_are_read() -> None:
+    document = read("a: 🦆 鸭\r\nb:\r\n  - |\r\n    x\r\n    y\r\n")
+    assert document.value == {"a": "🦆 鸭", "b": ["x\ny\n"]}
+    assert document.line("/b/0") == 3
