@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from duckkb.errors import FilterError, Unavailable
+from duckkb.errors import Unavailable
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,7 +56,7 @@ class Confined:
             try:
                 return json.loads(row[0] if row else "{}")
             except RecursionError:
-                raise FilterError("The expression is nested too deeply.", details={"construct": "nesting"}) from None
+                return {"error": True, "error_type": "nesting"}
 
     def unparse(self, tree: Any) -> str:
         """The SQL text of a syntax tree that `parse` gave."""

@@ -43,11 +43,20 @@ def read_statement(
     tree = _parsed(confined, statement.text)
     if _is_show_tables(tree):
         return _listed(tables, limits)
+    try:
+        named = _accepted(tree, tables)
+        text = _rewritten(confined, tree, tables)
+    except RecursionError:
+        raise _too_deep() from None
+    prepare(named)
+    return _read(confined, text, limits)
+
+
+def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
+    """The runtime tables that an allowed statement reads."""
     walk = Walk(tables)
     walk.query(tree["statements"][0]["node"], frozenset())
-    text = _rewritten(confined, tree, tables)
-    prepare(walk.named)
-    return _read(confined, text, limits)
+    return walk.named
 
 
 def _parsed(confined: Confined, text: str) -> Any:
@@ -67,6 +76,8 @@ def _parsed(confined: Confined, text: str) -> Any:
 
 
 def _not_select(answer: Mapping[str, Any]) -> FilterError:
+    if answer.get("error_type") == "nesting":
+        return _too_deep()
     if answer.get("error_type") == "not implemented":
         return refused("anything but SELECT", "give one SELECT, or SHOW TABLES, or DESCRIBE TABLE")
     position = answer.get("position")
@@ -77,6 +88,10 @@ def _not_select(answer: Mapping[str, Any]) -> FilterError:
         suggestion="strings take single quotes, odd names double ones",
         details={"construct": "syntax", "position": position},
     )
+
+
+def _too_deep() -> FilterError:
+    return refused("so many levels of nesting", "make the statement flatter")
 
 
 def _is_show_tables(tree: Mapping[str, Any]) -> bool:
@@ -97,8 +112,7 @@ def _rewritten(confined: Confined, tree: Any, tables: Sequence[str]) -> str:
         text = confined.unparse(tree)
     except duckdb.Error as error:
         raise refused("a construct that cannot be written back") from error
-    again = _parsed(confined, text)
-    Walk(tables).query(again["statements"][0]["node"], frozenset())
+    _accepted(_parsed(confined, text), tables)
     return text
 
 

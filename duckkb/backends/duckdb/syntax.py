@@ -16,7 +16,8 @@ MAX_NODES = 300
 MAX_DEPTH = 40
 MAX_ITEMS = 1000
 
-_HEAD = "SELECT 1 FROM __t WHERE ("
+_BARE = "SELECT 1 FROM __t WHERE "
+_HEAD = f"{_BARE}("
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
 
@@ -26,6 +27,9 @@ def parse_condition(confined: Confined, fragment: str) -> Node:
     answer = confined.parse(f"{_HEAD}{fragment}\n)")
     if answer.get("error"):
         raise _syntax_error(fragment, answer)
+    if confined.parse(f"{_BARE}{fragment}\n").get("error"):
+        # `a = 1) OR (b = 2` parses only because the brackets around it are ours
+        raise refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
     statements = answer["statements"]
     if len(statements) != 1:
         raise refused("several statements", "Give one condition.")

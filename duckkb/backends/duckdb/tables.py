@@ -33,11 +33,12 @@ Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 @dataclass
 class _Table:
-    """One type's rows. `base` holds the ids in the built Arrow table, None while it is not built."""
+    """One type's rows. `base` holds the ids in the built Arrow table, `seen` what the records say about the columns;
+    both are None until they are needed."""
 
     kind: RecordType
     number: int
-    seen: Observation
+    seen: Observation | None = None
     records: dict[int, Record] = field(default_factory=dict)
     columns: Columns | None = None
     base: frozenset[int] | None = None
@@ -49,6 +50,12 @@ class _Table:
     @property
     def is_edge(self) -> bool:
         return self.kind.kind == "edge"
+
+    def observed(self) -> Observation:
+        if self.seen is None:
+            self.seen = Observation(self.kind)
+            self.seen.add(list(self.records.values()))
+        return self.seen
 
     def stale(self) -> None:
         """Forget the built data; the next read builds it anew."""
@@ -79,17 +86,14 @@ class Tables:
         self._now = now
         self._confined = Confined()
         self._lock = threading.RLock()
-        self._tables = {
-            (kind.kind, kind.name): _Table(kind, number, Observation(kind)) for number, kind in enumerate(ontology)
-        }
+        self._tables = {(kind.kind, kind.name): _Table(kind, number) for number, kind in enumerate(ontology)}
         self._indexed = -1  # the generation in which `search_index` was registered, -1 while it is out of date
 
     def load(self, kind: RecordType, records: Sequence[Record]) -> None:
         """Replace all records of a type; nothing is built yet."""
         with self._lock:
             table = self._table(kind)
-            table.seen = Observation(kind)
-            table.seen.add(records)
+            table.seen = None
             table.records = {record.id: record for record in records}
             table.stale()
             self._entries_changed(kind, moved=True)
@@ -101,8 +105,9 @@ class Tables:
             new = {record.id: record for record in upserts}
             dropped = {record_id for record_id in gone if record_id in table.records} - new.keys()
             known = new.keys() & table.records.keys()
-            table.seen.remove([table.records[record_id] for record_id in (*known, *dropped)])
-            table.seen.add(list(new.values()))
+            if table.seen is not None:
+                table.seen.remove([table.records[record_id] for record_id in (*known, *dropped)])
+                table.seen.add(list(new.values()))
             table.records.update(new)
             for record_id in dropped:
                 del table.records[record_id]
@@ -119,13 +124,13 @@ class Tables:
     def columns(self, kind: RecordType) -> Columns:
         """The columns of a type's table as its records are now."""
         with self._lock:
-            return self._table(kind).seen.columns()
+            return self._table(kind).observed().columns()
 
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         with self._lock:
             table = self._table(kind)
-            sql = compile_condition(self._confined, table.seen.columns(), condition, self._now())
+            sql = compile_condition(self._confined, table.observed().columns(), condition, self._now())
             self._build(table)
             statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
             return self._ids(statement)
@@ -182,7 +187,7 @@ class Tables:
     def _build(self, table: _Table) -> None:
         if table.fresh and table.generation == self._confined.generation:
             return
-        columns = table.seen.columns()
+        columns = table.observed().columns()
         changed = len(table.delta) + len(table.gone)
         rebuild = (
             table.base is None

@@ -1,0 +1,272 @@
+"""Hostile and mistaken filters: each is refused before anything runs, in words of our own."""
+
+from pathlib import Path
+
+import pytest
+
+from duckkb.backends.duckdb.tables import Tables
+from duckkb.errors import FilterError
+from duckkb.ontology.model import NodeType, Ontology
+from duckkb.records import Record
+
+NOTE = NodeType(
+    "Note",
+    "note",
+    ("content",),
+    {"properties": {"content": {"type": "string"}, "n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}},
+)  # fmt: skip
+SECRET = "canary-7f3a"
+TIME = "2024-05-01T10:00:00.000000Z"
+
+
+def _tables() -> Tables:
+    made = Tables(Ontology({"Note": NOTE}), lambda kind: ())
+    records = [
+        Record("Note", 1, (SECRET,), {"content": SECRET, "n": 1, "tags": ["a"]}, TIME, TIME),
+        Record("Note", 2, ("plain",), {"content": "plain", "n": 2}, TIME, TIME),
+    ]
+    made.load(NOTE, records)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    return _tables()
+
+
+HOSTILE = [
+    "",
+    "   ",
+    "-- only a comment",
+    "1=1; DROP TABLE note",
+    "1=1); DROP TABLE note; --",
+    "1=1) UNION SELECT content FROM read_text('/etc/passwd') --",
+    "1=1 UNION SELECT 1",
+    "true) FROM note; COPY note TO '/tmp/x'; SELECT (1",
+    "n IN (SELECT n FROM note)",
+    "EXISTS (SELECT 1 FROM read_text('/etc/passwd'))",
+    "(SELECT count(*) FROM note) > 0",
+    "'a' = ANY(tags)",
+    "n = ANY(SELECT 1)",
+    "n IN (SELECT * FROM query('SELECT 1'))",
+    "json_execute_serialized_sql('{}') = 1",
+    "query('SELECT 1') = 1",
+    "query_table('note') = 1",
+    "getenv('HOME') = 'x'",
+    "current_setting('threads') = '1'",
+    "getvariable('x') = 1",
+    "read_text('/etc/passwd') = 'x'",
+    "read_blob('/etc/passwd') = 'x'",
+    "glob('/*') = 'x'",
+    "content IN read_csv('/etc/passwd')",
+    "enable_logging(storage='file')",
+    "pragma_version() = 'x'",
+    "nextval('x') = 1",
+    "version() = 'x'",
+    "current_user = 'duckdb'",
+    "current_database() = 'memory'",
+    "uuid() = 'x'",
+    "random() > 0",
+    "error('x')",
+    "write_log('x')",
+    "sleep(1)",
+    "ATTACH 'x.db'",
+    "COPY note TO 'x'",
+    "PRAGMA version",
+    "SET threads = 1",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "EXPORT DATABASE 'x'",
+    "CALL pragma_version()",
+    "DELETE FROM note",
+    "repeat(content, 1000000) = 'x'",
+    "lpad(content, 1000000000, 'x') = 'x'",
+    "rpad(content, 1000000000, 'x') = 'x'",
+    "printf('%1000000000d', 1) = 'x'",
+    "format('{:1000000000}', 1) = 'x'",
+    "replace(content, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
+    "regexp_replace(content, '.', 'aaaaaaaa', 'g') = 'x'",
+    "regexp_matches(content, '(a+)+$')",
+    "content ~ '(a+)+$'",
+    "content SIMILAR TO 'a'",
+    "content GLOB '*'",
+    "levenshtein(content, 'x') = 1",
+    "damerau_levenshtein(content, 'x') = 1",
+    "jaccard(content, 'x') = 1",
+    "list_resize(tags, 1000000000) = tags",
+    "range(1000000000) = [1]",
+    "generate_series(1, 1000000000) = [1]",
+    "hex(hex(hex(content))) = 'x'",
+    "base64(encode(content)) = 'x'",
+    "md5(content) = 'x'",
+    "list_transform(tags, x -> x) = tags",
+    "list_filter(tags, lambda x: x = 'a') = tags",
+    "[x FOR x IN tags] = tags",
+    "x -> x + 1",
+    "row_number() OVER () = 1",
+    "count(*) OVER () > 0",
+    "sum(n) > 1",
+    "count(*) > 1",
+    "*",
+    "note.*",
+    "COLUMNS('n') = 1",
+    "n = ?",
+    "n = $1",
+    "n = $name",
+    "content COLLATE NOCASE = 'X'",
+    "n COLLATE nocase = 1",
+    "main.lower(content) = 'x'",
+    "main.\"lower\"(content) = 'x'",
+    "system.main.lower(content) = 'x'",
+    "content.lower() = 'x'",
+    '"="(n, 1)',
+    "\"IS NOT DISTINCT FROM\"(ROW(1, 2), 'a')",
+    '"+"(n, 1) = 2',
+    "\"~~\"(content, '%')",
+    "(n, content) = (1, 'x')",
+    "ROW(1, 2) = ROW(1, 2)",
+    "{'a': 1} = {'a': 1}",
+    "MAP {'a': 1} = MAP {'a': 1}",
+    "#1 = 1",
+    "DEFAULT",
+    "TRY(n) = 1",
+    "grouping(n) = 1",
+    "n & 1 = 1",
+    "n << 2 = 4",
+    "n ^ 2 = 4",
+    "n // 2 = 1",
+    "n! = 1",
+    "@n = 1",
+    "n::JSON = '1'",
+    "n::BLOB = '1'",
+    "n::UUID = '1'",
+    "n::ENUM('a') = 'a'",
+    "content::INTEGER[] = [1]",
+    "content::STRUCT(a INTEGER) = content",
+    "cast(content as regtype) = 'x'",
+    "tags[1:2] = ['a']",
+    "tags[n] = 'a'",
+    "content AT TIME ZONE 'UTC' = content",
+    "unknown = 1",
+    "note.n = 1",
+    "content.a.b.c = ",
+    "n = 1 GROUP BY n",
+    "n = 1) GROUP BY (n",
+    "n = 1) ORDER BY (n",
+    "n = 1) LIMIT (1",
+    "n = 1) HAVING (true",
+    "n = 1) QUALIFY (true",
+    "n = 1) WINDOW w AS (ORDER BY n",
+    "n = 1) OR (n = 2",
+    "n = 1 LIMIT 1",
+    "n BETWEEN SYMMETRIC 1 AND 2",
+    "n",
+    "content",
+    "tags",
+    "n AND true",
+    "n = 'x'",
+    "n = true",
+    "content LIKE content",
+    "content LIKE 'a!' ESCAPE '!'",
+    "content LIKE 'a' ESCAPE 'ab'",
+    "content = 'unterminated",
+    'content = "unterminated',
+    "content = $$unterminated",
+    "/* unterminated",
+    "content = ‘x’",
+    "content = “x”",
+    "n ＝ 1",
+    "n = １",
+    "n = 1\0",
+    "content = e'\\000'",
+    "content = '\ud800'",
+    "n = 1e999",
+    "n = 1" + "0" * 400,
+    "date '2024-02-30' = date '2024-02-28'",
+    "date_part('nonsense', content) = 1",
+    "content->n = 'x'",
+    "content->>'$[' = 'x'",
+    "n->>'a' = 'x'",
+    "n IN ()",
+    "lower() = 'x'",
+    "lower(content, content) = 'x'",
+    "lower(DISTINCT content) = 'x'",
+    "lower(content ORDER BY n) = 'x'",
+    "lower(content) FILTER (WHERE true) = 'x'",
+    "lower(content := 'x') = 'x' AND nothing = 1",
+    "coalesce(tags, 'x') = 'x'",
+    "interval '1 day' = interval '1 day'",
+    "content < interval '1 day'",
+    "(" * 3000 + "1=1" + ")" * 900,
+    "(" * 5000,
+    "NOT " * 1000 + "true",
+    "NOT (n = 1 OR " * 60 + "true" + ")" * 60,
+    " OR ".join(["n = 1"] * 200),
+    "n IN (" + ",".join(["1"] * 1001) + ")",
+    "content = '" + "x" * 4096 + "'",
+    " || ".join(["content"] * 20) + " = 'x'",
+    "n = 1 AND " * 100_000 + "true",
+]
+
+
+@pytest.mark.parametrize("condition", HOSTILE, ids=range(len(HOSTILE)))
+def test_xd_06_what_is_not_an_honest_filter_is_refused_with_exit_code_2(tables: Tables, condition: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.where(NOTE, condition)
+    assert caught.value.exit_code == 2
+    assert caught.value.code == "E_FILTER"
+    assert SECRET not in str(caught.value)
+    assert tables.where(NOTE, f"content = '{SECRET}'") == {1}
+
+
+def test_xd_06_nothing_is_written_by_a_hostile_filter(tmp_path: Path) -> None:
+    target = tmp_path / "stolen.csv"
+    made = _tables()
+    for condition in (
+        f"1=1; COPY note TO '{target}'",
+        f"1=1) ; COPY (SELECT * FROM note) TO '{target}' ; SELECT (1=1",
+        f"n IN (SELECT 1 FROM note) OR enable_logging(storage='file', storage_path='{target}') IS NULL",
+    ):
+        with pytest.raises(FilterError):
+            made.where(NOTE, condition)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_filter_that_is_always_true_sees_its_own_type_only(tables: Tables) -> None:
+    assert tables.where(NOTE, "1=0 OR 1=1") == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "n = 'canary-7f3a'",
+        "content->>'canary-7f3a' ~ 'x'",
+        "'canary-7f3a'(1)",
+        "n = 1 'canary-7f3a'",
+        "d'canary-7f3a' = n",
+    ],
+)
+def test_a_refusal_quotes_no_constant_of_the_fragment(tables: Tables, condition: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.where(NOTE, condition)
+    told = f"{caught.value} {caught.value.suggestion} {dict(caught.value.details)}"
+    assert SECRET not in told
+
+
+def test_casts_over_text_do_not_match_and_do_not_fail(tables: Tables) -> None:
+    assert tables.where(NOTE, "content = 5") == frozenset()
+    assert tables.where(NOTE, "cast(content as integer) = 5") == frozenset()
+    assert tables.where(NOTE, "cast(content as date) = '2024-01-01'") == frozenset()
+    assert tables.where(NOTE, "content->>'a' = 'x'") == frozenset()
+
+
+def test_the_place_of_what_is_refused_is_counted_in_characters(tables: Tables) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.where(NOTE, "content = '张三' AND repeat(content, 2) = 'x'")
+    assert caught.value.details["position"] == 20
+
+
+def test_the_largest_honest_filters_pass(tables: Tables) -> None:
+    assert tables.where(NOTE, "n IN (" + ",".join(map(str, range(1000))) + ")") == {1, 2}
+    assert tables.where(NOTE, " OR ".join(["n = 1"] * 99)) == {1}
+    assert tables.where(NOTE, "NOT " * 2 * 17 + "n = 1") == {1}

@@ -1,0 +1,280 @@
+"""`sql`: honest statements are answered, everything else is refused, caps are announced."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from duckkb.backends.duckdb.tables import Tables
+from duckkb.errors import FilterError, Unavailable, UsageError
+from duckkb.ontology.model import EdgeType, NodeType, Ontology
+from duckkb.ports import SqlLimits
+from duckkb.records import Record
+
+NOTE = NodeType(
+    "Note",
+    "note",
+    ("name",),
+    {
+        "properties": {
+            "name": {"type": "string"},
+            "n": {"type": "integer"},
+            "day": {"type": "string", "format": "date"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "meta": {"type": "object"},
+        }
+    },
+)
+LINK = EdgeType("Link", "link", (), {"properties": {}})
+TIME = "2024-05-01T10:00:00.000001Z"
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    made = Tables(Ontology({"Note": NOTE}, {"Link": LINK}), lambda kind: (), lambda kind, record: (1, 2))
+    made.load(
+        NOTE,
+        [
+            Record("Note", 1, ("a",), {"name": "a", "n": 1, "day": "2024-02-29", "tags": ["x", "y"], "meta": {"k": [1]}}, TIME, TIME),
+            Record("Note", 2, ("张三",), {"name": "张三", "n": 2, "tags": [], "free": "text"}, TIME, TIME),
+            Record("Note", 3, ("",), {"name": "", "n": 2}, TIME, TIME),
+        ],
+    )  # fmt: skip
+    made.load(LINK, [Record("Link", 9, ("a", "张三"), {"from": "a", "to": "张三"}, TIME, TIME)])
+    return made
+
+
+HONEST = [
+    ("SELECT 'delete'", (("delete",),)),
+    ("SELECT 'drop table note; --' AS x;", (("drop table note; --",),)),
+    ("SELECT count(*), sum(n), min(name), max(n) FROM note", ((3, 5, "", 2),)),
+    ("FROM note SELECT name ORDER BY __id", (("a",), ("张三",), ("",))),
+    ("SELECT n, count(*) FROM note GROUP BY n HAVING count(*) > 1", ((2, 2),)),
+    ("SELECT name FROM NOTE WHERE n = 2 ORDER BY __id DESC LIMIT 1", (("",),)),
+    ("SELECT day, __created_at FROM note WHERE n = 1", (("2024-02-29", TIME),)),
+    ("SELECT tags, meta, __extra FROM note WHERE n = 1", ((["x", "y"], {"k": [1]}, None),)),
+    ("SELECT __extra->>'free' FROM note WHERE __id = 2", (("text",),)),
+    ("SELECT meta->'k'->>0 FROM note WHERE __id = 1", (("1",),)),
+    ("SELECT a.name, b.name FROM link JOIN note a ON a.__id = from_id JOIN note b ON b.__id = to_id", (("a", "张三"),)),
+    ("WITH t AS (SELECT n FROM note) SELECT max(n) FROM t", ((2,),)),
+    ("WITH a AS (SELECT 1 AS x), b AS (SELECT x + 1 AS y FROM a) SELECT y FROM b", ((2,),)),
+    (
+        "WITH RECURSIVE c AS (SELECT 1 AS v UNION ALL SELECT v + 1 FROM c WHERE v < 3) SELECT v FROM c",
+        ((1,), (2,), (3,)),
+    ),
+    ("SELECT name, row_number() OVER (ORDER BY __id) FROM note ORDER BY 2 LIMIT 2", (("a", 1), ("张三", 2))),
+    ("SELECT n FROM note WHERE n IN (SELECT max(n) FROM note) LIMIT 1", ((2,),)),
+    ("SELECT 1 UNION ALL SELECT 2", ((1,), (2,))),
+    ("SELECT * FROM (VALUES (1, 'a')) v(x, y)", ((1, "a"),)),
+    ("SELECT unnest(tags) FROM note WHERE __id = 1", (("x",), ("y",))),
+    ("SELECT string_agg(name, '|' ORDER BY __id) FROM note", (("a|张三|",),)),
+    ("SELECT count(*) FILTER (WHERE n > 1) FROM note", ((2,),)),
+    ("SELECT 1.50, 0.1::DOUBLE, 12345678901234567890123456789::HUGEINT", ((1.5, 0.1, 12345678901234567890123456789),)),
+    ("SELECT {'a': 1, 'b': [DATE '2024-01-01']}, MAP {'k': 1}", (({"a": 1, "b": ["2024-01-01"]}, {"k": 1}),)),
+    ("SELECT NULL, TRUE, 'inf'::DOUBLE, TRY_CAST('x' AS INTEGER)", ((None, True, "inf", None),)),
+    ("SELECT TIMESTAMP '2024-01-01 00:00:00' + INTERVAL 1 DAY", (("2024-01-02T00:00:00.000000Z",),)),
+    ("SELECT count(*) FROM search_index", ((0,),)),
+    ("SELECT count(*) FROM search_cache", ((0,),)),
+    ("SHOW TABLES", (("link",), ("note",), ("search_cache",), ("search_index",))),
+    ("-- a comment\nSELECT 1 /* another */", ((1,),)),
+]
+
+
+@pytest.mark.parametrize(("statement", "rows"), HONEST, ids=[statement for statement, _ in HONEST])
+def test_dk_24_a_plain_select_is_answered(tables: Tables, statement: str, rows: tuple[tuple[object, ...], ...]) -> None:
+    answer = tables.sql(statement, SqlLimits())
+    assert answer.rows == rows
+    assert not answer.truncated
+
+
+def test_describe_names_columns_and_types(tables: Tables) -> None:
+    answer = tables.sql("DESCRIBE note", SqlLimits())
+    assert dict(row[:2] for row in answer.rows)["tags"] == "VARCHAR[]"
+    assert tables.sql("SUMMARIZE link", SqlLimits()).rows
+
+
+REFUSED = [
+    "",
+    ";",
+    "-- nothing",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; DROP TABLE note",
+    "DROP VIEW note",
+    "DELETE FROM note",
+    "INSERT INTO note VALUES (1)",
+    "UPDATE note SET n = 1",
+    "CREATE TABLE x AS SELECT 1",
+    "WITH d AS (DELETE FROM note RETURNING *) SELECT * FROM d",
+    "SELECT * INTO x FROM note",
+    "ATTACH 'x.db'",
+    "DETACH memory",
+    "COPY note TO '/tmp/x.csv'",
+    "COPY (SELECT 1) TO '/tmp/x.csv'",
+    "EXPORT DATABASE '/tmp/x'",
+    "IMPORT DATABASE '/tmp/x'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "PRAGMA database_list",
+    "SET threads = 1",
+    "RESET threads",
+    "CALL pragma_version()",
+    "CALL enable_logging(storage='file', storage_path='/tmp/x')",
+    "EXPLAIN SELECT 1",
+    "EXPLAIN ANALYZE SELECT 1",
+    "PREPARE p AS SELECT 1",
+    "EXECUTE p",
+    "CHECKPOINT",
+    "VACUUM",
+    "BEGIN",
+    "COMMIT",
+    "USE memory",
+    "SHOW ALL TABLES",
+    "SHOW DATABASES",
+    "PIVOT note ON name USING sum(n)",
+    "UNPIVOT note ON n INTO NAME k VALUE v",
+    "SELECT getenv('HOME')",
+    "SELECT current_setting('threads')",
+    "SELECT current_database()",
+    "SELECT version()",
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM read_csv('/etc/passwd')",
+    "SELECT * FROM read_json('/etc/passwd')",
+    "SELECT * FROM parquet_metadata('/tmp/x')",
+    "SELECT * FROM '/etc/passwd'",
+    "SELECT * FROM '/tmp/x.parquet'",
+    'SELECT * FROM "/etc/passwd"',
+    "SELECT * FROM 'https://example.org/x.csv'",
+    "SELECT * FROM glob('/*')",
+    "SELECT * FROM sniff_csv('/etc/passwd')",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_tables()",
+    "SELECT * FROM duckdb_secrets()",
+    "SELECT * FROM pragma_database_list()",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM pg_catalog.pg_tables",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM duckdb_tables",
+    "SELECT * FROM pragma_database_list",
+    "SELECT * FROM main.note",
+    "SELECT * FROM temp.note",
+    "SELECT * FROM memory.main.note",
+    "SELECT * FROM __base_0",
+    "SELECT * FROM sqlite_master, (WITH sqlite_master AS (SELECT 1) SELECT 1) x",
+    "SELECT * FROM (SELECT * FROM read_text('/etc/passwd'))",
+    "SELECT (SELECT content FROM read_text('/etc/passwd'))",
+    "SELECT 1 WHERE EXISTS (FROM read_text('/etc/passwd'))",
+    "SELECT 1 ORDER BY (SELECT content FROM read_text('/etc/passwd'))",
+    "SELECT 1 LIMIT (SELECT count(*) FROM read_text('/etc/passwd'))",
+    "SELECT 1 UNION SELECT content FROM read_text('/etc/passwd')",
+    "SELECT count(*) FILTER (WHERE (SELECT true FROM read_text('/etc/passwd'))) FROM note",
+    "SELECT sum(n) OVER (ORDER BY (SELECT 1 FROM read_text('/etc/passwd'))) FROM note",
+    "SELECT CASE WHEN (SELECT true FROM read_text('/etc/passwd')) THEN 1 END",
+    "SELECT * FROM note JOIN read_text('/etc/passwd') ON true",
+    "SELECT * FROM note JOIN note b ON (SELECT true FROM read_text('/etc/passwd'))",
+    "SELECT * FROM (VALUES ((SELECT content FROM read_text('/etc/passwd')))) v(x)",
+    "WITH t AS (FROM read_text('/etc/passwd')) SELECT * FROM t",
+    "WITH t AS (SELECT 1), t2 AS (FROM read_text('/etc/passwd')) SELECT * FROM t",
+    "SELECT * FROM unnest((SELECT list(content) FROM read_text('/etc/passwd')))",
+    "SELECT list_transform([1], x -> (SELECT 1 FROM read_text('/etc/passwd')))",
+    "SELECT * FROM note TABLESAMPLE 10%",
+    "SELECT * FROM note AT (VERSION => 1)",
+    "SELECT * FROM query('SELECT 1')",
+    "SELECT * FROM query_table('note')",
+    "SELECT * FROM json_execute_serialized_sql('{}')",
+    "SELECT json_execute_serialized_sql('{}')",
+    "SELECT * FROM range(1000000000)",
+    "SELECT * FROM generate_series(1, 1000000000)",
+    "SELECT * FROM repeat_row(1, num_rows = 1000000000)",
+    "SELECT range(1000000000)",
+    "SELECT repeat('x', 1000000000)",
+    "SELECT lpad('x', 1000000000, 'x')",
+    "SELECT system.main.lower('x')",
+    "SELECT nextval('x')",
+    "SELECT setseed(0.5)",
+    "SELECT write_log('x')",
+    "SELECT n::regtype FROM note",
+    "SELECT name::ENUM('a') FROM note",
+    "SELECT ?",
+    "SELECT $1",
+    "SELECT $name",
+    "SELECT nope FROM note",
+    "SELECT * FROM nope",
+    "SELECT lower(n, n) FROM note",
+    "SELECT name::INTEGER FROM note",
+    "SELECT 'x",
+    "SELECT (",
+    "SELECT 1\0",
+    "SELECT " + "(" * 30_000,
+    "SELECT 1" + "+1" * 5_000,
+    "SELECT " + "(" * 400 + "1" + "+1)" * 400,
+    "SELECT '" + "x" * 70_000 + "'",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED, ids=range(len(REFUSED)))
+def test_dk_24_everything_else_is_refused_with_exit_code_2(tables: Tables, statement: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql(statement, SqlLimits())
+    assert caught.value.exit_code == 2
+    assert caught.value.code == "E_SQL"
+    assert "张三" not in str(caught.value)
+    assert tables.sql("SELECT count(*) FROM note", SqlLimits()).rows == ((3,),)
+
+
+def test_a_statement_reaches_neither_files_nor_the_environment(tables: Tables, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.csv"
+    secret.write_text("a\ncanary\n")
+    home = os.environ.get("HOME", "")
+    for statement in (f"FROM '{secret}'", f"FROM read_csv('{secret}')", f"COPY note TO '{tmp_path / 'out.csv'}'"):
+        with pytest.raises(FilterError) as caught:
+            tables.sql(statement, SqlLimits())
+        assert "canary" not in str(caught.value)
+    with pytest.raises(FilterError) as caught:
+        tables.sql("SELECT getenv('HOME')", SqlLimits())
+    assert not home or home not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_an_unknown_column_and_table_are_named(tables: Tables) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql("SELECT nam FROM note", SqlLimits())
+    assert "nam" in str(caught.value)
+    with pytest.raises(FilterError) as caught:
+        tables.sql("SELECT * FROM nots", SqlLimits())
+    assert caught.value.details["table"] == "nots"
+
+
+def test_dk_24_a_row_cap_is_announced(tables: Tables) -> None:
+    cut = tables.sql("SELECT name FROM note ORDER BY __id", SqlLimits(rows=2))
+    assert cut.rows == (("a",), ("张三",))
+    assert cut.truncated
+    whole = tables.sql("SELECT name FROM note", SqlLimits(rows=3))
+    assert len(whole.rows) == 3
+    assert not whole.truncated
+    assert tables.sql("SHOW TABLES", SqlLimits(rows=1)).truncated
+
+
+def test_dk_24_a_byte_cap_is_announced(tables: Tables) -> None:
+    cut = tables.sql("SELECT name, n, meta FROM note ORDER BY __id", SqlLimits(bytes=30))
+    assert len(cut.rows) == 1
+    assert cut.truncated
+
+
+def test_a_huge_cap_is_no_error(tables: Tables) -> None:
+    assert len(tables.sql("SELECT * FROM note", SqlLimits(rows=10**12)).rows) == 3
+
+
+@pytest.mark.parametrize("limits", [SqlLimits(rows=0), SqlLimits(rows=-1), SqlLimits(bytes=0), SqlLimits(seconds=0)])
+def test_dk_24_a_cap_below_one_is_a_usage_error(tables: Tables, limits: SqlLimits) -> None:
+    with pytest.raises(UsageError) as caught:
+        tables.sql("SELECT 1", limits)
+    assert caught.value.exit_code == 2
+
+
+def test_a_statement_over_its_time_is_stopped_and_the_next_one_runs(tables: Tables) -> None:
+    endless = "WITH RECURSIVE c AS (SELECT 1 AS v UNION ALL SELECT (v + 1) % 1000 FROM c) SELECT count(*) FROM c"
+    with pytest.raises(Unavailable) as caught:
+        tables.sql(endless, SqlLimits(seconds=0.2))
+    assert caught.value.code == "E_LIMIT"
+    assert caught.value.exit_code == 1
+    assert tables.sql("SELECT count(*) FROM note", SqlLimits()).rows == ((3,),)
