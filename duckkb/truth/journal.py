@@ -97,7 +97,8 @@ def load(stage: Path, name: str) -> Journal | None:
         journal = Journal(entries=entries, folders=tuple(values.pop("folders")), **values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _foreign(stage, name) from error
-    if not all(is_target(entry.path) for entry in journal.entries) or not all(map(is_target, journal.folders)):
+    made = (folder for folder in journal.folders if folder not in _HOMES)
+    if not all(map(is_target, [*(entry.path for entry in journal.entries), *made])):
         raise _foreign(stage, name)
     return journal
 
@@ -132,7 +133,7 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
     """
     check_parents(root, path)
     try:
-        descriptor = os.open(root / path, os.O_RDONLY | state.NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(root / path, os.O_RDONLY | state.NO_FOLLOW)
     except FileNotFoundError:
         return None
     except OSError:

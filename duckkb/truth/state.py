@@ -13,8 +13,8 @@ from duckkb import errors
 
 FOLDER = ".duckkb"
 
-# Absent on Windows, where opening a link or a FIFO by mistake is not the same danger.
-NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
+# Follow no link, and do not wait for the other end of a FIFO. Absent on Windows, which has neither danger.
+NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 

@@ -163,6 +163,27 @@ def test_dk_15_death_at_any_step_of_any_recovery_changes_nothing_about_the_end(
     assert cases > 60
 
 
+def test_dk_15_the_first_write_of_a_base_without_data_ends_with_all_or_nothing(tmp_path: Path) -> None:
+    first = [shadow.FileChange(path, None, data) for path, data in OLD.items()]
+
+    def act(root: Path) -> Callable[[Callable[[str], None]], object]:
+        return lambda watch: shadow.commit(root, first, on_step=watch)
+
+    (tmp_path / "whole").mkdir()
+    names = steps_of(act(tmp_path / "whole"))
+    for step in range(len(names)):
+        for decide in (shadow.recover, shadow.abort):
+            root = tmp_path / f"{step}-{decide.__name__}"
+            root.mkdir()
+            assert die_at(step, act(root)) == 9
+            decide(root)
+            retired = names.index("retire the journal")
+            done = step > names.index("seal") and (decide is shadow.recover or step > retired)
+            assert files(root) == (OLD if done else {})
+            assert (root / "data").exists() is done
+            assert leftovers(root) == []
+
+
 def test_a_crash_never_shows_a_file_that_is_neither_old_nor_new(tmp_path: Path, steps: list[str]) -> None:
     for step in range(len(steps)):
         found = files(crashed_base(tmp_path / str(step), step))
