@@ -77,9 +77,11 @@ class LocalE5:
         return [len(tokens) for tokens in self._loaded().tokens(texts)]
 
     def _embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
+        if texts:
+            return self._loaded().embed(texts, prefix)
         import numpy as np
 
-        return self._loaded().embed(texts, prefix) if texts else np.empty((0, DIMENSION), np.float32)
+        return np.empty((0, DIMENSION), np.float32)
 
     def _loaded(self) -> "_Encoder":
         with self._loading:
