@@ -298,3 +298,9 @@ def test_the_nearest_field_is_offered_for_an_unknown_one(tables: Tables) -> None
 def test_a_name_that_fits_two_fields_but_for_case_is_not_guessed(tables: Tables) -> None:
     with pytest.raises(FilterError):
         tables.where(PAPER, "EXTRA = 'hi'")
+
+
+def test_a_field_named_like_a_word_of_sql_is_offered_in_quotes(tables: Tables) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.where(PAPER, "order = 1")
+    assert '"order"' in caught.value.suggestion

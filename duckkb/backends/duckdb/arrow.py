@@ -26,6 +26,9 @@ CACHE_SCHEMA = pa.schema(
     }
 )
 
+# one encoder for all values: json.dumps with options of its own makes a new one each time
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 _TYPES = {
     "text": pa.string(),
     "integer": pa.int64(),
@@ -60,26 +63,32 @@ def _undeclared(columns: Columns, records: Sequence[Record]) -> list[dict[str, A
 
 
 def _array(kind: str, values: list[Any]) -> pa.Array:
+    if set(map(type, values)) <= {type(None)}:
+        return pa.nulls(len(values), _arrow_type(kind))
     if kind == "json":
-        texts = [None if value is None else _dump(value) for value in values]
+        texts = [None if value is None else _encode(value) for value in values]
         return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
     if is_list(kind):
-        return pa.array([_converted_list(element(kind), value) for value in values], pa.list_(_TYPES[element(kind)]))
+        return pa.array([_converted_list(element(kind), value) for value in values], _arrow_type(kind))
     convert = _CONVERSIONS.get(kind)
     if convert:
-        values = [None if value is None else convert(value) for value in values]
-    return pa.array(values, _TYPES[kind])
+        values = _converted(convert, values)
+    return pa.array(values, _arrow_type(kind))
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    if kind == "json":
+        return pa.json_()
+    return pa.list_(_TYPES[element(kind)]) if is_list(kind) else _TYPES[kind]
 
 
 def _converted_list(kind: str, values: list[Any] | None) -> list[Any] | None:
     convert = _CONVERSIONS.get(kind)
-    if values is None or convert is None:
-        return values
+    return values if values is None or convert is None else _converted(convert, values)
+
+
+def _converted(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
     return [None if value is None else convert(value) for value in values]
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _canonical_times(texts: list[str]) -> pa.Array:

@@ -142,8 +142,9 @@ class Observation:
             for kind in column.candidates:
                 self._misfits[column.name, kind] += sign * misfits(kind, values)
         for record in records:
-            for name in record.fields.keys() - self._names:
-                self._extra[name] += sign
+            if not record.fields.keys() <= self._names:
+                for name in record.fields.keys() - self._names:
+                    self._extra[name] += sign
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""

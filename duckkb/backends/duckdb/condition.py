@@ -4,6 +4,7 @@ Nothing that we did not write reaches the engine: names are looked up, constants
 list. What the walk does not know it refuses.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -14,7 +15,7 @@ from duckkb.backends.duckdb.compare import OPERATORS, common_kind, compare, is_a
 from duckkb.backends.duckdb.confined import Confined
 from duckkb.backends.duckdb.functions import call, joined, list_of
 from duckkb.backends.duckdb.literals import cast, constant, interval
-from duckkb.backends.duckdb.syntax import Node, parse_condition, place, refused
+from duckkb.backends.duckdb.syntax import MAX_BYTES, Node, is_reserved, parse_condition, place, refused
 from duckkb.backends.duckdb.terms import Term, as_boolean, date_constant, named, plain, timestamp_constant
 from duckkb.errors import FilterError
 
@@ -46,12 +47,25 @@ def compile_condition(confined: Confined, columns: Columns, fragment: str, now: 
 
     `now` is what now() and current_date mean, in UTC.
     """
-    tree = parse_condition(confined, fragment)
+    try:
+        tree = parse_condition(confined, fragment)
+    except FilterError as error:
+        error.suggestion = _quoting_advice(confined, columns, fragment) or error.suggestion
+        raise
     compilation = _Compilation(columns, fragment, now or datetime.now(UTC))
     sql = compilation.condition(tree).sql
     if len(sql) > MAX_SQL:
         raise refused("so many repeated parts", "Make the condition simpler.")
     return sql
+
+
+def _quoting_advice(confined: Confined, columns: Columns, fragment: str) -> str:
+    """Which field names of the fragment SQL keeps for itself, as `order` or `from`."""
+    known = {name.casefold() for name in columns.names}
+    words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', fragment[:MAX_BYTES]))
+    reserved = [word for word in words if word.casefold() in known and is_reserved(confined, word)]
+    quoted_words = ", ".join(map(quoted, reserved[:5]))
+    return f"put field names that are words of SQL in double quotes: {quoted_words}" if reserved else ""
 
 
 class _Compilation:

@@ -7,6 +7,7 @@ kind followed by `[]` is a list of it. `json` holds what is nested or mixed. `nu
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -47,9 +48,12 @@ def misfits(kind: str, values: Sequence[Any]) -> int:
 
     The set of Python types decides for most columns at once; single values are looked at where it does not.
     """
+    types = set(map(type, values))
+    if types <= _EVIDENT.get(kind, _NOTHING):
+        return 0
     if is_list(kind):
         return _list_misfits(element(kind), values)
-    if kind in _EVIDENT and set(map(type, values)) <= _EVIDENT[kind]:
+    if kind == "integer" and types <= {int, _NONE} and _within_int64(values):
         return 0
     fits = FITS[kind]
     return sum(value is not None and not fits(value) for value in values)
@@ -61,10 +65,16 @@ def _list_misfits(kind: str, values: Sequence[Any]) -> int:
     return sum(value is not None and (type(value) is not list or misfits(kind, value) > 0) for value in values)
 
 
+def _within_int64(values: Iterable[int | None]) -> bool:
+    present = [value for value in values if value is not None]
+    return min(present) >= -_INT64 and max(present) < _INT64
+
+
 def _flat(values: Iterable[Any]) -> list[Any]:
     return list(chain.from_iterable(value for value in values if value))
 
 
+@lru_cache(maxsize=4096)
 def parse_date(text: str) -> date | None:
     """A real calendar day written `YYYY-MM-DD`, else None."""
     if not _DATE.fullmatch(text):
@@ -129,4 +139,5 @@ FITS: dict[str, Callable[[Any], bool]] = {
 }
 
 _NONE = type(None)
+_NOTHING = {_NONE}
 _EVIDENT = {"text": {str, _NONE}, "number": {float, _NONE}, "boolean": {bool, _NONE}}

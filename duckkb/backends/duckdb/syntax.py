@@ -36,6 +36,11 @@ def parse_condition(confined: Confined, fragment: str) -> Node:
     return _condition_of(fragment, statements[0])
 
 
+def is_reserved(confined: Confined, word: str) -> bool:
+    """Whether a plain word cannot name a field without quotes."""
+    return bool(confined.parse(f"{_HEAD}{word} = 1\n)").get("error"))
+
+
 def _check_text(fragment: str) -> None:
     if not fragment.strip():
         raise refused("an empty condition", "Write a comparison, for example: year >= 2020")
