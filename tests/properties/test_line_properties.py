@@ -105,7 +105,7 @@ def mutated_lines(draw: st.DrawFn) -> bytes:
 
 
 @given(mutated_lines())
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_the_fast_verdict_is_the_slow_parsers_verdict_on_mutated_lines(line: bytes) -> None:
     try:
         values = strict.parse(line, SHAPE, LIMITS)
