@@ -42,7 +42,7 @@ def _copy(kb: Path) -> None:
 
 
 def _change(kb: Path) -> None:
-    change = json.dumps({"id": "reciprocal-rank-fusion", "status": "reviewed"})
+    change = json.dumps({"id": "reciprocal-rank-fusion", "status": "draft"})
     _show(kb, "put", "concept", change, "--merge")
 
 
