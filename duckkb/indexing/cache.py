@@ -122,6 +122,8 @@ class SearchCache:
             return True
         if not self._local:
             return False
+        self._remove(self._broken)
+        self._broken = []
         try:
             for kind in KINDS:
                 self._save(kind)
@@ -270,9 +272,7 @@ class SearchCache:
         if fresh:
             written = self._write(kind, list(rows.values()))
             self._unsaved[kind].clear()
-            for file in [*(loaded.file for loaded in merged), *self._broken]:
-                if file != written:
-                    file.remove()
+            self._remove([loaded.file for loaded in merged if loaded.file != written])
 
     def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[_Loaded]:
         """Those that this machine made or checked: a merge must not make others look like its own."""
@@ -285,6 +285,10 @@ class SearchCache:
         file = write_local(self._root, kind, data)
         self._trust.remember(digest(data), [kind])
         return file
+
+    def _remove(self, files: Sequence[CacheFile]) -> None:
+        for file in files:
+            file.remove()
 
 
 def content_hash(text: str) -> bytes:

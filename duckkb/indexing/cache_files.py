@@ -70,6 +70,8 @@ class CacheFile:
         with _opened(self.root, self.path) as file:
             data = file.read(LARGEST)
         _refuse(data[:_HEAD], data[-4:])
+        if self.kind and not self.path.endswith(segment_name(self.kind, data)):
+            raise Damaged("its content is not what its name says")
         return data
 
     def remove(self) -> None:
@@ -148,12 +150,11 @@ def _opened(root: Path, path: str) -> Iterator[IO[bytes]]:
         raise
     except OSError as problem:
         raise Damaged(f"it cannot be opened ({problem.strerror})") from problem
+    about = os.fstat(number)
+    if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+        os.close(number)
+        raise Damaged("it is no regular file, or too large", "remove it, then `duckkb index build`")
     with os.fdopen(number, "rb") as file:
-        about = os.fstat(number)
-        if not stat.S_ISREG(about.st_mode):
-            raise Damaged("it is no regular file", "remove it, then `duckkb index build`")
-        if about.st_size > LARGEST:
-            raise Damaged(f"it is larger than {LARGEST} bytes")
         yield file
 
 

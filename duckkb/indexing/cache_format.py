@@ -59,7 +59,7 @@ class Segment:
     def rows(self, keys: Sequence[bytes]) -> Iterator[CacheRow]:
         """The rows of these keys, in their order."""
         at = [self.index[key] for key in keys]
-        picked = self.table.select(["content_hash", "fingerprint"]).take(at)
+        picked = self.table.select(["content_hash", "fingerprint"]).take(pa.array(at, pa.int64()))
         hashes, fingerprints = (picked[name].to_pylist() for name in picked.column_names)
         return zip(keys, hashes, fingerprints, self._payloads(at), strict=True)
 
@@ -84,7 +84,7 @@ def tokens_of(content: str) -> Tokens:
 def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
     """A file of these rows, whatever their order; keys are unique within a kind."""
     sink = pa.BufferOutputStream()
-    options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": ["kind"], "compression": "zstd"}
+    options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": "zstd"}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
         for kind, rows in zip(KINDS, (tokens, vectors), strict=True):
             table = _table(kind, rows)
@@ -108,7 +108,7 @@ def decode(data: bytes, kind: Kind) -> Segment:
         table = file.read_row_groups(_groups(file, kind), columns=columns).combine_chunks()
         table = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as problem:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
         raise Damaged("it is torn or not Parquet") from problem
     return _checked(kind, table)
 
@@ -159,13 +159,9 @@ def _same_columns(schema: pa.Schema) -> bool:
 
 
 def _groups(file: pq.ParquetFile, kind: Kind) -> list[int]:
-    """The row groups that may hold rows of this kind."""
-    wanted = []
-    for group in range(file.num_row_groups):
-        found = file.metadata.row_group(group).column(0).statistics
-        if found is None or not found.has_min_max or found.min <= kind <= found.max:
-            wanted.append(group)
-    return wanted
+    """The row groups of this kind, by their first row: a torn footer aborts the process that asks for its statistics."""
+    firsts = (file.read_row_group(group, columns=["kind"])["kind"] for group in range(file.num_row_groups))
+    return [group for group, kinds in enumerate(firsts) if len(kinds) and kinds[0].as_py() == kind]
 
 
 def _checked(kind: Kind, table: pa.Table) -> Segment:
