@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base
-from duckkb.engine.draft import Draft, Request, Upsert, draft
+from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
@@ -73,7 +73,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
     """Tokens and vectors of what is about to be written go into the local cache; a failing model blocks nothing."""
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
-    records = [Record(request.kind.name, 0, given.identity, given.fields, "", "") for given in request.given]
+    records = [_preview(base, request, given) for given in request.given]
     missing = {
         entry.vector_key: entry.content
         for made in base.builder.build(request.kind, records)
@@ -88,6 +88,13 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
         return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
     base.cache.save()
     return ()
+
+
+def _preview(base: Base, request: Upsert, given: Given) -> Record:
+    """The record as it will probably be written: what `--merge` leaves alone is taken from the rows as they are now."""
+    stored = base.tree.get(request.kind, given.identity) if request.merge else None
+    fields = {**stored.record.fields, **given.fields} if stored else given.fields
+    return Record(request.kind.name, 0, given.identity, fields, "", "")
 
 
 def _writer(base: Base) -> render.Writer:

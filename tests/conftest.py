@@ -1,0 +1,163 @@
+"""Shared ground: knowledge bases in temporary folders, real git, and a machine state of their own for every test."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTES = """\
+global: {embedding_model: none}
+nodes:
+  Note:
+    table: note
+    identity: id
+    schema:
+      type: object
+      properties:
+        id: {type: string}
+        title: {type: string}
+        text: {type: string}
+        status: {type: string, enum: [draft, final]}
+        size: {type: integer}
+        tags: {type: array, items: {type: string}, x-merge: set}
+      required: [id]
+    search: {full_text: [title, text]}
+  Person:
+    table: person
+    identity: [country, number]
+    schema:
+      type: object
+      properties: {country: {type: string}, number: {type: integer}, name: {type: string}}
+      required: [name]
+    search: {full_text: [name]}
+edges:
+  cites: {from: Note, to: Note, schema: {type: object, properties: {why: {type: string}}}}
+  wrote: {from: Person, to: Note}
+  about: {from: Note, to: [Note, Person], cardinality: "N:1"}
+"""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trust and verified caches of the tests' own; git without the user's configuration. The model's cache is shared."""
+    home = tmp_path_factory.mktemp("state")
+    before = dict(os.environ)
+    os.environ.update(
+        XDG_STATE_HOME=str(home),
+        GIT_CONFIG_GLOBAL=os.devnull,
+        GIT_CONFIG_SYSTEM=os.devnull,
+        GIT_AUTHOR_NAME="test",
+        GIT_AUTHOR_EMAIL="test@example.org",
+        GIT_COMMITTER_NAME="test",
+        GIT_COMMITTER_EMAIL="test@example.org",
+    )
+    for name in ("DUCKKB_KB", "DUCKKB_WRITER", "DUCKKB_TRUST", "DUCKKB_SANDBOX"):
+        os.environ.pop(name, None)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """An empty base of notes and people in a git repository."""
+    return make_base(tmp_path / "kb", NOTES)
+
+
+def make_base(root: Path, config: str) -> Path:
+    root.mkdir(parents=True)
+    (root / "config.yaml").write_text(config, "utf-8")
+    (root / ".gitattributes").write_text("data/**/*.jsonl text eol=lf\n", "utf-8")
+    git(root, "init", "-q", "-b", "main")
+    return root
+
+
+def git(root: Path, *args: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *args], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def commit(root: Path, message: str = "as it is") -> None:
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "--allow-empty", "-m", message)
+
+
+def tree_bytes(root: Path) -> dict[str, bytes]:
+    """Every file under data/ with its bytes."""
+    files = sorted(path for path in (root / "data").rglob("*") if path.is_file() or path.is_symlink())
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One real process: its exit code, stdout as objects a line, stderr."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def line(self) -> dict[str, Any]:
+        assert len(self.out.splitlines()) == 1, (self.out, self.err)
+        return self.lines[0]
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The JSON error of `--json`, which is the last line of stderr."""
+        found: dict[str, Any] = json.loads(self.err.splitlines()[-1])
+        return found
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(notes: Path) -> Run:
+    """Run `duckkb` in the base of notes, as a process: run("put", "Note", "{...}", stdin="...")."""
+    return lambda *args, stdin="", env=None: run_in(notes, args, stdin=stdin, env=env)
+
+
+def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dict[str, str] | None = None) -> Ran:
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        [sys.executable, "-m", "duckkb", *args],
+        cwd=root,
+        input=data,
+        capture_output=True,
+        env={**os.environ, "PYTHONUTF8": "1", **(env or {})},
+        check=False,
+        timeout=300,
+    )
+    ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    assert "Traceback" not in ran.err, ran.err
+    assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err
+    return ran
+
+
+@pytest.fixture(scope="session")
+def own_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the repository's own knowledge base, committed."""
+    root = tmp_path_factory.mktemp("own") / "kb"
+    root.mkdir()
+    for name in ("config.yaml", ".gitattributes"):
+        shutil.copy2(ROOT / name, root / name)
+    for name in ("ontology", "data"):
+        shutil.copytree(ROOT / name, root / name)
+    git(root, "init", "-q", "-b", "main")
+    commit(root)
+    return root
