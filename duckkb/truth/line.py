@@ -34,8 +34,9 @@ __all__ = [
 ]
 
 # U+007F, U+0085, U+2028, U+2029 and the bidirectional controls, as UTF-8. (orjson escapes the C0 controls itself.)
-_UNSEEN = re.compile(rb"\x7f|\xc2\x85|\xd8\x9c|\xe2(?:\x80[\x8e\x8f\xa8-\xae]|\x81[\xa6-\xa9])")
-_LEADS = (b"\x7f", b"\xc2", b"\xd8", b"\xe2")
+_GENERAL = re.compile(rb"\xe2\x80[\x8e\x8f\xa8-\xae]")
+_ISOLATES = re.compile(rb"\xe2\x81[\xa6-\xa9]")
+_UNSEEN = re.compile(b"|".join([rb"\x7f|\xc2\x85|\xd8\x9c", _GENERAL.pattern, _ISOLATES.pattern]))
 
 
 class Decoded(NamedTuple):
@@ -130,8 +131,14 @@ def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
 def _has_unseen(raw: bytes) -> bool:
     if raw.isascii():
         return b"\x7f" in raw
-    # Looking for single bytes first is ten times as fast as the pattern, and most lines have none of them.
-    return any(lead in raw for lead in _LEADS) and _UNSEEN.search(raw) is not None
+    # Looking for single bytes first is far faster than a pattern, and most lines have none of them. Curly quotes are
+    # frequent and start like the controls, so the patterns have as long a literal beginning as they can.
+    return (
+        b"\x7f" in raw
+        or (b"\xc2" in raw and b"\xc2\x85" in raw)
+        or (b"\xd8" in raw and b"\xd8\x9c" in raw)
+        or (b"\xe2" in raw and (_GENERAL.search(raw) is not None or _ISOLATES.search(raw) is not None))
+    )
 
 
 def _are_plain(values: Iterable[Any], depth: int) -> bool:
