@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -52,15 +53,14 @@ def reference_words(cache_dir: Path | None) -> Segment:
     return words
 
 
-def _own_folder(cache_dir: Path | None) -> str | None:
-    """jieba reads back what it finds in its folder, so that one must not be the shared temporary folder.
-
-    A folder that is not there makes jieba go without a cache file.
-    """
-    if cache_dir is None:
-        return str(Path(__file__).with_name("no-cache"))
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    return str(cache_dir)
+def _own_folder(cache_dir: Path | None) -> str:
+    """jieba reads back what it finds in its folder, so that one must not be the shared temporary folder. Given one that
+    does not exist, it goes without a cache file."""
+    if cache_dir is not None:
+        with suppress(OSError):
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            return str(cache_dir)
+    return str(Path(__file__).with_name("no-cache"))
 
 
 def segmenter_version() -> str:

@@ -36,6 +36,9 @@ _EMOJI = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f1e5\U0001f200
 _FLAG = "\U0001f1e6-\U0001f1ff"
 _LETTER = rf"[^\W_{_HAN}{_RARE_HAN}{_KANA_HANGUL}{_SOUTH_EAST}]"
 
+_HAN_RUN = re.compile(f"([{_HAN}]+)")
+_BARE = frozenset(["", *(chr(code) for code in range(128) if not chr(code).isalnum())])
+"""What mostly stands between two runs of Han characters, and holds no token."""
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
@@ -90,41 +93,20 @@ class _Tokenizer:
             return Tokens(" ".join([sequence, *wholes]) if wholes else sequence, sequence)
         if self._fold == "simplified":
             text = text.translate(simplified())
-        words, sequences, identifiers = [], [], []
-        for piece in _pieces(text):
-            if piece.isascii():
-                sequence, wholes = _ascii_tokens(piece)
-                ranked = sequence
-            else:
-                ranked, sequence, wholes = self._script_tokens(piece)
-            if sequence:
-                words.append(ranked)
-                sequences.append(sequence)
-                identifiers += wholes
-        return Tokens(" ".join(words + identifiers), " ".join(sequences))
-
-    def _script_tokens(self, text: str) -> tuple[str, str, list[str]]:
         words: list[str] = []
-        sequence: list[str] = []
-        wholes: list[str] = []
-        for found in _scanner().finditer(text):
-            run = found[0]
-            match found.lastgroup:
-                case "han":
-                    words += self._han_words(run)
-                    sequence += run
-                case "candidate":
-                    parts = _bounded(_word().findall(run))
-                    words += parts
-                    sequence += parts
-                    wholes += filter(_is_identifier, [run])
-                case "unspaced":
-                    words += pairs(run)
-                    sequence += run
-                case _:
-                    words.append(run)
-                    sequence.append(run)
-        return " ".join(words), " ".join(sequence), wholes
+        parts: list[str] = []
+        identifiers: list[str] = []
+        for place, run in enumerate(_HAN_RUN.split(text)):
+            if place % 2:
+                words += self._han_words(run)
+                parts += run
+            elif run not in _BARE:
+                for piece in _pieces(run):
+                    ranked, ordered, wholes = _piece_tokens(piece)
+                    words += ranked
+                    parts += ordered
+                    identifiers += wholes
+        return Tokens(" ".join(words + identifiers), " ".join(parts))
 
     def _han_words(self, run: str) -> list[str]:
         raise NotImplementedError
@@ -209,6 +191,32 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[done:]
 
 
+def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
+    """(words, sequence, identifiers) of a stretch without the Han characters that jieba cuts."""
+    if text.isascii():
+        sequence, wholes = _ascii_tokens(text)
+        listed = [sequence] if sequence else []
+        return listed, listed, wholes
+    words: list[str] = []
+    parts: list[str] = []
+    identifiers: list[str] = []
+    for found in _scanner().finditer(text):
+        run = found[0]
+        match found.lastgroup:
+            case "candidate":
+                joined = _bounded(_word().findall(run))
+                words += joined
+                parts += joined
+                identifiers += filter(_is_identifier, [run])
+            case "unspaced":
+                words += pairs(run)
+                parts += run
+            case _:
+                words.append(run)
+                parts.append(run)
+    return words, parts, identifiers
+
+
 def _ascii_tokens(text: str) -> tuple[str, list[str]]:
     """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
     raw = text.encode()
@@ -267,10 +275,9 @@ def _candidate() -> re.Pattern[str]:
 
 @cache
 def _scanner() -> re.Pattern[str]:
-    """Every token of a text, by kind; what lies between them is no token."""
+    """Every token of a text but Chinese words, by kind; what lies between them is no token."""
     kinds = (
         f"(?P<candidate>{_candidate().pattern})",
-        f"(?P<han>[{_HAN}]+)",
         f"(?P<unspaced>[{_KANA_HANGUL}{_SOUTH_EAST}]+)",
         f"(?P<single>[{_RARE_HAN}{_EMOJI}]|[{_FLAG}]{{2}})",
     )

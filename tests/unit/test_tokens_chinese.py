@@ -83,3 +83,8 @@ def test_jieba_keeps_its_dictionary_where_it_is_told(tmp_path: Path, capfd: pyte
 def test_the_plain_tokenizer_takes_pairs_of_characters() -> None:
     tokens = PlainTokenizer().tokenize(["DuckDB内存库"])[0]
     assert (tokens.words, tokens.sequence) == ("duckdb 内存 存库", "duckdb 内 存 库")
+
+
+def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert reference_words(tmp_path / "file" / "cache")("数据库") == chinese_words(None)("数据库")
