@@ -215,6 +215,7 @@ def test_xd_06_what_is_not_an_honest_filter_is_refused_with_exit_code_2(tables: 
         tables.where(NOTE, condition)
     assert caught.value.exit_code == 2
     assert caught.value.code == "E_FILTER"
+    assert caught.value.details.get("construct", "field") != "condition", "refused by the compiler, not by the engine"
     assert SECRET not in str(caught.value)
     assert tables.where(NOTE, f"content = '{SECRET}'") == {1}
 
@@ -264,6 +265,13 @@ def test_the_place_of_what_is_refused_is_counted_in_characters(tables: Tables) -
     with pytest.raises(FilterError) as caught:
         tables.where(NOTE, "content = '张三' AND repeat(content, 2) = 'x'")
     assert caught.value.details["position"] == 20
+
+
+def test_nesting_is_refused_by_its_depth_alone(tables: Tables) -> None:
+    assert tables.where(NOTE, "-(" * 36 + "n" + ")" * 36 + " = 1") == {1}
+    with pytest.raises(FilterError) as caught:
+        tables.where(NOTE, "-(" * 40 + "n" + ")" * 40 + " = 1")
+    assert "nesting" in caught.value.details["construct"]
 
 
 def test_the_largest_honest_filters_pass(tables: Tables) -> None:
