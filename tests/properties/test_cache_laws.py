@@ -3,11 +3,13 @@
 import random
 
 import numpy as np
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duckkb.entries import Tokens
 from duckkb.indexing.cache_format import CacheRow, decode, encode, fts_content, tokens_of
+
+LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 WORDS = st.lists(
     st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=6), max_size=8
@@ -37,6 +39,7 @@ def vector_rows(draw: st.DrawFn) -> list[CacheRow]:
     ]
 
 
+@LAW
 @given(token_rows(), vector_rows())
 def test_rows_come_out_as_they_went_in(tokens: list[CacheRow], vectors: list[CacheRow]) -> None:
     data = encode(tokens, vectors)
@@ -49,6 +52,7 @@ def test_rows_come_out_as_they_went_in(tokens: list[CacheRow], vectors: list[Cac
     assert all((row[3] == wanted[3]).all() for row, wanted in zip(found, vectors, strict=True))
 
 
+@LAW
 @given(token_rows(), vector_rows(), st.randoms(use_true_random=False))
 def test_the_order_of_rows_does_not_shape_the_bytes(
     tokens: list[CacheRow], vectors: list[CacheRow], chance: random.Random
@@ -59,6 +63,7 @@ def test_the_order_of_rows_does_not_shape_the_bytes(
     assert encode(tokens, vectors) == data
 
 
+@LAW
 @given(TOKENS)
 def test_tokens_survive_their_column(tokens: Tokens) -> None:
     assert tokens_of(fts_content(tokens)) == tokens

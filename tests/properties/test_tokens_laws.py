@@ -5,11 +5,13 @@ from functools import cache
 from pathlib import Path
 
 import jieba
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duckkb.indexing.segment import chinese_words, reference_words
 from duckkb.indexing.tokens import JiebaTokenizer, normalise
+
+LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 TOKENIZER = JiebaTokenizer()
 ASCII = st.text(st.sampled_from("abzAZ019 -_./:@#+'&,;()\t\n\"?%"), max_size=60)
@@ -22,6 +24,7 @@ MIXED = st.text(
 )
 
 
+@LAW
 @given(MIXED)
 def test_normalising_twice_changes_nothing(text: str) -> None:
     once = normalise(text)
@@ -29,12 +32,14 @@ def test_normalising_twice_changes_nothing(text: str) -> None:
     assert unicodedata.is_normalized("NFKC", once)
 
 
+@LAW
 @given(ASCII)
 def test_the_fast_road_gives_the_tokens_of_the_scanner(text: str) -> None:
     glued = text.replace(" ", "\t")  # the roads part at spaces, so the full stop sends all of it to the scanner
     assert TOKENIZER.tokenize(["。\t" + glued]) == TOKENIZER.tokenize([text])
 
 
+@LAW
 @given(MIXED, MIXED)
 def test_a_space_parts_texts(left: str, right: str) -> None:
     both, first, second = TOKENIZER.tokenize([f"{left} \n {right}", left, right])
@@ -42,6 +47,7 @@ def test_a_space_parts_texts(left: str, right: str) -> None:
     assert sorted(both.words.split()) == sorted(first.words.split() + second.words.split())
 
 
+@LAW
 @given(MIXED)
 def test_tokens_are_parted_by_single_spaces_and_written_normalised(text: str) -> None:
     tokens = TOKENIZER.tokenize([text])[0]
@@ -50,12 +56,14 @@ def test_tokens_are_parted_by_single_spaces_and_written_normalised(text: str) ->
         assert all(normalise(token) == token for token in listed.split())
 
 
+@LAW
 @given(MIXED)
 def test_case_width_and_composition_do_not_matter(text: str) -> None:
     forms = [text, unicodedata.normalize("NFD", text), normalise(text)]
     assert len(set(TOKENIZER.tokenize(forms))) == 1
 
 
+@LAW
 @given(st.text(st.characters(categories=["L", "N"], codec="utf-8"), min_size=1, max_size=40))
 def test_no_letter_or_digit_is_lost(text: str) -> None:
     kept = "".join(TOKENIZER.tokenize([text])[0].sequence.split())
@@ -70,7 +78,7 @@ def dictionary() -> list[str]:
     return [word for word in words if all("\u4e00" <= char <= "\u9fd5" for char in word)]
 
 
-@settings(max_examples=400)
+@settings(LAW, max_examples=400)
 @given(st.data())
 def test_rjieba_cuts_han_runs_as_jieba_does(data: st.DataObject) -> None:
     known = st.sampled_from(dictionary())

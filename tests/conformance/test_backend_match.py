@@ -1,0 +1,296 @@
+"""The lexical lane of every backend: what matches, in which order, shown by which chunk."""
+
+import pytest
+
+from duckkb.ports import Backend
+from duckkb.queries import LexicalQuery
+from tests.conformance.backend_suite import NOTE, SILENT, WEIGHED, MakeBackend, every_backend, ids, notes, row
+
+ENGLISH = [
+    "DuckDB runs inside the process and keeps its tables in memory.",
+    "Snakes shed their skins; a snake in the grass is hard to see.",
+    "Grass snakes swim. They eat frogs and newts.",
+    "The model text-embedding-3-small failed with E_DUP_ID in v2.0.1.",
+    "",
+]
+CHINESE = [
+    "知识引擎把记录保存在仓库里。",
+    "DuckDB内存数据库适合分析。",
+    "水是生命之源，喝水有益健康。",
+    "这本书讨论内部存储的结构。",
+    "数据库的内存管理很重要。",
+]
+
+
+def base(make: MakeBackend, bodies: list[str]) -> Backend:
+    backend = make()
+    backend.load(NOTE, notes(bodies))
+    return backend
+
+
+def found(backend: Backend, query: LexicalQuery, depth: int = 50) -> list[int]:
+    return ids(backend.match(NOTE, query, depth))
+
+
+@every_backend
+def test_words_match_in_their_other_forms(make: MakeBackend) -> None:
+    assert set(found(base(make, ENGLISH), LexicalQuery("swimming snake"))) == {2, 3}
+
+
+@every_backend
+def test_the_record_with_more_of_the_query_comes_first(make: MakeBackend) -> None:
+    assert found(base(make, ENGLISH), LexicalQuery("grass frogs"))[0] == 3
+
+
+@every_backend
+@pytest.mark.parametrize("text", ["text-embedding-3-small", "embedding", "E_DUP_ID", "e_dup_id", "v2.0.1"])
+def test_identifiers_are_found_whole_and_by_part(make: MakeBackend, text: str) -> None:
+    assert found(base(make, ENGLISH), LexicalQuery(text)) == [4]
+
+
+@every_backend
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        (LexicalQuery("知识"), {1}),
+        (LexicalQuery("内存"), {1, 2, 4, 5}),
+        (LexicalQuery("水"), {3}),
+        (LexicalQuery("ＤｕｃｋＤＢ"), {2}),
+        (LexicalQuery(phrases=("内存",)), {2, 5}),
+        (LexicalQuery(phrases=("DuckDB内存",)), {2}),
+        (LexicalQuery(phrases=("存",)), {1, 2, 4, 5}),
+        (LexicalQuery(prefixes=("内存",)), {2, 5}),
+        (LexicalQuery("数据库", excluded=("内存",)), {1}),
+        (LexicalQuery("水", excluded=("生命",)), set()),
+    ],
+)
+def test_dk_21_chinese_is_found_by_words_characters_and_phrases(
+    make: MakeBackend, query: LexicalQuery, wanted: set[int]
+) -> None:
+    assert set(found(base(make, CHINESE), query)) == wanted
+
+
+@every_backend
+def test_a_chinese_word_ranks_above_its_scattered_characters(make: MakeBackend) -> None:
+    assert set(found(base(make, CHINESE), LexicalQuery("内存"), 2)) == {2, 5}
+
+
+@every_backend
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        (LexicalQuery(phrases=("grass snakes",)), [3]),
+        (LexicalQuery(phrases=("snakes grass",)), []),
+        (LexicalQuery(phrases=("snakes",)), [2, 3]),
+        (LexicalQuery("frogs", phrases=("shed their",)), [2]),
+        (LexicalQuery(phrases=("shed their", "grass is")), [2]),
+        (LexicalQuery(phrases=("shed their", "swim they")), []),
+        (LexicalQuery(phrases=("?!", "shed")), [2]),
+        (LexicalQuery(prefixes=("sna",)), [2, 3]),
+        (LexicalQuery(prefixes=("text-emb",)), [4]),
+        (LexicalQuery(prefixes=("zzz",)), []),
+        (LexicalQuery("snake", excluded=("frog",)), [2]),
+        (LexicalQuery("grass", excluded=("swim they eat",)), [2]),
+        (LexicalQuery("grass", excluded=("they swim",)), [3, 2]),
+        (LexicalQuery("grass", excluded=("...",)), [3, 2]),
+        (LexicalQuery(excluded=("snake",)), [1, 4, 5]),
+        (LexicalQuery("!!", excluded=("snake",)), [1, 4, 5]),
+        (LexicalQuery(excluded=("snake", "duckdb", "model")), [5]),
+    ],
+)
+def test_phrases_are_required_prefixes_open_and_exclusions_final(
+    make: MakeBackend, query: LexicalQuery, wanted: list[int]
+) -> None:
+    answered = found(base(make, ENGLISH), query)
+    assert sorted(answered) == sorted(wanted)
+
+
+@every_backend
+def test_a_prefix_ranks_beside_words(make: MakeBackend) -> None:
+    backend = base(make, ENGLISH)
+    assert set(found(backend, LexicalQuery("duckdb", prefixes=("new",)))) == {1, 3}
+
+
+@every_backend
+def test_an_excluded_prefix_of_a_word_excludes_nothing_else(make: MakeBackend) -> None:
+    assert set(found(base(make, ENGLISH), LexicalQuery("grass", excluded=("gra",)))) == {2, 3}
+
+
+@every_backend
+def test_excluded_names_the_records_that_a_negation_rules_out(make: MakeBackend) -> None:
+    backend = base(make, ENGLISH)
+    assert backend.excluded(NOTE, LexicalQuery("x", excluded=("snake", "e_dup_id"))) == {2, 3, 4}
+    assert backend.excluded(NOTE, LexicalQuery("snake")) == frozenset()
+    assert backend.excluded(NOTE, LexicalQuery(excluded=("?!",))) == frozenset()
+    assert backend.excluded(SILENT, LexicalQuery(excluded=("snake",))) == frozenset()
+
+
+@every_backend
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", '" * ( ) : NEAR', '"', "*", "(", ":", "NEAR", "AND OR NOT", "?!。，", "\x00", "a" * 70_000, "\u202eabc"],
+)
+@pytest.mark.parametrize("part", ["text", "phrases", "excluded", "prefixes"])
+def test_odd_queries_are_answered_without_an_error(make: MakeBackend, text: str, part: str) -> None:
+    query = LexicalQuery(text) if part == "text" else LexicalQuery("snake", **{part: (text,)})
+    assert set(found(base(make, ENGLISH), query)) <= {1, 2, 3, 4, 5}
+
+
+@every_backend
+@pytest.mark.parametrize("text", ["?!", "。，", "", "   ", '" * ( ) :'])
+def test_a_query_without_any_token_matches_nothing(make: MakeBackend, text: str) -> None:
+    backend = base(make, [*ENGLISH, *CHINESE])
+    assert found(backend, LexicalQuery(text)) == []
+    assert found(backend, LexicalQuery(phrases=(text,), prefixes=(text,), excluded=(text,))) == []
+
+
+@every_backend
+def test_emoji_are_found(make: MakeBackend) -> None:
+    assert found(base(make, ["we ship 🚀 today", "we ship tomorrow"]), LexicalQuery("🚀")) == [1]
+
+
+@every_backend
+def test_a_query_of_a_megabyte_is_answered(make: MakeBackend) -> None:
+    backend = base(make, [*ENGLISH, *CHINESE])
+    long = " ".join(f"word{number}" for number in range(100_000))
+    assert set(found(backend, LexicalQuery(f"snakes {long}"))) == {2, 3}
+    assert found(backend, LexicalQuery(phrases=("snake " * 150_000,))) == []
+    assert set(found(backend, LexicalQuery("内存" * 5_000), 2)) == {7, 10}
+
+
+@every_backend
+def test_words_over_the_limit_of_an_index_are_found_and_lose_no_neighbour(make: MakeBackend) -> None:
+    long = "x" * 70_000
+    backend = make()
+    backend.load(NOTE, [row(1, body=f"before {long} after", size=100_000)])
+    assert found(backend, LexicalQuery(long)) == [1]
+    assert found(backend, LexicalQuery("before after")) == [1]
+
+
+@every_backend
+def test_identical_texts_tie_and_go_by_identity(make: MakeBackend) -> None:
+    backend = make()
+    names = ["b", "a", "10", "B", "é", "中"]
+    backend.load(NOTE, [row(number, name=name, body="the same words") for number, name in enumerate(names, 1)])
+    hits = backend.match(NOTE, LexicalQuery("same words"), 6)
+    assert [names[hit.id - 1] for hit in hits] == sorted(names)
+    assert len({hit.score for hit in hits}) == 1
+
+
+@every_backend
+def test_a_longer_list_starts_with_the_shorter_one(make: MakeBackend) -> None:
+    backend = base(make, [f"word {'filler ' * (number % 3)} common" for number in range(100)])
+    whole = backend.match(NOTE, LexicalQuery("common word"), 100)
+    assert len(whole) == 100
+    for depth in (1, 2, 33, 34, 35, 66, 67, 99):
+        assert backend.match(NOTE, LexicalQuery("common word"), depth) == whole[:depth]
+
+
+@every_backend
+@pytest.mark.parametrize("depth", [10**6, 10**12])
+def test_dk_24_a_huge_depth_is_as_many_as_there_are(make: MakeBackend, depth: int) -> None:
+    assert set(found(base(make, ENGLISH), LexicalQuery("snake"), depth)) == {2, 3}
+
+
+@every_backend
+@pytest.mark.parametrize("depth", [0, -1])
+def test_no_depth_is_no_hits(make: MakeBackend, depth: int) -> None:
+    assert found(base(make, ENGLISH), LexicalQuery("snake"), depth) == []
+
+
+@every_backend
+def test_an_empty_type_and_one_without_searched_text_match_nothing(make: MakeBackend) -> None:
+    backend = make()
+    backend.load(SILENT, [row(1, SILENT)])
+    for kind in (NOTE, SILENT):
+        for query in (LexicalQuery("snake"), LexicalQuery(excluded=("snake",)), LexicalQuery(phrases=("a b",))):
+            assert backend.match(kind, query, 10) == []
+
+
+@every_backend
+def test_dk_19_one_hit_per_record_with_the_chunk_that_holds_the_match(make: MakeBackend) -> None:
+    filler = "Nothing to see in this long paragraph about other things entirely.\n\n"
+    backend = make()
+    backend.load(NOTE, [row(1, body=filler * 20 + "At the very end hides a platypus.", size=200), row(2, body=filler)])
+    hits = backend.match(NOTE, LexicalQuery("platypus"), 10)
+    assert ids(hits) == [1]
+    last = backend.entries(NOTE, 1)[-1]
+    assert (hits[0].field, hits[0].seq) == ("body", last.seq)
+    assert "platypus" in last.content and last.seq > 0
+
+
+@every_backend
+def test_the_best_chunk_holds_most_of_the_query_and_the_first_of_equals_wins(make: MakeBackend) -> None:
+    backend = make()
+    backend.load(
+        NOTE,
+        [
+            row(1, title="alpha", body="beta gamma. " * 10 + "\n\n" + "alpha beta gamma. " * 10, size=180),
+            row(2, title="alpha", body="alpha " * 100, size=100),
+            row(3, title="filler", body="beta"),
+        ],
+    )
+    hits = {hit.id: (hit.field, hit.seq) for hit in backend.match(NOTE, LexicalQuery("alpha beta"), 10)}
+    assert hits == {1: ("body", 1), 2: ("title", 0), 3: ("body", 0)}
+
+
+@every_backend
+def test_the_best_chunk_holds_the_phrase_as_a_whole(make: MakeBackend) -> None:
+    backend = make()
+    apart, together = "memory of a database here. " * 6, "the database memory here. " * 6
+    backend.load(NOTE, [row(1, body=f"{apart}\n\n{together}", size=180)])
+    (hit,) = backend.match(NOTE, LexicalQuery(phrases=("database memory",)), 10)
+    assert "database memory" in backend.entries(NOTE, 1)[hit.seq].content
+
+
+@every_backend
+def test_phrases_cross_chunks_but_not_fields(make: MakeBackend) -> None:
+    backend = make()
+    backend.load(NOTE, [row(1, title="red", body="apple pie " + "filler " * 40 + "green pear", size=60)])
+    text = " ".join(entry.content for entry in backend.entries(NOTE, 1) if entry.field == "body")
+    assert len(backend.entries(NOTE, 1)) > 3 and text
+    assert found(backend, LexicalQuery(phrases=("pie " + "filler " * 40 + "green",))) == [1]
+    assert found(backend, LexicalQuery(phrases=("red apple",))) == []
+
+
+@every_backend
+def test_weights_and_languages_of_fields_shape_the_ranking(make: MakeBackend) -> None:
+    backend = make()
+    backend.load(
+        WEIGHED,
+        [
+            row(1, WEIGHED, title="other words", body="owls here", exact="one"),
+            row(2, WEIGHED, title="owls here", body="other words", exact="two"),
+            row(3, WEIGHED, title="other words", body="more of them", exact="owls"),
+        ],
+    )
+    assert ids(backend.match(WEIGHED, LexicalQuery("owls"), 10))[0] == 2
+    assert set(ids(backend.match(WEIGHED, LexicalQuery("owls"), 10))) == {1, 2, 3}
+    assert set(ids(backend.match(WEIGHED, LexicalQuery("owl"), 10))) == {1, 2}
+
+
+@every_backend
+def test_explain_accounts_for_the_whole_score(make: MakeBackend) -> None:
+    backend = base(make, [*ENGLISH, *CHINESE])
+    query = LexicalQuery("DuckDB内存 memory", phrases=("数据库",), prefixes=("duc",))
+    for hit in backend.match(NOTE, query, 10):
+        account = backend.explain(NOTE, query, hit.id)
+        assert account["score"] == pytest.approx(hit.score, abs=1e-4)
+        assert sum(term["score"] for term in account["terms"]) == pytest.approx(hit.score, abs=1e-4)
+    terms = {(term["part"], term["token"]): term for term in backend.explain(NOTE, query, 7)["terms"]}
+    assert terms["word", "duckdb"]["doc_freq"] == 2
+    assert terms["character", "内"]["doc_freq"] == 3
+    assert terms["phrase", "数据库"]["doc_freq"] == 2
+    assert terms["prefix", "duc*"]["fields"] == ["title", "body"]
+
+
+@every_backend
+def test_explain_of_what_does_not_match_is_nought(make: MakeBackend) -> None:
+    backend = base(make, ENGLISH)
+    for query, record in (
+        (LexicalQuery("snake"), 1),
+        (LexicalQuery("snake"), 99),
+        (LexicalQuery("snake", excluded=("frogs",)), 3),
+        (LexicalQuery("?!"), 2),
+    ):
+        assert backend.explain(NOTE, query, record) == {"score": 0.0, "terms": []}

@@ -1,0 +1,139 @@
+"""Lexical scores against BM25 written out in plain Python, and what laziness and small changes promise."""
+
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from duckkb.backends.duckdb.lexical import Lexical
+from duckkb.entries import IndexEntry, Tokens
+from duckkb.errors import UsageError
+from duckkb.indexing.tokens import PlainTokenizer
+from duckkb.ontology.model import NodeType, SearchField
+from duckkb.ports import Row
+from duckkb.queries import LexicalQuery
+from duckkb.records import Record
+
+DOC = NodeType("Doc", "doc", ("name",), {}, full_text=(SearchField("body"),))
+K1, B = 1.2, 0.75
+
+
+def doc(record_id: int, body: str) -> Row:
+    entry = IndexEntry("body", 0, body, Tokens(body, body))
+    return Row(Record("Doc", record_id, (record_id,), {}, "", ""), (entry,))
+
+
+def lexical(bodies: Sequence[str], language: str = "none") -> tuple[Lexical, dict[int, Row]]:
+    rows = {number: doc(number, body) for number, body in enumerate(bodies, 1)}
+    return Lexical(DOC, rows, PlainTokenizer(), language), rows
+
+
+def bm25(bodies: Sequence[str], query: str) -> dict[int, float]:
+    """Robertson and Zaragoza (2009), with the idf that is never negative; lengths are exact."""
+    texts = [Counter(body.split()) for body in bodies]
+    average = sum(text.total() for text in texts) / len(texts)
+    scores: dict[int, float] = {}
+    for word in set(query.split()):
+        holders = sum(word in text for text in texts)
+        idf = math.log(1 + (len(texts) - holders + 0.5) / (holders + 0.5))
+        for number, text in enumerate(texts, 1):
+            if word in text:
+                norm = K1 * (1 - B + B * text.total() / average)
+                scores[number] = scores.get(number, 0) + idf * (K1 + 1) * text[word] / (text[word] + norm)
+    return scores
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_scores_are_bm25(seed: int) -> None:
+    draw = random.Random(seed)
+    words = [f"w{number}" for number in range(30)]
+    # Up to 39 words a text: that far the index stores lengths exactly.
+    bodies = [" ".join(draw.choices(words, weights=range(1, 31), k=draw.randint(1, 39))) for _ in range(200)]
+    query = " ".join(draw.choices(words, k=4))
+    expected = bm25(bodies, query)
+    hits = lexical(bodies)[0].match(LexicalQuery(query), 200)
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-4)
+    assert [hit.id for hit in hits] == sorted(expected, key=lambda number: (-round(expected[number], 5), number))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scores_of_long_texts_are_bm25_but_for_rounded_lengths(seed: int) -> None:
+    draw = random.Random(seed)
+    words = [f"w{number}" for number in range(300)]
+    bodies = [" ".join(draw.choices(words, k=draw.randint(50, 3000))) for _ in range(60)]
+    expected = bm25(bodies, "w1 w2 w3")
+    hits = lexical(bodies)[0].match(LexicalQuery("w1 w2 w3"), 60)
+    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=0.05)
+
+
+def test_a_word_counts_once_however_often_the_query_says_it() -> None:
+    found, _ = lexical(["red blue", "blue green", "red"])
+    assert found.match(LexicalQuery("red red red blue"), 9) == found.match(LexicalQuery("blue red"), 9)
+
+
+def test_equal_scores_of_many_terms_tie_exactly() -> None:
+    draw = random.Random(3)
+    words = [f"w{number}" for number in range(60)]
+    bodies = [" ".join(draw.choices(words, k=draw.randint(3, 15))) for _ in range(3000)]
+    same = set(draw.sample(range(3000), 100))
+    bodies = ["w1 w5 w9 w20 w33" if number in same else body for number, body in enumerate(bodies)]
+    hits = lexical(bodies)[0].match(LexicalQuery("w33 w20 w1 w9 w5"), 100)
+    assert [hit.id - 1 for hit in hits[: len(same)]] == sorted(same)
+    assert len({hit.score for hit in hits[: len(same)]}) == 1
+
+
+def test_a_large_index_made_by_two_threads_scores_as_bm25() -> None:
+    bodies = [f"common w{number % 1000} {'x ' * (number % 5)}" for number in range(20_500)]
+    hits = lexical(bodies)[0].match(LexicalQuery("w7 common"), 15)
+    expected = bm25(bodies, "w7 common")
+    ranked = sorted(expected, key=lambda number: (-round(expected[number], 5), number))
+    assert [hit.id for hit in hits] == ranked[:15]
+
+
+def test_few_changes_are_followed_and_many_build_the_index_anew() -> None:
+    bodies = [f"common w{number}" for number in range(1000)]
+    found, rows = lexical(bodies)
+    first = found.match(LexicalQuery("common w7"), 1)[0].score
+    for changed in range(1, 11):
+        rows[changed] = doc(changed, "other")
+        found.touch([changed])
+        assert found.match(LexicalQuery("other"), 20)[-1].id == changed
+    # Ten dead of a thousand: counted still, and hardly to be seen.
+    assert found.match(LexicalQuery("common w500"), 1)[0].score == pytest.approx(first, rel=0.02)
+    for changed in range(11, 40):
+        rows[changed] = doc(changed, "other")
+        found.touch([changed])
+        found.match(LexicalQuery("other"), 1)
+    dead = found._added - len(rows)
+    assert dead <= len(rows) // 50
+
+
+def test_an_unknown_language_is_named() -> None:
+    with pytest.raises(UsageError, match="klingon"):
+        lexical(["a"], "klingon")
+
+
+def test_filters_import_no_index_and_words_no_database() -> None:
+    program = """
+import sys
+from duckkb.backends.duckdb.backend import DuckdbBackend
+from duckkb.ontology.model import NodeType, Ontology, SearchField
+from duckkb.ports import Row
+from duckkb.queries import LexicalQuery
+from duckkb.records import Record
+from duckkb.settings import Settings
+
+kind = NodeType("Doc", "doc", ("name",), {}, full_text=(SearchField("body"),))
+backend = DuckdbBackend(Ontology({"Doc": kind}), Settings(), None)
+backend.load(kind, [Row(Record("Doc", 1, ("a",), {"name": "a"}, "2024-01-01T00:00:00.000000Z", "2024-01-01T00:00:00.000000Z"))])
+backend.pending(kind)
+assert not {"tantivy", "numpy", "duckdb", "pyarrow"} & set(sys.modules), "loading"
+assert backend.match(kind, LexicalQuery(), 5) == []
+assert not {"numpy", "duckdb", "pyarrow"} & set(sys.modules), "words"
+assert backend.where(kind, "name = 'a'") == {1}
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
