@@ -72,7 +72,11 @@ class DuckdbBackend:
             return self._shelf(kind).lexical.excluded(query) if query.excluded else frozenset()
 
     def similar(
-        self, kind: RecordType, vector: "np.ndarray", depth: int, allowed: frozenset[int] | None = None
+        self,
+        kind: RecordType,
+        vector: "np.ndarray | Sequence[float]",
+        depth: int,
+        allowed: frozenset[int] | None = None,
     ) -> list[LaneHit]:
         """The vector lane: exact cosine over every chunk, one hit per record with its best chunk.
 

@@ -66,7 +66,9 @@ class Vectors:
         if self._built:
             self._stale.update(ids)
 
-    def similar(self, vector: Floats, depth: int, allowed: frozenset[int] | None = None) -> list[LaneHit]:
+    def similar(
+        self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: frozenset[int] | None = None
+    ) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
         Cosines are exact to six decimals: the fast 32-bit product only picks the candidates. Raises `UsageError` for a
@@ -178,9 +180,12 @@ class Vectors:
         return identity_key(self._rows[record_id].record.identity)
 
 
-def unit_query(vector: Floats) -> Doubles:
+def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
     """The vector with length 1; raises `UsageError` where there is none."""
-    query = np.asarray(vector, np.float64)
+    try:
+        query = np.asarray(vector, np.float64)
+    except (TypeError, ValueError):
+        query = np.empty((0, 0))
     if query.ndim != 1 or not np.isfinite(query).all():
         raise UsageError(
             "The query vector is not one row of finite numbers.", suggestion="Give as many numbers as the model does."
