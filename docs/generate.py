@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from duckkb.cli.main import VERBS, duckkb
-from duckkb.codes import CODES
+from duckkb.codes import CODES, Code
 from duckkb.config.example import render
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,11 +45,13 @@ def errors() -> str:
     rows = [HEAD, "# Codes of errors, findings and notices\n\n"]
     for title, wanted in (("Exit 2", 2), ("Exit 1", 1), ("Warnings", 0)):
         rows.append(f"## {title}\n\n| code | means | what mends it |\n|---|---|---|\n")
-        for code in CODES.values():
-            if code.exit_code == wanted:
-                rows.append(f"| `{code.name}` | {_cell(code.meaning)} | {_cell(code.remedy)} |\n")
+        rows += [_row(code) for code in CODES.values() if code.exit_code == wanted]
         rows.append("\n")
     return "".join(rows)
+
+
+def _row(code: Code) -> str:
+    return f"| `{code.name}` | {_cell(code.meaning)} | {_cell(code.remedy)} |\n"
 
 
 def _cell(text: str) -> str:

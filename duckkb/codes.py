@@ -174,14 +174,11 @@ _WARNINGS = {
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
     "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
-    "W_CACHE_IN_PR": ("The team cache was written outside the main branch.", "Build it on the main branch, at night."),
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
-    "W_RECOVERED": ("A write that was interrupted has been finished.", "None needed."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
-    "W_TRUST": ("An endpoint in the configuration was not asked, as this machine has not accepted it.", "`duckkb trust --show`, then `duckkb trust`."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip
 

@@ -40,19 +40,19 @@ def find_command(
     ranking: as many results as match, up to the limit.
     """
     from duckkb.cli.lines import hit_line, result_object
+    from duckkb.errors import NotFound
 
     if mode == "similar" and query is None:
         query = sys.stdin.read().strip() if not sys.stdin.isatty() else None
     with opened(ctx) as kb:
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, explain=explain)
+        tell(result.notices)
+        if not result:
+            raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
         if wants_json(ctx):
             emit(result_object(result))
         else:
             emit_lines(hit_line(hit, degraded=result.degraded) for hit in result)
-        tell(result.notices)
-        if not result:
-            click.echo("no results", err=True)
-            ctx.exit(1)
 
 
 @click.command("sql")
@@ -110,18 +110,19 @@ def neighbors_command(
     ctx: click.Context, type_name: str, identity: str, *, label: tuple[str, ...], direction: Any, depth: int, limit: int
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
+    from duckkb.errors import NotFound
+
     with opened(ctx) as kb:
         found = kb.neighbors(type_name, identity, label=label or None, direction=direction, depth=depth, limit=limit)
+        tell(kb.notices)
+        if not found.records:
+            raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
         if wants_json(ctx):
             emit({"records": list(found.records), "truncated": found.truncated})
         else:
             emit_lines(found.records)
-        tell(kb.notices)
         if found.truncated:
             click.echo(f"W_TRUNCATED: stopped at {len(found.records)} records (raise --limit)", err=True)
-        if not found.records:
-            click.echo("no neighbors", err=True)
-            ctx.exit(1)
 
 
 @graph_command.command("path")
@@ -146,18 +147,19 @@ def path_command(
     depth: int,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
+    from duckkb.errors import NotFound
+
     with opened(ctx) as kb:
         steps = kb.path(
             (from_type, from_identity), (to_type, to_identity), label=label or None, direction=direction, depth=depth
         )
-        if wants_json(ctx):
-            emit({"path": steps})
-        else:
-            emit_lines(steps)
         tell(kb.notices)
         if not steps:
-            click.echo(f"no path of at most {depth} edges", err=True)
-            ctx.exit(1)
+            raise NotFound(f"no path of at most {depth} edges", code="E_NO_RESULTS", suggestion="raise --depth")
+        if wants_json(ctx):
+            emit({"path": list(steps)})
+        else:
+            emit_lines(steps)
 
 
 @click.command("embed")

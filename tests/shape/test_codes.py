@@ -7,12 +7,12 @@ import duckkb
 from duckkb.codes import CODES
 
 PACKAGE = Path(duckkb.__file__).parent
-_CODE = re.compile(r"\b[EW]_[A-Z]+(?:_[A-Z]+)*\b")
+_CODE = re.compile(r"\b[EW]_[A-Z0-9]+(?:_[A-Z0-9]+)*\b")
 
 
 def _said() -> set[str]:
     texts = (path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path.name != "codes.py")
-    return {code for text in texts for code in _CODE.findall(text)}
+    return {code for text in texts for code in _CODE.findall(text.replace("os.W_OK", ""))}
 
 
 def test_every_code_in_the_source_is_in_the_catalogue() -> None:
