@@ -235,6 +235,16 @@ def test_the_best_chunk_holds_most_of_the_query_and_the_first_of_equals_wins(mak
 
 
 @every_backend
+def test_a_rare_word_counts_more_for_a_chunk_than_two_common_ones(make: MakeBackend) -> None:
+    backend = make()
+    common, rare = "common words again. " * 6, "nothing but a platypus. " * 6
+    others = [row(number, body="common words") for number in range(2, 40)]
+    backend.load(NOTE, [row(1, body=f"{common}\n\n{rare}", size=150), *others])
+    best = next(hit for hit in backend.match(NOTE, LexicalQuery("common words platypus"), 50) if hit.id == 1)
+    assert "platypus" in backend.entries(NOTE, 1)[best.seq].content
+
+
+@every_backend
 def test_the_best_chunk_holds_the_phrase_as_a_whole(make: MakeBackend) -> None:
     backend = make()
     apart, together = "memory of a database here. " * 6, "the database memory here. " * 6

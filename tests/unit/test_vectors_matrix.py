@@ -95,6 +95,23 @@ def test_equal_rows_score_alike_wherever_they_stand() -> None:
     assert len({hit.score for hit in hits}) == 1
 
 
+def test_rows_that_only_a_32_bit_product_tells_apart_tie() -> None:
+    draw = np.random.default_rng(8)
+    centre = unit(5, 384)
+    near = [(centre + draw.normal(size=384) * 3e-7).astype(np.float32) for _ in range(400)]
+    rows = {number: row(number, [vector]) for number, vector in enumerate(near, 1)}
+    query = unit(6, 384) + centre
+    exact = {
+        number: round(
+            float(np.dot(vector.astype(float), query) / np.linalg.norm(vector.astype(float)) / np.linalg.norm(query)), 6
+        )
+        for number, vector in enumerate(near, 1)
+    }
+    assert len(set(exact.values())) < 20
+    hits = Vectors(rows).similar(query, 7)
+    assert [hit.id for hit in hits] == sorted(exact, key=lambda number: (-exact[number], number))[:7]
+
+
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5, 1.0])
 def test_few_and_many_allowed_records_give_the_same_order(share: float) -> None:
     rows = {number: row(number, [unit(number), unit(number + 5000)]) for number in range(1, 1001)}

@@ -1,0 +1,58 @@
+"""The README's tour and its Python example run as they stand."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def _tour() -> list[str]:
+    text = README.split("<!-- tour: begin -->")[1].split("<!-- tour: end -->")[0]
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    (bin_folder / "duckkb").write_text(f'#!/bin/sh\nexec {sys.executable} -m duckkb "$@"\n', "utf-8")
+    (bin_folder / "duckkb").chmod(0o755)
+    if not any((Path(place) / "jq").exists() for place in os.environ["PATH"].split(os.pathsep)):
+        title = "import json, sys; print(json.load(sys.stdin)['title'])"
+        (bin_folder / "jq").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{title}"\n', "utf-8")
+        (bin_folder / "jq").chmod(0o755)
+    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.model
+def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
+    commands = _tour()
+    assert len(commands) >= 15
+    script = "\n".join(f"echo '>>> {number}'\n{command}" for number, command in enumerate(commands))
+    done = _run(script, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers = dict(re.findall(r">>> (\d+)\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL))
+    said = {command: answers[str(number)] for number, command in enumerate(commands)}
+    assert '"id":"journal"' in said['duckkb find Note "what happens when the power fails"'].splitlines()[0]
+    assert '"id":"backup"' in said['duckkb find Note "丢失数据" -m'].splitlines()[0]
+    assert "1 file changed, 1 insertion(+), 1 deletion(-)" in said["git diff --stat"]
+    assert said["duckkb get Note journal | jq -r .title"].strip() == "Write-ahead journal"
+    example = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
+    ran = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[0].startswith("journal")
+
+
+def test_every_file_that_the_readme_links_to_exists() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert links and all((ROOT / link).exists() for link in links)
