@@ -209,8 +209,13 @@ def _candidates(slots: _Slots, alive: Mask, query: Doubles, depth: int) -> Ints:
 
 def _exact_cosines(matrix: Floats, query: Doubles) -> Doubles:
     """Summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
-    blocks = (matrix[start : start + _BLOCK] * query for start in range(0, len(matrix), _BLOCK))
-    return np.concatenate([block.sum(axis=1) for block in blocks]).round(_DECIMALS) + 0.0  # no negative zero
+    cosines = []
+    for start in range(0, len(matrix), _BLOCK):
+        block = matrix[start : start + _BLOCK].astype(np.float64)
+        lengths = np.sqrt((block * block).sum(axis=1))
+        products = (block * query).sum(axis=1)
+        cosines.append(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
+    return np.concatenate(cosines).round(_DECIMALS) + 0.0  # no negative zero
 
 
 def _best_places(slots: _Slots, scores: Doubles, best: Doubles) -> list[int]:
@@ -228,6 +233,6 @@ def _make_unit(rows: Floats) -> None:
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         lengths = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))
-        off = (np.abs(lengths - 1) > 1e-6) & (lengths > 0)
+        off = (np.abs(lengths - 1) > _DOUBT / 8) & (lengths > 0)
         if off.any():
             block[off] = block[off] / lengths[off, None]
