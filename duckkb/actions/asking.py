@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from duckkb.actions.reading import line_of
 from duckkb.actions.resolve import identity_named, kind_named
@@ -14,30 +14,12 @@ from duckkb.engine.draft import not_found
 from duckkb.errors import NotFound, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
-from duckkb.queries import FindResult, Mode, SqlResult
+from duckkb.queries import FindResult, SqlResult
 from duckkb.records import identity_value
 from duckkb.search.plan import servable
-from duckkb.settings import Fusion
 from duckkb.truth.line import Limits, LineError, parse_json
 
-if TYPE_CHECKING:
-    import numpy as np
-
 Direction = Literal["out", "in", "both"]
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A find as the caller put it; see `KnowledgeBase.find`."""
-
-    type: str
-    text: str | None = None
-    mode: Mode | None = None
-    where: str | None = None
-    limit: int = 10
-    vector: "np.ndarray | Sequence[float] | None" = None
-    fusion: Fusion | None = None
-    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,27 +55,17 @@ class Embedding:
     tokens: int
 
 
-def find(base: Base, question: Question) -> FindResult:
-    kinds = _kinds(base, question)
-    intent = query.Intent(
-        kinds=tuple(kinds),
-        text=question.text,
-        mode=question.mode,
-        where=question.where,
-        limit=question.limit,
-        vector=question.vector,
-        fusion=question.fusion,
-        explain=question.explain,
-    )
-    return query.find(base, intent)
+def find(base: Base, type_name: str, intent: query.Intent) -> FindResult:
+    """Answer an intent about one type, or about `all`; the intent comes without its types."""
+    return query.find(base, replace(intent, kinds=tuple(_kinds(base, type_name, intent))))
 
 
-def _kinds(base: Base, question: Question) -> list[RecordType]:
+def _kinds(base: Base, type_name: str, intent: query.Intent) -> list[RecordType]:
     """One type, or for `all` those that the mode can serve."""
-    if question.type != "all" or base.ontology.find("all"):
-        return [kind_named(base, question.type)]
-    has_query = bool(question.text and question.text.strip()) or question.vector is not None
-    served = servable(list(base.ontology), question.mode if has_query else "where")
+    if type_name != "all":
+        return [kind_named(base, type_name)]
+    has_query = bool(intent.text and intent.text.strip()) or intent.vector is not None
+    served = servable(list(base.ontology), intent.mode if has_query else "where")
     if not served:
         raise UsageError(
             "no type can serve this search",

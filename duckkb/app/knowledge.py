@@ -12,6 +12,7 @@ from duckkb.app.wiring import Choice, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
 from duckkb.engine.index import Built
+from duckkb.engine.query import Intent
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
 from duckkb.settings import Fusion
@@ -74,8 +75,8 @@ class KnowledgeBase:
         is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector. Raises
         `errors.UsageError`, `errors.FilterError`, `errors.NotFound`, `errors.Unavailable`."""
         with self._turn:
-            asked = asking.Question(type, query, mode, where, limit, vector, fusion, explain)
-            return asking.find(self._fresh(), asked)
+            intent = Intent(query, mode, where, limit, vector, fusion, explain)
+            return asking.find(self._fresh(), type, intent)
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""

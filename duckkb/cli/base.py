@@ -1,5 +1,7 @@
 """init, status, index, config, trust: the base as a whole."""
 
+from typing import Any
+
 import click
 
 from duckkb.cli.common import base_options, emit, opened, tell, wants_json
@@ -28,13 +30,17 @@ def init_command(ctx: click.Context, path: str) -> None:
 def status_command(ctx: click.Context) -> None:
     """Say what this base is: revision, records, pending vectors, model, trust, lock."""
     with opened(ctx) as kb:
-        status = kb.status()
-        if wants_json(ctx):
-            emit(status)
-        else:
-            for name, value in status.items():
-                click.echo(f"{name}: {_words(value)}")
+        _show(ctx, kb.status())
         tell(kb.notices)
+
+
+def _show(ctx: click.Context, status: dict[str, Any]) -> None:
+    """One object for programs, a line a key for people."""
+    if wants_json(ctx):
+        emit(status)
+    else:
+        for name, value in status.items():
+            click.echo(f"{name}: {_words(value)}")
 
 
 def _words(value: object) -> str:
@@ -57,11 +63,7 @@ def index_status_command(ctx: click.Context) -> None:
     """Say how many chunks there are, how many lack a vector, and what the caches hold. Exit 0 fresh, 1 not."""
     with opened(ctx) as kb:
         status = kb.index_status()
-        if wants_json(ctx):
-            emit(status)
-        else:
-            for name, value in status.items():
-                click.echo(f"{name}: {_words(value)}")
+        _show(ctx, status)
         tell(kb.notices)
         if not status["fresh"]:
             ctx.exit(1)

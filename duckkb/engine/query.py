@@ -26,10 +26,9 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a caller wants of some types. `vector` is a question given as a vector (1-d, float32 after checking);
+    """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
     `fusion` overrides the policy's."""
 
-    kinds: tuple[RecordType, ...]
     text: str | None = None
     mode: Mode | None = None
     where: str | None = None
@@ -37,6 +36,7 @@ class Intent:
     vector: "np.ndarray | Sequence[float] | None" = None
     fusion: Fusion | None = None
     explain: bool = False
+    kinds: tuple[RecordType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

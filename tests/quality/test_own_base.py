@@ -45,19 +45,29 @@ def test_hybrid_is_at_least_as_good_as_the_better_lane(own_base: Path) -> None:
 
 
 def test_the_questions_name_records_that_exist_and_come_in_both_languages() -> None:
-    known = {record["id"] for table in ("concept", "decision", "command", "error_code", "setting") for record in _records(table)}
+    known = {
+        record["id"]
+        for table in ("concept", "decision", "command", "error_code", "setting")
+        for record in _records(table)
+    }
     assert {identity for one in QUESTIONS for identity in one["expected"]} <= known
     chinese = [one for one in QUESTIONS if any("\u4e00" <= letter <= "\u9fff" for letter in one["question"])]
     assert 8 <= len(chinese) <= len(QUESTIONS) - 8
 
 
 def test_the_error_codes_in_the_base_are_those_of_the_code() -> None:
-    stored = {record["id"]: (record["meaning"], record["remedy"], record["exit_code"]) for record in _records("error_code")}
+    stored = {
+        record["id"]: (record["meaning"], record["remedy"], record["exit_code"]) for record in _records("error_code")
+    }
     assert stored == {code.name: (code.meaning, code.remedy, code.exit_code) for code in CODES.values()}
 
 
 def test_the_verbs_in_the_base_are_those_of_the_command_line() -> None:
-    names = {str(record["name"]).removeprefix("duckkb ").split()[0] for record in _records("command") if record["kind"] == "verb"}
+    names = {
+        str(record["name"]).removeprefix("duckkb ").split()[0]
+        for record in _records("command")
+        if record["kind"] == "verb"
+    }
     assert {verb.name for verb in VERBS} <= names | {"--version"}
 
 
@@ -67,7 +77,11 @@ def test_the_settings_in_the_base_are_those_of_the_code() -> None:
 
 
 def test_the_base_is_as_large_as_promised() -> None:
-    nodes = [record for table in ("concept", "decision", "command", "error_code", "setting", "source") for record in _records(table)]
+    nodes = [
+        record
+        for table in ("concept", "decision", "command", "error_code", "setting", "source")
+        for record in _records(table)
+    ]
     edges = [line for part in (ROOT / "data/edges").rglob("*.jsonl") for line in part.read_bytes().splitlines()]
     assert len(nodes) >= 150 and len(edges) >= 250
     assert sum(len(str(record.get("body", ""))) > 3000 for record in nodes) >= 5

@@ -1,0 +1,81 @@
+"""Laws of the query syntax and of fusion, against oracles that share no code with them."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from duckkb.queries import LexicalQuery
+from duckkb.search.fuse import fuse
+from duckkb.search.syntax import parse, plain_text
+from duckkb.settings import Fusion
+
+QUERY = st.text(st.sampled_from('ab "-*内存:()\u3000\t\n🦆') | st.characters(exclude_categories=()), max_size=60)
+RANKING = st.lists(st.integers(0, 30), unique=True, max_size=20)
+
+
+@given(QUERY)
+def test_every_text_is_a_query(text: str) -> None:
+    query = parse(text)
+    assert '"' not in query.text
+    assert all(piece.strip() for piece in (*query.phrases, *query.excluded, *query.prefixes))
+    assert isinstance(plain_text(text), str)
+
+
+@given(st.lists(st.text("abc内存0", min_size=1, max_size=5), max_size=6))
+def test_words_without_operators_stay_as_they_are(words: list[str]) -> None:
+    text = " ".join(words)
+    assert parse(text) == LexicalQuery(text=text)
+    assert plain_text(text) == text
+
+
+@given(st.text("abc内", min_size=1, max_size=5), st.text("xyz存", min_size=1, max_size=5))
+def test_each_operator_is_read_as_such(word: str, other: str) -> None:
+    query = parse(f'{word} "{word} {other}" -{other} {other}* -"{word}"')
+    assert query == LexicalQuery(word, (f"{word} {other}",), (other, word), (other,))
+    assert plain_text(f'{word} -{other} "{other}"') == f"{word} {other}"
+
+
+@pytest.mark.parametrize("text", ["text-embedding-3-small", "2024-05-06", "a-b", "C++ - D", "f(x) * y"])
+def test_hyphens_and_stars_inside_texts_are_no_operators(text: str) -> None:
+    query = parse(text)
+    assert not (query.excluded or query.prefixes or query.phrases)
+
+
+@given(RANKING, RANKING, st.integers(1, 100))
+def test_rrf_is_the_sum_of_reciprocal_ranks(vector: list[int], fts: list[int], k: int) -> None:
+    lanes = {"vector": [(key, 1.0 - place / 100) for place, key in enumerate(vector)]}
+    lanes["fts"] = [(key, 9.0 - place) for place, key in enumerate(fts)]
+    found = fuse(lanes, Fusion("rrf", k=k), lambda key: key)
+    exact = {
+        key: sum((Fraction(1, k + ranking.index(key) + 1) for ranking in (vector, fts) if key in ranking), Fraction())
+        for key in {*vector, *fts}
+    }
+    assert {one.key for one in found} == set(exact)
+    assert all(abs(one.score - float(exact[one.key])) < 1e-12 for one in found)
+    assert [one.key for one in found] == sorted(exact, key=lambda key: (-float(exact[key]), key))
+    assert all(one.ranks.get("fts") == (fts.index(one.key) + 1 if one.key in fts else None) for one in found)
+
+
+@given(
+    st.dictionaries(st.integers(0, 20), st.floats(-5, 5), max_size=12),
+    st.dictionaries(st.integers(0, 20), st.floats(0, 40), max_size=12),
+    st.floats(0, 1),
+)
+def test_minmax_stays_between_nought_and_one_and_follows_the_weight(
+    vector: dict[int, float], fts: dict[int, float], weight: float
+) -> None:
+    lanes = {
+        "vector": sorted(vector.items(), key=lambda item: -item[1]),
+        "fts": sorted(fts.items(), key=lambda item: -item[1]),
+    }
+    found = {one.key: one.score for one in fuse(lanes, Fusion("minmax", weight=weight), lambda key: key)}
+    assert all(-1e-12 <= score <= 1 + 1e-12 for score in found.values())
+    for key, score in found.items():
+        parts = 0.0
+        for scores, share in ((vector, weight), (fts, 1 - weight)):
+            if key in scores:
+                span = max(scores.values()) - min(scores.values())
+                parts += share * ((scores[key] - min(scores.values())) / span if span else 1.0)
+        assert score == pytest.approx(parts, abs=1e-9)
