@@ -4,8 +4,9 @@
 `sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
@@ -19,6 +20,19 @@ _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 100_000
 
 
+class _Stems(dict[str, str]):
+    """Words seen so far and their terms. Showing a hit's best chunk looks up every word of a record."""
+
+    def __init__(self, analyzer: TextAnalyzer) -> None:
+        super().__init__()
+        self._analyzer = analyzer
+
+    def __missing__(self, word: str) -> str:
+        term: str = (self._analyzer.analyze(word) or [word])[0]
+        self[word] = term
+        return term
+
+
 @dataclass(frozen=True, eq=False)
 class WordsField:
     """A stemmed field that holds the words of `sources`, the record fields of one weight and language."""
@@ -28,18 +42,16 @@ class WordsField:
     language: str
     sources: frozenset[str]
     analyzer: TextAnalyzer
-    _stems: dict[str, str] = field(default_factory=dict)
 
-    def stems(self, words: Iterable[str]) -> list[str]:
+    def stems(self, words: Iterable[str]) -> Iterator[str]:
         """The term of each word, as the index has it."""
         if len(self._stems) > _STEMS_KEPT:
             self._stems.clear()
-        return [self._stems.get(word) or self._stem(word) for word in words]
+        return map(self._stems.__getitem__, words)
 
-    def _stem(self, word: str) -> str:
-        term: str = (self.analyzer.analyze(word) or [word])[0]
-        self._stems[word] = term
-        return term
+    @cached_property
+    def _stems(self) -> _Stems:
+        return _Stems(self.analyzer)
 
 
 def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
