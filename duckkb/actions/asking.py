@@ -3,11 +3,10 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from duckkb.actions.reading import line_of
-from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.actions.resolve import granted, identity_named, kind_named
 from duckkb.engine import graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
@@ -142,10 +141,10 @@ def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
     return Embedding(hexed, model.fingerprint.name, sum(model.count_tokens(texts)))
 
 
-def embed_input(text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
+def embed_input(base: Base, text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
     """The texts that an argument, a file or stdin means; raises `errors.UsageError`."""
     if file is not None:
-        source = Path(file)
+        source = granted(base, file)
         if not source.is_file():
             raise UsageError(f"{file} is not a regular file", code="E_PATH", suggestion="give the path of a text file")
         text = _utf8(source.read_bytes(), file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.actions.resolve import granted, identity_named, kind_named
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
@@ -71,8 +71,9 @@ def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
         yield {**record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
 
 
-def export_file(base: Base, type_name: str, path: Path, force: bool) -> int:
+def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:
     """Write the export beside its target and move it into place; raises `errors.UsageError` (E_PATH)."""
+    path = granted(base, named)
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a file")
     if path.exists() and not force:

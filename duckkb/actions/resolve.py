@@ -2,11 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
-from duckkb.errors import Finding, InvalidRecord, NotFound
+from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, identity_text
 from duckkb.truth import ids
@@ -36,6 +37,19 @@ def kind_named(base: Base, name: str) -> RecordType:
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
     """An identity as the API or CLI gives it, typed by the schema; raises `errors.UsageError`."""
     return base.validator(kind).coerce_identity(value)
+
+
+def granted(base: Base, path: str | Path) -> Path:
+    """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
+    `errors.UsageError` (E_PATH)."""
+    target = Path(path)
+    if base.wiring.env.sandbox and not target.resolve().is_relative_to(base.root.resolve()):
+        raise UsageError(
+            f"{path} lies outside the knowledge base, and DUCKKB_SANDBOX is set",
+            code="E_PATH",
+            suggestion="give a path inside the base",
+        )
+    return target
 
 
 def given_records(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import given_records, identity_named, kind_named
+from duckkb.actions.resolve import given_records, granted, identity_named, kind_named
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
@@ -135,7 +135,7 @@ def _read(base: Base, path: str | Path) -> Iterator[Item]:
 
         data = sys.stdin.buffer.read()
     else:
-        data = _regular(Path(path)).read_bytes()
+        data = _regular(granted(base, path)).read_bytes()
     for number, item in parse_objects(data, base.limits):
         yield f"{name}:{number}", item
 

@@ -96,7 +96,7 @@ class KnowledgeBase:
     def export_file(self, type: str, path: "str | Path", *, force: bool = False) -> int:
         """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
         with self._turn:
-            return reading.export_file(self._fresh(), type, Path(path), force)
+            return reading.export_file(self._fresh(), type, path, force)
 
     def types(self) -> "Sequence[dict[str, Any]]":
         """Each type with its kind, table, identity, search fields and number of records."""
@@ -229,7 +229,7 @@ class KnowledgeBase:
         self, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
     ) -> "Sequence[str]":
         """The texts that an `embed` command line means."""
-        return asking.embed_input(text, file, batch, stdin)
+        return asking.embed_input(self._base, text, file, batch, stdin)
 
     def check(self) -> "caring.CheckReport":
         """Everything that is wrong in data/, with places and remedies."""

@@ -1,8 +1,9 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Wiring
@@ -38,7 +39,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
-        backend=lambda ends: _backend(loaded, wiring.tokenizer, ends),
+        backend=lambda ends, rows: _backend(loaded, wiring.tokenizer, ends, rows),
         tokenizer=_tokenizer(loaded.settings, env),
         embedder=chosen.embedder or _embedder(loaded, env),
         clock=chosen.clock or SystemClock(),
@@ -49,10 +50,10 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     return loaded, wiring
 
 
-def _backend(loaded: "Loaded", tokenizer: Tokenizer, ends: EndIds) -> Backend:
+def _backend(loaded: "Loaded", tokenizer: Tokenizer, ends: EndIds, rows: Callable[[], Any]) -> Backend:
     from duckkb.backends.duckdb.backend import DuckdbBackend
 
-    return DuckdbBackend(loaded.ontology, loaded.settings, tokenizer, ends)
+    return DuckdbBackend(loaded.ontology, loaded.settings, tokenizer, ends, rows)
 
 
 def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:

@@ -24,13 +24,14 @@ EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 @dataclass(frozen=True)
 class Wiring:
-    """The real parts of one base, as `app` chose them. `lock_timeout` is in seconds."""
+    """The real parts of one base, as `app` chose them. `backend` takes what resolves edges' ends and what gives the rows
+    of the caches; `lock_timeout` is in seconds."""
 
     root: Path
     settings: Settings
     ontology: Ontology
     env: Environment
-    backend: Callable[[EndIds], Backend]
+    backend: Callable[[EndIds, Callable[[], Any]], Backend]
     tokenizer: Tokenizer
     embedder: Embedder
     clock: Clock

@@ -23,7 +23,7 @@ def boot(wiring: Wiring) -> Base:
         refuse_unreadable(tree)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
-    return Base(wiring, tree, wiring.backend(_end_ids(tree)), cache, report)
+    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
 
 
 def refresh(base: Base) -> None:

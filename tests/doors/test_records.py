@@ -250,3 +250,14 @@ def test_mass_deletion_needs_allow_shrink(run: Run) -> None:
     assert (ran.code, ran.error["code"]) == (1, "E_SHRINK")
     assert run("delete", "Note", *names[:20]).line["deleted"] == 20
     assert run("delete", "Note", *[f"n{number:02}" for number in range(20, 30)]).line["deleted"] == 10
+
+
+def test_in_a_sandbox_only_paths_inside_the_base_are_granted(run: Run, notes: Path, tmp_path: Path) -> None:
+    outside, inside = tmp_path / "outside.jsonl", notes / "inside.jsonl"
+    for file in (outside, inside):
+        file.write_text('{"id": "a"}\n', "utf-8")
+    env = {"DUCKKB_SANDBOX": "1"}
+    refused = run("import", "Note", str(outside), "--json", env=env)
+    assert (refused.code, refused.error["code"]) == (2, "E_PATH")
+    assert run("import", "Note", str(inside), env=env).line["inserted"] == 1
+    assert run("export", "Note", "-o", str(tmp_path / "x.jsonl"), env=env).code == 2

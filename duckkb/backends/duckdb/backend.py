@@ -17,6 +17,7 @@ from duckkb.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from duckkb.backends.duckdb.tables import Tables
 
@@ -26,14 +27,23 @@ Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 class DuckdbBackend:
     """Implements `ports.Backend` for one process. Safe to share between threads, which take turns.
 
-    `ends` resolves an edge's ends to record ids, for the columns `from_id` and `to_id` of filters and SQL.
+    `ends` resolves an edge's ends to record ids, for the columns `from_id` and `to_id` of filters and SQL; `cache_rows`
+    gives the rows of the table `search_cache`.
     """
 
-    def __init__(self, ontology: Ontology, settings: Settings, tokenizer: Tokenizer, ends: Ends | None = None) -> None:
+    def __init__(
+        self,
+        ontology: Ontology,
+        settings: Settings,
+        tokenizer: Tokenizer,
+        ends: Ends | None = None,
+        cache_rows: "Callable[[], pa.Table] | None" = None,
+    ) -> None:
         self._ontology = ontology
         self._language = settings.language
         self._tokenizer = tokenizer
         self._ends = ends
+        self._cache_rows = cache_rows
         self._shelves: dict[tuple[str, str], Shelf] = {}
         self._tables: Tables | None = None
         self._lock = RLock()
@@ -137,7 +147,7 @@ class DuckdbBackend:
         if self._tables is None:
             from duckkb.backends.duckdb.tables import Tables
 
-            tables = Tables(self._ontology, self._entry_pairs, self._ends)
+            tables = Tables(self._ontology, self._entry_pairs, self._ends, self._cache_rows)
             for shelf in self._shelves.values():
                 tables.load(shelf.kind, shelf.records)
             self._tables = tables
