@@ -150,6 +150,8 @@ def embed_input(base: Base, text: str | None, file: str | None, batch: bool, std
         text = _utf8(source.read_bytes(), file)
     elif text is None:
         text = _utf8(stdin.read() if stdin else b"", "stdin")
+    if not text.strip():
+        raise UsageError("there is no text to embed", suggestion='duckkb embed "some text"')
     if not batch:
         return [text]
     try:

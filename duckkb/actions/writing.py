@@ -45,7 +45,7 @@ def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Opt
     items = (
         [_one(base, data)]
         if single
-        else [(f"line {number}", item) for number, item in parse_objects(data, base.limits)]
+        else [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     )
     if not items:
         raise InvalidRecord("nothing was given on stdin", suggestion="one JSON object a line", exit_code=1)

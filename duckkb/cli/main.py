@@ -117,6 +117,9 @@ def run(args: Sequence[str]) -> int:
         return int(stop.exit_code)
     except click.Abort:
         return _say("interrupted", "E_USAGE", "", as_json, 130)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        click.echo(asked.format_message(), err=True)
+        return 2
     except click.ClickException as problem:
         return _say(_click_text(problem), "E_USAGE", _click_hint(problem), as_json, 2)
     except BrokenPipeError:
@@ -148,7 +151,8 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
         from dataclasses import asdict
 
         details["findings"] = [{k: v for k, v in asdict(one).items() if v} for one in problem.findings]
-    if not as_json:
+    told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
+    if not as_json and not told:
         for finding in problem.findings:
             click.echo(str(finding), err=True)
     return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)

@@ -223,3 +223,4 @@ def test_embed_prints_float32_as_hex(own_base: Path) -> None:
     batch = run_in(own_base, ["embed", "--batch", '["a question", "内存"]', "--json"]).line
     assert len(batch["embeddings"]) == 2 and batch["model"] and batch["usage"]["tokens"] > 0
     assert run_in(own_base, ["embed", "x", "--input-file", "y"]).code == 2
+    assert run_in(own_base, ["embed"]).code == 2, "an empty stdin is no text"
