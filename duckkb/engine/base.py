@@ -13,7 +13,7 @@ from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
 from duckkb.records import Record
 from duckkb.settings import Environment, Settings
 from duckkb.truth.line import Limits
-from duckkb.truth.tree import Differences, StoredRow, Tree
+from duckkb.truth.tree import Differences, StoredRow, Tree, collector_paused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +95,8 @@ class Base:
         entries = entries and bool(kind.full_text or kind.vectors)
         if self._loaded.get(kind.name) in (True, entries):
             return
-        self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
+        with collector_paused():
+            self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
         self._loaded[kind.name] = entries
         if entries:
             self.cache.save()

@@ -15,7 +15,7 @@ from duckkb.search.fuse import Fused, fuse
 from duckkb.search.plan import Ask, Capabilities, plan
 from duckkb.settings import Fusion
 from duckkb.truth.line import etag
-from duckkb.truth.tree import StoredRow
+from duckkb.truth.tree import StoredRow, collector_paused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,7 +154,8 @@ def _lane_hits(
 ) -> list[LaneHit]:
     query, allowed, embedded = given
     if lane == "fts":
-        return base.backend.match(kind, query, chosen.depth, allowed)
+        with collector_paused():  # the first question builds the index, out of a great many small objects
+            return base.backend.match(kind, query, chosen.depth, allowed)
     assert embedded is not None and embedded.vector is not None, "a vector lane runs with a vector"
     if chosen.mode == "hybrid" and query.excluded and kind.full_text:
         ruled_out = base.backend.excluded(kind, query)

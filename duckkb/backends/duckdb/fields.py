@@ -1,6 +1,7 @@
 """The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
 
-`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
+`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed here, without
+positions.
 `sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters.
 """
 
@@ -17,7 +18,7 @@ from duckkb.ports import Row
 ID, SEQUENCE = "id", "sequence"
 
 _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
-_STEMS_KEPT = 100_000
+_STEMS_KEPT = 200_000
 
 
 class _Stems(dict[str, str]):
@@ -42,6 +43,10 @@ class WordsField:
     language: str
     sources: frozenset[str]
     analyzer: TextAnalyzer
+
+    def stemmed(self, tokens: str) -> str:
+        """A joined list with each word as its term. Looking words up is cheaper than stemming every one of a text."""
+        return tokens if self.language == "none" else " ".join(self.stems(tokens.split(" ")))
 
     def stems(self, words: Iterable[str]) -> Iterator[str]:
         """The term of each word, as the index has it."""
@@ -71,11 +76,9 @@ def new_index(fields: Iterable[WordsField]) -> Index:
     schema.add_integer_field(ID, indexed=True, fast=True)
     schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
     for words in fields:
-        schema.add_text_field(words.name, tokenizer_name=words.name, index_option="freq")
+        schema.add_text_field(words.name, tokenizer_name=SEQUENCE, index_option="freq")
     index = Index(schema.build())
     index.register_tokenizer(SEQUENCE, _analyzer("none"))
-    for words in fields:
-        index.register_tokenizer(words.name, words.analyzer)
     index.config_reader("manual")
     return index
 
@@ -94,7 +97,7 @@ def document(row: Row, fields: Iterable[WordsField]) -> Document:
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:
         pieces = [piece for source, found in words.items() if source in target.sources for piece in found]
-        made.add_text(target.name, clipped(" ".join(pieces)))
+        made.add_text(target.name, target.stemmed(clipped(" ".join(pieces))))
     return made
 
 
