@@ -192,9 +192,9 @@ def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused
 def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> Hit:
     kind, row = _row(base, one.key)
     best = _best_lane_hit(lanes, one)
-    terms = None
+    lexical = None
     if intent.explain and "fts" in one.ranks:
-        terms = base.backend.explain(kind, syntax.parse(intent.text or ""), row.record.id)
+        lexical = base.backend.explain(kind, syntax.parse(intent.text or ""), row.record.id)
     return Hit(
         type=kind.name,
         id=row.record.id,
@@ -206,7 +206,7 @@ def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> 
         times=(row.record.created_at, row.record.updated_at),
         scores=explain.score_account(one, chosen) if chosen.mode == "hybrid" else None,
         chunk=_chunk(base, kind, best),
-        trace=explain.trace(one, chosen, terms) if intent.explain else None,
+        trace=explain.trace(one, chosen, lexical) if intent.explain else None,
     )
 
 

@@ -18,8 +18,9 @@ def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
     }
 
 
-def trace(fused: Fused, plan: Plan, terms: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the lexical terms."""
+def trace(fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
+    score (`lexical` as `Backend.explain` gives it), which add up to it."""
     parts: dict[str, Any] = {}
     for lane in plan.lanes:
         if lane not in fused.ranks:
@@ -28,7 +29,7 @@ def trace(fused: Fused, plan: Plan, terms: Mapping[str, Any] | None) -> dict[str
         rank, score = fused.ranks[lane], fused.scores[lane]
         part = score if len(plan.lanes) == 1 else _share(plan, rank)
         parts[lane] = {"rank": rank, "score": score, "part": part}
-    return {"lanes": parts, "final": fused.score, "terms": dict(terms) if terms else None}
+    return {"lanes": parts, "final": fused.score, "terms": list(lexical["terms"]) if lexical else None}
 
 
 def plan_account(plan: Plan) -> dict[str, Any]:

@@ -148,6 +148,9 @@ def test_explain_accounts_for_every_score(found: Run) -> None:
     line = found("find", "Note", "brown fox", "-m", "--explain").lines[0]
     assert line["_explain"]["final"] == pytest.approx(line["_score"])
     assert line["_explain"]["lanes"]["fts"]["rank"] == 1
+    terms = line["_explain"]["terms"]
+    assert sum(term["score"] for term in terms) == pytest.approx(line["_score"], abs=1e-3)
+    assert {term["token"] for term in terms} == {"brown", "fox"}
 
 
 def test_dk_23_neighbors_and_paths_follow_direction_depth_and_label(run: Run) -> None:
