@@ -122,7 +122,7 @@ def run(args: Sequence[str]) -> int:
         return 2
     except click.ClickException as problem:
         return _say(_click_text(problem), "E_USAGE", _click_hint(problem), as_json, 2)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except KeyboardInterrupt:
         return 130
