@@ -1,0 +1,67 @@
+"""A base whose vectors come from an endpoint: nothing is asked before trust, keys stay out of everything, faults degrade."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import make_base, run_in
+from tests.fake_endpoint import FakeEndpoint, Reply
+
+KEY = "sk-not-to-be-seen-anywhere-0123456789"
+CONFIG = """\
+global:
+  embedding_model: some-model
+  embedding: {{base_url: "{url}", api_key_env: SOME_KEY, dimensions: 16, max_retries: 0, timeout_s: 5}}
+nodes:
+  Note:
+    identity: id
+    schema: {{type: object, properties: {{id: {{type: string}}, text: {{type: string}}}}}}
+    search: {{full_text: [text], vectors: [text]}}
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"XDG_STATE_HOME": str(tmp_path / "state"), "SOME_KEY": KEY}
+
+
+def test_an_endpoint_is_asked_only_after_trust_and_its_key_is_never_shown(tmp_path: Path, env: dict[str, str]) -> None:
+    with FakeEndpoint() as endpoint:
+        root = make_base(tmp_path / "kb", CONFIG.format(url=endpoint.settings().base_url))
+        seen = [run_in(root, ["put", "Note", '{"id": "a", "text": "内存 fox"}'], env=env)]
+        seen.append(run_in(root, ["find", "Note", "fox"], env=env))
+        assert endpoint.asked == [], "nothing before trust"
+        assert seen[0].line["pending"] == 1 and seen[1].line["_degraded"] is True
+        assert run_in(root, ["find", "Note", "fox", "-s", "--json"], env=env).error["code"] == "E_UNTRUSTED"
+        seen.append(run_in(root, ["trust"], env=env))
+        seen.append(run_in(root, ["find", "Note", "fox", "-s"], env=env))
+        assert seen[-1].line["id"] == "a" and "_degraded" not in seen[-1].line
+        assert endpoint.asked and all(KEY in dict(asked.headers)["Authorization"] for asked in endpoint.asked)
+        seen.append(run_in(root, ["config", "show", "--json"], env=env))
+        seen.append(run_in(root, ["status", "--json"], env=env))
+    assert not any(KEY in ran.out + ran.err for ran in seen)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files and not any(KEY.encode() in path.read_bytes() for path in files)
+
+
+def test_a_failing_endpoint_stores_the_record_and_degrades_the_search(tmp_path: Path, env: dict[str, str]) -> None:
+    with FakeEndpoint() as endpoint:
+        root = make_base(tmp_path / "kb", CONFIG.format(url=endpoint.settings().base_url))
+        run_in(root, ["trust"], env=env)
+        endpoint.next(Reply(status=500), Reply(status=200, body=b"<html>"))
+        stored = run_in(root, ["put", "Note", '{"id": "a", "text": "fox"}'], env=env)
+        assert (stored.code, stored.line["inserted"], stored.line["pending"]) == (0, 1, 1)
+        degraded = run_in(root, ["find", "Note", "fox", "-H"], env=env)
+        assert degraded.code == 0 and degraded.line["_degraded"] is True
+        healed = run_in(root, ["find", "Note", "fox", "-H"], env=env)
+        assert "_degraded" not in healed.line
+    down = run_in(root, ["find", "Note", "fox", "-s", "--json"], env=env)
+    assert (down.code, down.error["code"]) == (1, "E_MODEL")
+
+
+def test_a_key_that_is_not_set_is_named_and_nothing_is_asked(tmp_path: Path, env: dict[str, str]) -> None:
+    with FakeEndpoint() as endpoint:
+        root = make_base(tmp_path / "kb", CONFIG.format(url=endpoint.settings().base_url))
+        run_in(root, ["trust"], env=env)
+        ran = run_in(root, ["find", "Note", "x", "-s", "--json"], env={"XDG_STATE_HOME": env["XDG_STATE_HOME"]})
+        assert "SOME_KEY" in ran.error["error"] and endpoint.asked == []
