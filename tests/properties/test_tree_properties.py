@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -181,7 +182,7 @@ def plan(
             after[name] = Record("Person", after[name].id, (name,), {"name": name, "n": n}, TIMES[0], TIMES[n % 3])
         elif verb == "put" and name not in model:
             after[name] = Record(
-                "Person", 100 + NAMES.index(name), (name,), {"name": name, "n": n}, TIMES[n % 3], TIMES[n % 3]
+                "Person", _free(name, model, after), (name,), {"name": name, "n": n}, *[TIMES[n % 3]] * 2
             )
         elif verb == "delete":
             after.pop(name, None)
@@ -194,3 +195,9 @@ def plan(
     changes = [Change(old, kept.get(name)) for name, old in model.items() if kept.get(name) != old]
     changes += [Change(None, record) for name, record in after.items() if name not in origin]
     return Changeset(tuple(changes)), after
+
+
+def _free(name: str | int, *known: dict[str | int, Record]) -> int:
+    """An id that no record has: one whose record was renamed still has the id of its first name."""
+    taken = {record.id for records in known for record in records.values()}
+    return next(number for number in count(100 + NAMES.index(name), len(NAMES)) if number not in taken)
