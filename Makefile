@@ -21,8 +21,9 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/duckkb --kb . check
 	$(MAKE) test
 
-check-full: check  ## `check`, then the slow campaigns
+check-full: check  ## `check`, then the slow campaigns, and the laws on fresh examples
 	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh tests/properties
 
 bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)
 	$(BIN)/python bench/scale.py

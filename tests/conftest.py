@@ -11,6 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# The suite draws the same examples every time; `make check-full` draws new ones (--hypothesis-profile=fresh) and prints
+# how to repeat what it finds.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("fresh", print_blob=True, deadline=None)
+settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTES = """\

@@ -179,6 +179,9 @@ def test_dk_09_rename_keeps_the_id_and_takes_the_edges_along(run: Run) -> None:
     assert run("get", "cites", '["b", "z"]').code == 0
     assert run("check").code == 0
     assert run("rename", "Note", "z", "b").code == 1
+    again = run("put", "Note", '{"id": "a"}').line
+    assert again["inserted"] == 1 and again["ids"] != [before], "the old name is free again, its id is not"
+    assert run("check").code == 0
 
 
 def test_list_pages_in_the_order_of_identities(run: Run) -> None:
