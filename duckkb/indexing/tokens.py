@@ -8,6 +8,7 @@ left to the lexical index. An ASCII text takes a faster road to the same tokens.
 
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from hashlib import blake2b
@@ -70,7 +71,7 @@ _SHAPE = _byte_table(ord("a"), ord("-"))
 _JOINED, _SPACE, _TOO_LONG = b"-a", b" ", b"a" * (LONGEST + 1)
 
 
-class _Tokenizer:
+class _Tokenizer(ABC):
     """What both tokenizers share: everything but how a run of Han characters becomes words."""
 
     def __init__(self, name: str, fold: Fold) -> None:
@@ -108,11 +109,13 @@ class _Tokenizer:
                     identifiers += wholes
         return Tokens(" ".join(words + identifiers), " ".join(parts))
 
+    @abstractmethod
     def _han_words(self, run: str) -> list[str]:
-        raise NotImplementedError
+        """The words of a run of Han characters."""
 
+    @abstractmethod
     def _segmenter(self) -> str:
-        raise NotImplementedError
+        """What cuts such runs, with its version, for the fingerprint."""
 
 
 class JiebaTokenizer(_Tokenizer):
