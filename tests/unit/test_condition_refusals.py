@@ -42,7 +42,7 @@ HOSTILE = [
     "1=1); DROP TABLE note; --",
     "1=1) UNION SELECT content FROM read_text('/etc/passwd') --",
     "1=1 UNION SELECT 1",
-    "true) FROM note; COPY note TO '/tmp/x'; SELECT (1",
+    "true) FROM note; COPY note TO '/elsewhere/x'; SELECT (1",
     "n IN (SELECT n FROM note)",
     "EXISTS (SELECT 1 FROM read_text('/etc/passwd'))",
     "(SELECT count(*) FROM note) > 0",

@@ -44,7 +44,7 @@ def sealed(root: Path) -> Path:
     return stage
 
 
-@pytest.mark.parametrize("path", ["../outside", "config.yaml", ".git/hooks/post-checkout", "/tmp/x"])
+@pytest.mark.parametrize("path", ["../outside", "config.yaml", ".git/hooks/post-checkout", "/elsewhere/x"])
 def test_a_forged_journal_writes_nothing_outside_and_stops(tmp_path: Path, path: str) -> None:
     stage = sealed(tmp_path)
     body = (stage / "journal").read_bytes().split(b"\n")[0].replace(PART.encode(), path.encode())
