@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from duckkb import config
 from duckkb.app.wiring import find
+from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Conflict, UsageError
 from duckkb.truth import layout, lock, shadow
 
@@ -96,6 +97,7 @@ def recover(
 ) -> dict[str, Any]:
     """Finish an interrupted write (None), show it, finish it over files in a third state, or undo it."""
     root = find(path)
+    refuse_tracked_state(root)
     if action == "show":
         return shadow.show(root)
     with lock.exclusive(root, lock_timeout):

@@ -1,5 +1,7 @@
 """Boot: from files to a loaded base. Read under the shared lock, recover first, stop at what cannot be read."""
 
+from pathlib import Path
+
 from duckkb.engine.base import Base, BootReport, EndIds, Wiring
 from duckkb.errors import Finding, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
@@ -13,7 +15,7 @@ from duckkb.truth.tree import Tree
 
 def boot(wiring: Wiring) -> Base:
     """Load a base; raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing one."""
-    _refuse_tracked_state(wiring)
+    refuse_tracked_state(wiring.root)
     with shadow.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
         limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
@@ -29,6 +31,7 @@ def boot(wiring: Wiring) -> Base:
 def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
     if read.changed(base.tree, base.root) or shadow.pending(base.root):
+        refuse_tracked_state(base.root)
         with shadow.reading(base.root, base.wiring.lock_timeout):
             sync(base)
 
@@ -79,9 +82,9 @@ def _spoken(finding: Finding) -> Notice:
     )
 
 
-def _refuse_tracked_state(wiring: Wiring) -> None:
+def refuse_tracked_state(root: Path) -> None:
     """A clone that brings its own .duckkb/ could bring a journal or a cache: nothing in it is read."""
-    if history.tracks_state(wiring.root):
+    if history.tracks_state(root):
         raise StateError(
             "git tracks files in .duckkb/, which must be local; nothing in it is read",
             code="E_TRACKED_STATE",

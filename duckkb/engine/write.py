@@ -43,6 +43,7 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
 @contextmanager
 def settled(base: Base) -> Iterator[None]:
     """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
+    boot.refuse_tracked_state(base.root)
     with shadow.writing(base.root, base.wiring.lock_timeout):
         boot.sync(base)
         guard.settle(base)

@@ -181,8 +181,9 @@ def test_writes_refuse_while_a_merge_is_under_way(run: Run, notes: Path) -> None
 def test_a_tracked_state_folder_is_not_read(run: Run, notes: Path) -> None:
     run("put", "Note", '{"id": "a"}')
     git(notes, "add", "-f", ".duckkb/lock")
-    ran = run("list", "Note", "--json")
-    assert (ran.code, ran.error["code"]) == (1, "E_TRACKED_STATE")
+    for args in (["list", "Note"], ["put", "Note", '{"id": "b"}'], ["recover"], ["recover", "--forward"]):
+        ran = run(*args, "--json")
+        assert (ran.code, ran.error["code"]) == (1, "E_TRACKED_STATE"), args
 
 
 def test_a_newer_format_is_refused(run: Run, notes: Path) -> None:
