@@ -2,7 +2,8 @@
 
 `words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed here, without
 positions.
-`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters.
+`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
+more than all the others together, so an index has it only once a question needs it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -83,8 +84,11 @@ def new_index(fields: Iterable[WordsField]) -> Index:
     return index
 
 
-def document(row: Row, fields: Iterable[WordsField]) -> Document:
-    """A record as one document. Each record field is a value of its own in `sequence`, so no phrase spans two of them."""
+def document(row: Row, fields: Iterable[WordsField], sequence: bool) -> Document:
+    """A record as one document, its `sequence` empty where that is not wanted.
+
+    Each record field is a value of its own in `sequence`, so no phrase spans two of them.
+    """
     made = Document()
     made.add_integer(ID, row.record.id)
     words: dict[str, list[str]] = {}
@@ -92,7 +96,8 @@ def document(row: Row, fields: Iterable[WordsField]) -> Document:
     for entry in row.entries:
         if entry.tokens is not None:
             words.setdefault(entry.field, []).append(entry.tokens.words)
-            sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
+            if sequence:
+                sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
     for pieces in sequences.values():
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:

@@ -1,6 +1,7 @@
 """The lexical lane of one record type: BM25 over whole records, in a Tantivy index in memory.
 
 The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
+It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters.
 Segments and threads do not show in a result: scores come from the counts of the whole index, ties go by identity.
 BM25 counts a replaced document until its segment is merged; past one in fifty of those the index is built anew, so
 scores agree with a fresh one's, or nearly so in a base that was changed a little.
@@ -44,6 +45,7 @@ class Lexical:
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
         self._index: Index | None = None
+        self._has_sequence = False
         self._added = 0
         self._stale: set[int] = set()
 
@@ -61,7 +63,7 @@ class Lexical:
         depth = min(depth, len(self._rows))
         if found.is_empty or depth <= 0 or (allowed is not None and not allowed):
             return []
-        searcher = self._searcher()
+        searcher = self._searcher(found)
         if found.only_excludes:
             ids = self._rows.keys() if allowed is None else allowed & self._rows.keys()
             scored = [(0.0, record_id) for record_id in ids - self._ids(found.excluded, searcher)]
@@ -73,7 +75,7 @@ class Lexical:
     def excluded(self, query: LexicalQuery) -> frozenset[int]:
         """Ids of the records that the query's negations rule out."""
         found = self._clauses(query)
-        return self._ids(found.excluded, self._searcher()) if found.excluded and self._rows else frozenset()
+        return self._ids(found.excluded, self._searcher(found)) if found.excluded and self._rows else frozenset()
 
     def explain(self, query: LexicalQuery, record_id: int) -> dict[str, Any]:
         """`score` of one record and its `terms`: token, part (word, character, phrase, prefix), record fields, number of
@@ -82,7 +84,7 @@ class Lexical:
         found = self._clauses(query)
         if not found.counted or record_id not in self._rows:
             return {"score": 0.0, "terms": []}
-        searcher = self._searcher()
+        searcher = self._searcher(found)
         score = self._score_of(ranking_query(found, self._schema, searcher), record_id, searcher)
         terms = []
         for clause in found.counted if score is not None else ():
@@ -110,9 +112,11 @@ class Lexical:
             return Clauses()
         return clauses(query, self._tokenizer, self._fields)
 
-    def _searcher(self) -> Searcher:
-        """A view of the index as the rows are now."""
+    def _searcher(self, found: Clauses) -> Searcher:
+        """A view of the index as the rows are now, with what these clauses look at."""
         try:
+            if found.need_sequence and not self._has_sequence:
+                self._index, self._has_sequence = None, True
             if self._index is None or len(self._stale) > len(self._rows) * _REBUILT_SHARE:
                 self._index = self._built()
             elif self._stale:
@@ -129,7 +133,7 @@ class Lexical:
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
         writer = index.writer(_HEAP * threads, threads)
         for row in self._rows.values():
-            writer.add_document(document(row, self._fields))
+            writer.add_document(document(row, self._fields, self._has_sequence))
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
@@ -142,7 +146,7 @@ class Lexical:
         for record_id in sorted(self._stale):
             writer.delete_documents_by_term(ID, record_id)
             if record_id in self._rows:
-                writer.add_document(document(self._rows[record_id], self._fields))
+                writer.add_document(document(self._rows[record_id], self._fields, self._has_sequence))
                 self._added += 1
         writer.commit()
         writer.wait_merging_threads()

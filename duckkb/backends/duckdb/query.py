@@ -54,6 +54,11 @@ class Clauses:
     def only_excludes(self) -> bool:
         return bool(self.excluded) and not self.scored and not self.required
 
+    @property
+    def need_sequence(self) -> bool:
+        """Whether a clause looks at the order of tokens, at open ends or at single characters."""
+        return any(clause.field == SEQUENCE for clause in chain(self.scored, self.required, self.excluded))
+
     @cached_property
     def counted(self) -> tuple[Clause, ...]:
         """What adds to a score."""
