@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,24 @@ edges:
   wrote: {from: Person, to: Note}
   about: {from: Note, to: [Note, Person], cardinality: "N:1"}
 """
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--campaign", choices=("short", "full"), default="short", help="how much of each campaign to run")
+    parser.addoption("--seed", type=int, default=20261122, help="where the chance of a campaign begins")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the campaigns counted, by name, over all processes of the run."""
+    figures: Counter[str] = Counter()
+    for report in [report for reports in terminalreporter.stats.values() for report in reports]:
+        for kind, value in report.user_properties if getattr(report, "when", "") == "teardown" else ():
+            if kind == "figure":
+                figures[value[0]] += value[1]
+    if figures:
+        terminalreporter.section("figures of the campaigns")
+        for name, number in sorted(figures.items()):
+            terminalreporter.write_line(f"{number:>10,}  {name}")
 
 
 @pytest.fixture(autouse=True, scope="session")
