@@ -1,6 +1,6 @@
 """Search quality: nDCG@10 of the lexical lane, the vector lane, RRF and minmax, side by side, through the public API.
 
-usage: python bench/quality.py [SET ...] [--modes match,similar,rrf,minmax] [--queries N] [--keep FOLDER] [--out FILE]
+usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
 
 The sets are the folders of DUCKKB_EVAL_DATA/retrieval, each with corpus.jsonl ({"_id","title","text"}), queries.jsonl
 ({"_id","text"}) and qrels.tsv. A record has one text field: title, line feed, text. Everything else is default. --keep
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import duckkb
 
-MODES = ("match", "similar", "rrf", "minmax")
+MODES = ("match", "similar", "feedback", "rrf", "minmax", "feedback+rrf")
 CONFIG = """\
 global:
   embedding_model: {model}
@@ -82,7 +82,7 @@ def measure(collection: Collection, home: Path, modes: Sequence[str], most: int 
             start = time.monotonic()
             scores = [ndcg(_ranked(kb, mode, text), collection.grades[query]) for query, text in asked]
             found[mode] = sum(scores) / len(scores)
-            _say(f"  {mode:8} {found[mode]:.4f}  {len(asked)} questions, {time.monotonic() - start:.1f} s")
+            _say(f"  {mode:12} {found[mode]:.4f}  {len(asked)} questions, {time.monotonic() - start:.1f} s")
     return found
 
 
@@ -90,8 +90,12 @@ def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
     match mode:
         case "match" | "similar":
             hits = kb.find("Text", text, mode=mode, limit=10)
+        case "feedback":
+            hits = kb.find("Text", text, mode="similar", limit=10, expansion=duckkb.Expansion("feedback"))
         case "rrf":
             hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=duckkb.Fusion("rrf"))
+        case "feedback+rrf":
+            hits = kb.find("Text", text, mode="hybrid", limit=10, expansion=duckkb.Expansion("feedback"))
         case _:
             hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=duckkb.Fusion("minmax", weight=0.7))
     assert not hits.degraded, hits.notices

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
     from duckkb.queries import FindResult, Hit, Notice, Receipt, SqlResult
     from duckkb.records import Change, Changeset, Record
-    from duckkb.settings import Fusion
+    from duckkb.settings import Expansion, Fusion
 
 _HOMES = {
     "KnowledgeBase": "app",
@@ -32,12 +32,14 @@ _HOMES = {
     "Change": "records",
     "Changeset": "records",
     "Record": "records",
+    "Expansion": "settings",
     "Fusion": "settings",
 }
 __all__ = [
     "Change",
     "Changeset",
     "DuckkbError",
+    "Expansion",
     "FindResult",
     "Finding",
     "Fusion",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from duckkb.records import Identity
-from duckkb.settings import Fusion
+from duckkb.settings import Expansion, Fusion
 
 Mode = Literal["similar", "match", "hybrid", "where"]
 Lane = Literal["vector", "fts"]
@@ -49,6 +49,7 @@ class Plan:
     limit: int
     depth: int
     fusion: Fusion = field(default_factory=Fusion)
+    expansion: Expansion = field(default_factory=Expansion)
     notices: tuple[Notice, ...] = ()
 
 

@@ -18,6 +18,16 @@ class Fusion:
 
 
 @dataclass(frozen=True, slots=True)
+class Expansion:
+    """How a question grows before it is answered: `none`, or `feedback`, which moves its vector by `weight` (0 to 1)
+    towards the mean of the best chunks of its first `hits` records."""
+
+    method: Literal["none", "feedback"] = "none"
+    weight: float = 0.3
+    hits: int = 3
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
     """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model."""
 
@@ -42,6 +52,7 @@ class Settings:
     fold_chinese: Literal["none", "simplified"] = "none"
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     fusion: Fusion = field(default_factory=Fusion)
+    expansion: Expansion = field(default_factory=Expansion)
     part: Literal["branch", "fixed"] = "branch"
     max_record_bytes: int = 8_388_608
     max_depth: int = 64

@@ -15,7 +15,7 @@ from duckkb.engine.index import Built
 from duckkb.engine.query import Intent
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
-from duckkb.settings import Fusion
+from duckkb.settings import Expansion, Fusion
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,13 +69,15 @@ class KnowledgeBase:
         limit: int = 10,
         vector: "np.ndarray | Sequence[float] | None" = None,
         fusion: Fusion | None = None,
+        expansion: Expansion | None = None,
         explain: bool = False,
     ) -> FindResult:
         """Search one type (or "all"). `mode` is "similar", "match", "hybrid", or None for the policy's default; `where`
-        is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector. Raises
-        `errors.UsageError`, `errors.FilterError`, `errors.NotFound`, `errors.Unavailable`."""
+        is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector; `fusion` and
+        `expansion` stand in for the policy's. Raises `errors.UsageError`, `errors.FilterError`, `errors.NotFound`,
+        `errors.Unavailable`."""
         with self._turn:
-            intent = Intent(query, mode, where, limit, vector, fusion, explain)
+            intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
             return asking.find(self._fresh(), type, intent)
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:

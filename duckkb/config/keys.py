@@ -6,9 +6,21 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from duckkb.ontology.rules import CHUNK_SIZE, FUSION, GRANULARITIES, LANGUAGE, Choice, Flag, Number, Rule, Text, Whole
+from duckkb.ontology.rules import (
+    CHUNK_SIZE,
+    EXPANSION,
+    FUSION,
+    GRANULARITIES,
+    LANGUAGE,
+    Choice,
+    Flag,
+    Number,
+    Rule,
+    Text,
+    Whole,
+)
 from duckkb.ontology.section import Section
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Fusion, Settings
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings
 
 INCLUDE = "ontology/**/*.yaml"
 NO_MODEL = "none"
@@ -89,7 +101,7 @@ class Variable:
     meaning: str
 
 
-_BASE, _MODEL, _FUSION = Settings(), EmbeddingSettings(), Fusion()
+_BASE, _MODEL, _FUSION, _EXPANSION = Settings(), EmbeddingSettings(), Fusion(), Expansion()
 
 KEYS: tuple[Key, ...] = (
     Key("global.chunk_size", _BASE.chunk_size, CHUNK_SIZE, "Longest chunk of a text, in characters.", "search item"),
@@ -122,6 +134,12 @@ KEYS: tuple[Key, ...] = (
     Key("global.fusion.k", _FUSION.k, FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
     Key("global.fusion.weight", _FUSION.weight, FUSION["weight"], "minmax: the part of the vector list.", "policy"),
     Key(
+        "global.expansion.method", _EXPANSION.method, EXPANSION["method"],
+        "feedback: search by vector once more, with the question moved towards its first hits.", "policy",
+    ),
+    Key("global.expansion.weight", _EXPANSION.weight, EXPANSION["weight"], "feedback: how far it moves.", "policy"),
+    Key("global.expansion.hits", _EXPANSION.hits, EXPANSION["hits"], "feedback: how many first hits.", "policy"),
+    Key(
         "layout.part", _BASE.part, Choice(("branch", "fixed")),
         "Which file new records go to: one of each clone and branch, or always the first of the day (one writer only).",
     ),
@@ -145,7 +163,7 @@ KEYS: tuple[Key, ...] = (
 SECTIONS: Mapping[str, str] = {
     "nodes": "Node types: table, identity, schema (JSON Schema 2020-12), search, policy, merge.",
     "edges": "Edge types: label, from, to, cardinality, identity, schema, search, policy, merge.",
-    "policies": "How a type is searched: intents (allowed, default) and fusion.",
+    "policies": "How a type is searched: intents (allowed, default), fusion, expansion.",
     "questions": "Judged questions: question, type, mode, where, expected.",
 }
 
@@ -226,6 +244,11 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
             method=values["global.fusion.method"],
             k=values["global.fusion.k"],
             weight=float(values["global.fusion.weight"]),
+        ),
+        expansion=Expansion(
+            method=values["global.expansion.method"],
+            weight=float(values["global.expansion.weight"]),
+            hits=values["global.expansion.hits"],
         ),
         part=values["layout.part"],
         max_record_bytes=values["limits.max_record_bytes"],

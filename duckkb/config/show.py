@@ -64,6 +64,8 @@ def _setting(settings: Settings, name: str) -> Any:
             return getattr(settings.embedding, leaf)
         case "global.fusion":
             return getattr(settings.fusion, leaf)
+        case "global.expansion":
+            return getattr(settings.expansion, leaf)
     renamed = {
         "global.embedding_model": settings.embedding.model,
         "merge.granularity": settings.merge_granularity,
@@ -103,10 +105,12 @@ def _search_field(item: SearchField) -> dict[str, Any]:
 def _policy(policy: Policy, origin: _Origin) -> dict[str, Any]:
     at = ("policies", policy.name)
     fusion = asdict(policy.fusion) if policy.fusion else None
+    expansion = asdict(policy.expansion) if policy.expansion else None
     return {
         "intents": {
             "allowed": _leaf(list(policy.intents) if policy.intents else None, origin(*at, "intents", "allowed")),
             "default": _leaf(policy.default_intent, origin(*at, "intents", "default")),
         },
         "fusion": _leaf(fusion, origin(*at, "fusion")),
+        "expansion": _leaf(expansion, origin(*at, "expansion")),
     }

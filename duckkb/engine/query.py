@@ -1,7 +1,7 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from duckkb.engine import boot
@@ -11,9 +11,10 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
 from duckkb.search import explain, syntax
+from duckkb.search.expand import feedback
 from duckkb.search.fuse import Fused, fuse
-from duckkb.search.plan import Ask, Capabilities, plan
-from duckkb.settings import Fusion
+from duckkb.search.plan import Ask, Capabilities, Standard, plan
+from duckkb.settings import Expansion, Fusion
 from duckkb.truth.line import etag
 from duckkb.truth.tree import StoredRow, collector_paused
 
@@ -27,7 +28,7 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 @dataclass(frozen=True, slots=True)
 class Intent:
     """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
-    `fusion` overrides the policy's."""
+    `fusion` and `expansion` stand in for the policy's."""
 
     text: str | None = None
     mode: Mode | None = None
@@ -35,17 +36,29 @@ class Intent:
     limit: int = 10
     vector: "np.ndarray | Sequence[float] | None" = None
     fusion: Fusion | None = None
+    expansion: Expansion | None = None
     explain: bool = False
     kinds: tuple[RecordType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there."""
+    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there; and the records
+    that the question was moved towards."""
 
     rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
     hits: Mapping[Lane, Mapping[Key, LaneHit]]
     notices: tuple[Notice, ...] = ()
+    expanded_by: tuple[Key, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) where there is one."""
+
+    words: LexicalQuery
+    allowed: Mapping[str, frozenset[int] | None]
+    vector: "np.ndarray | Sequence[float] | None" = None
 
 
 def find(base: Base, intent: Intent) -> FindResult:
@@ -60,7 +73,8 @@ def find(base: Base, intent: Intent) -> FindResult:
     fused = _fused(base, intent, chosen, lanes)
     hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
     notices = (*boot.notices(base), *chosen.notices, *lanes.notices)
-    account = explain.plan_account(chosen) if intent.explain else None
+    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in lanes.expanded_by]
+    account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
@@ -72,14 +86,11 @@ def _plan(base: Base, intent: Intent) -> Plan:
         has_text=bool(intent.text and intent.text.strip()),
         has_vector=intent.vector is not None,
         has_where=intent.where is not None,
+        fusion=intent.fusion,
+        expansion=intent.expansion,
     )
     can = Capabilities(model=base.settings.embedding.model != "none")
-    chosen = plan(ask, intent.kinds, base.settings.fusion, can)
-    return chosen if intent.fusion is None else _with_fusion(chosen, intent.fusion)
-
-
-def _with_fusion(chosen: Plan, fusion: Fusion) -> Plan:
-    return Plan(chosen.mode, chosen.lanes, chosen.limit, chosen.depth, fusion, chosen.notices)
+    return plan(ask, intent.kinds, Standard(base.settings.fusion, base.settings.expansion), can)
 
 
 def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
@@ -127,41 +138,58 @@ def _run(
     embedded: Embedded | None,
 ) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
-    query = syntax.parse(intent.text or "")
-    hits: dict[Lane, dict[Key, LaneHit]] = {}
-    for lane in chosen.lanes:
-        hits[lane] = {}
-        if lane == "vector" and (embedded is None or embedded.vector is None):
-            continue
-        for kind in _serving(intent.kinds, lane):
-            base.ensure(kind, entries=True)
-            for hit in _lane_hits(base, kind, lane, chosen, (query, allowed[kind.name], embedded)):
-                hits[lane][kind.name, hit.id] = hit
+    question = Question(syntax.parse(intent.text or ""), allowed, embedded.vector if embedded else None)
+    expanded_by: tuple[Key, ...] = ()
+    if question.vector is not None and chosen.expansion.method == "feedback":
+        question, expanded_by = _expanded(base, intent.kinds, chosen, question)
+    hits = {lane: _lane(base, intent.kinds, lane, chosen, question) for lane in chosen.lanes}
     rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
-    return Lanes(rankings, hits, embedded.notices if embedded else ())
+    return Lanes(rankings, hits, embedded.notices if embedded else (), expanded_by)
 
 
-def _serving(kinds: Sequence[RecordType], lane: Lane) -> list[RecordType]:
-    return [kind for kind in kinds if (kind.vectors if lane == "vector" else kind.full_text)]
+def _expanded(
+    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: Question
+) -> tuple[Question, tuple[Key, ...]]:
+    """The question moved towards its first hits, and which these were. How many are asked for does not depend on the
+    limit, so that a record's rank does not either."""
+    assert question.vector is not None, "only a vector moves"
+    first = replace(chosen, depth=chosen.expansion.hits)
+    hits = _lane(base, kinds, "vector", first, question)
+    keys = [key for key, _ in _ranking(base, hits, first.depth)]
+    found = [
+        entry.vector.tolist()
+        for key in keys
+        for entry in base.backend.entries(_row(base, key)[0], key[1])
+        if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
+    ]
+    moved = feedback([float(value) for value in question.vector], found, chosen.expansion.weight)
+    return replace(question, vector=moved), tuple(keys)
 
 
-def _lane_hits(
-    base: Base,
-    kind: RecordType,
-    lane: Lane,
-    chosen: Plan,
-    given: tuple[LexicalQuery, frozenset[int] | None, Embedded | None],
-) -> list[LaneHit]:
-    query, allowed, embedded = given
+def _lane(base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, question: Question) -> dict[Key, LaneHit]:
+    """What one lane finds over all types; nothing where it was given up."""
+    hits: dict[Key, LaneHit] = {}
+    if lane == "vector" and question.vector is None:
+        return hits
+    for kind in kinds:
+        if kind.vectors if lane == "vector" else kind.full_text:
+            base.ensure(kind, entries=True)
+            for hit in _lane_hits(base, kind, lane, chosen, question):
+                hits[kind.name, hit.id] = hit
+    return hits
+
+
+def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question: Question) -> list[LaneHit]:
+    words, allowed = question.words, question.allowed[kind.name]
     if lane == "fts":
         with collector_paused():  # the first question builds the index, out of a great many small objects
-            return base.backend.match(kind, query, chosen.depth, allowed)
-    assert embedded is not None and embedded.vector is not None, "a vector lane runs with a vector"
-    if chosen.mode == "hybrid" and query.excluded and kind.full_text:
-        ruled_out = base.backend.excluded(kind, query)
+            return base.backend.match(kind, words, chosen.depth, allowed)
+    assert question.vector is not None, "a vector lane runs with a vector"
+    if chosen.mode == "hybrid" and words.excluded and kind.full_text:
+        ruled_out = base.backend.excluded(kind, words)
         everything = allowed if allowed is not None else frozenset(row.record.id for row in base.tree.rows(kind))
         allowed = everything - ruled_out
-    return base.backend.similar(kind, embedded.vector, chosen.depth, allowed)
+    return base.backend.similar(kind, question.vector, chosen.depth, allowed)
 
 
 def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from duckkb.queries import Mode
 from duckkb.records import FROM, TO
-from duckkb.settings import Fusion
+from duckkb.settings import Expansion, Fusion
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 
@@ -30,6 +30,7 @@ class Policy:
     intents: tuple[Mode, ...] | None = None
     default_intent: Mode | None = None
     fusion: Fusion | None = None
+    expansion: Expansion | None = None
 
 
 @dataclass(frozen=True)

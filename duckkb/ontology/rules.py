@@ -157,3 +157,8 @@ FUSION: Mapping[str, Rule] = {
     "k": Whole(1, 10_000),
     "weight": Number(0, 1),
 }
+EXPANSION: Mapping[str, Rule] = {
+    "method": Choice(("none", "feedback")),
+    "weight": Number(0, 1),
+    "hits": Whole(1, 20),
+}

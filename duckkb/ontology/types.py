@@ -9,6 +9,7 @@ from duckkb.ontology.names import is_table_name, is_type_name, name_known
 from duckkb.ontology.rules import (
     CARDINALITIES,
     CHUNK_SIZE,
+    EXPANSION,
     FUSION,
     GRANULARITIES,
     LANGUAGE,
@@ -22,11 +23,11 @@ from duckkb.ontology.rules import (
 from duckkb.ontology.schema import check_schema
 from duckkb.ontology.section import Section
 from duckkb.records import FROM, TO
-from duckkb.settings import Fusion
+from duckkb.settings import Expansion, Fusion
 
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge")
-POLICY_KEYS = ("intents", "fusion")
+POLICY_KEYS = ("intents", "fusion", "expansion")
 SEARCH_KEYS = ("full_text", "vectors")
 SEARCH_FIELD: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
 
@@ -84,7 +85,8 @@ def policy(name: str, section: Section) -> Policy:
         intents.problem(f"{shown(default)} is not among the allowed intents", "default")
     allowed = tuple(mode for mode in MODES if mode in words) if "allowed" in intents else None
     fusion = read_fusion(section.sub("fusion")) if "fusion" in section else None
-    return Policy(name, allowed, default, fusion)
+    expansion = read_expansion(section.sub("expansion")) if "expansion" in section else None
+    return Policy(name, allowed, default, fusion, expansion)
 
 
 def read_fusion(section: Section) -> Fusion:
@@ -92,6 +94,13 @@ def read_fusion(section: Section) -> Fusion:
     section.refuse_unknown(tuple(FUSION))
     standard = Fusion()
     return Fusion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in FUSION.items()})
+
+
+def read_expansion(section: Section) -> Expansion:
+    """An `expansion` mapping; what it leaves out has its default."""
+    section.refuse_unknown(tuple(EXPANSION))
+    standard = Expansion()
+    return Expansion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in EXPANSION.items()})
 
 
 def _check_name(name: str, section: Section) -> None:

@@ -1,6 +1,6 @@
 """The account of a score: every part of it, so that it can be added up again."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duckkb.queries import Plan
@@ -32,8 +32,9 @@ def trace(fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None) -> dict[s
     return {"lanes": parts, "final": fused.score, "terms": list(lexical["terms"]) if lexical else None}
 
 
-def plan_account(plan: Plan) -> dict[str, Any]:
-    """The plan as a plain dict, for `--explain`."""
+def plan_account(plan: Plan, moved_to: Sequence[Any] = ()) -> dict[str, Any]:
+    """The plan as a plain dict, for `--explain`; `moved_to`: the identities that an expansion moved the question to."""
+    expansion = {"weight": plan.expansion.weight, "hits": plan.expansion.hits, "moved_to": list(moved_to)}
     fusion = {"method": plan.fusion.method} | (
         {"k": plan.fusion.k} if plan.fusion.method == "rrf" else {"weight": plan.fusion.weight}
     )
@@ -43,6 +44,7 @@ def plan_account(plan: Plan) -> dict[str, Any]:
         "limit": plan.limit,
         "depth": plan.depth,
         "fusion": fusion if len(plan.lanes) > 1 else None,
+        "expansion": {"method": "feedback", **expansion} if plan.expansion.method == "feedback" else None,
     }
 
 

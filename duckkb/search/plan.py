@@ -1,12 +1,15 @@
 """How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, Mode, Notice, Plan
-from duckkb.settings import Fusion
+from duckkb.settings import Expansion, Fusion
+
+Choice = TypeVar("Choice", Fusion, Expansion)
 
 RECALL_DEPTH = 50
 RECALL_FACTOR = 5
@@ -16,7 +19,7 @@ _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "wher
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What the caller gave: a mode or None, whether there is a query text, a vector, a filter; the limit; how many
-    records exist in all (limits are clamped to it before an engine sees them)."""
+    records exist in all (limits are clamped to it before an engine sees them); what the caller wants in place of the policy's."""
 
     mode: Mode | None
     limit: int
@@ -24,6 +27,16 @@ class Ask:
     has_text: bool = False
     has_vector: bool = False
     has_where: bool = False
+    fusion: Fusion | None = None
+    expansion: Expansion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """What holds where neither the caller nor a policy says otherwise."""
+
+    fusion: Fusion = field(default_factory=Fusion)
+    expansion: Expansion = field(default_factory=Expansion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +46,7 @@ class Capabilities:
     model: bool = True
 
 
-def plan(ask: Ask, kinds: Sequence[RecordType], fusion: Fusion, can: Capabilities) -> Plan:
+def plan(ask: Ask, kinds: Sequence[RecordType], standard: Standard, can: Capabilities) -> Plan:
     """Choose lanes for these types; raises `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
     if ask.limit <= 0:
         raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
@@ -44,7 +57,12 @@ def plan(ask: Ask, kinds: Sequence[RecordType], fusion: Fusion, can: Capabilitie
     mode, notices = _served(mode, ask, kinds)
     lanes = _lanes(mode, ask)
     depth = limit if len(lanes) < 2 else max(RECALL_DEPTH, RECALL_FACTOR * limit)
-    return Plan(mode, lanes, limit, depth, _policy_fusion(kinds) or fusion, notices)
+    policies = [kind.policy for kind in kinds if kind.policy]
+    fusion = ask.fusion or _agreed(policy.fusion for policy in policies) or standard.fusion
+    expansion = ask.expansion or _agreed(policy.expansion for policy in policies) or standard.expansion
+    if ask.has_vector or "vector" not in lanes:
+        expansion = Expansion("none")  # a vector that the caller gives is asked as it is
+    return Plan(mode, lanes, limit, depth, fusion, expansion, notices)
 
 
 def servable(kinds: Sequence[RecordType], mode: Mode | None) -> list[RecordType]:
@@ -125,8 +143,9 @@ def _lanes(mode: Mode, ask: Ask) -> tuple[Lane, ...]:
     return ("vector",) if mode == "similar" else ("fts",)
 
 
-def _policy_fusion(kinds: Sequence[RecordType]) -> Fusion | None:
-    chosen = {kind.policy.fusion for kind in kinds if kind.policy and kind.policy.fusion}
+def _agreed(given: Iterable[Choice | None]) -> Choice | None:
+    """What the policies that say something say alike."""
+    chosen = {one for one in given if one is not None}
     return chosen.pop() if len(chosen) == 1 else None
 
 

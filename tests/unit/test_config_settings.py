@@ -14,7 +14,7 @@ from duckkb import config
 from duckkb.config.example import render
 from duckkb.config.keys import KEYS, SECTIONS
 from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.settings import EmbeddingSettings, Environment, Fusion, Settings
+from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings
 
 NOTE = "nodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"
 ENV = Environment()
@@ -97,6 +97,7 @@ global:
     {base_url: "https://models.example/v1", api_key_env: MODEL_KEY, dimensions: 1024, batch_size: 8, timeout_s: 5,
      max_retries: 0, symmetric: true, mode: int8}
   fusion: {method: minmax, k: 10, weight: 1}
+  expansion: {method: feedback, weight: 0.5, hits: 2}
 layout: {part: fixed}
 limits: {max_record_bytes: 1024, max_depth: 8}
 merge: {granularity: record}
@@ -105,8 +106,9 @@ include: ["ontology/**/*.yaml"]
 """
     loaded = config.load(base(tmp_path, text), ENV)
     model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8")
+    fusion, expansion = Fusion("minmax", 10, 1.0), Expansion("feedback", 0.5, 2)
     assert plain(loaded.settings) == Settings(
-        100, "plain", "german", "simplified", model, Fusion("minmax", 10, 1.0), "fixed", 1024, 8, "record", 0.0
+        100, "plain", "german", "simplified", model, fusion, expansion, "fixed", 1024, 8, "record", 0.0
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

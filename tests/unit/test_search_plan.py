@@ -5,7 +5,7 @@ import pytest
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType, Policy, SearchField
 from duckkb.queries import Mode
-from duckkb.search.plan import Ask, Capabilities, plan, servable
+from duckkb.search.plan import Ask, Capabilities, Standard, plan, servable
 from duckkb.settings import Fusion
 
 BODY = (SearchField("body"),)
@@ -19,7 +19,7 @@ def _plan(
     kind: NodeType, mode: Mode | None = None, *, limit: int = 10, records: int = 1000, model: bool = True, **ask: bool
 ):
     given = {"has_text": True} | ask
-    return plan(Ask(mode, limit, records, **given), [kind], Fusion(), Capabilities(model))
+    return plan(Ask(mode, limit, records, **given), [kind], Standard(), Capabilities(model))
 
 
 @pytest.mark.parametrize(
