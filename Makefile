@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check check-full bench docs format clean
+.PHONY: demo test check check-full campaigns bench docs format clean
 
 demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
@@ -21,9 +21,12 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/duckkb --kb . check
 	$(MAKE) test
 
-check-full: check  ## `check`, then the slow campaigns, and the laws on fresh examples
-	$(BIN)/python -m pytest -n 2 -m slow
+check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), and the laws on fresh examples
+	$(BIN)/python -m pytest -n 2 -m slow --ignore=tests/campaigns
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh tests/properties
+
+campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full size; prints the figures (under an hour)
+	$(BIN)/python -m pytest -n 2 --dist=worksteal --campaign=full --durations=25 tests/campaigns
 
 bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)
 	$(BIN)/python bench/scale.py
