@@ -112,6 +112,26 @@ def test_few_changes_are_followed_and_many_build_the_index_anew() -> None:
     assert dead <= len(rows) // 50
 
 
+def test_the_order_of_tokens_is_indexed_when_a_question_first_asks_for_it_and_changes_no_other_answer() -> None:
+    """Plain words, then a phrase, a prefix, an exclusion and a Chinese character, with changes between: each answer is
+    that of an index that was asked nothing before."""
+    questions = (
+        LexicalQuery("river stone"),
+        LexicalQuery(phrases=("stone river",)),
+        LexicalQuery("river", prefixes=("sto",)),
+        LexicalQuery("river", excluded=("cloud",)),
+        LexicalQuery("石"),
+    )
+    bodies = ["river stone", "stone river 石 头", "cloud river", "stove cloud", "", "river river 石"]
+    for first in questions:
+        asked, rows = lexical(bodies)
+        for number, question in enumerate((first, *questions), 10):
+            rows[number] = doc(number, f"stone river {number} 石")
+            asked.touch([number])
+            fresh = Lexical(DOC, dict(rows), PlainTokenizer(), "none")
+            assert asked.match(question, 50) == fresh.match(question, 50)
+
+
 def test_an_unknown_language_is_named() -> None:
     with pytest.raises(UsageError, match="klingon"):
         lexical(["a"], "klingon")
