@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    _open_closed_streams()
     from duckkb.cli.main import run
 
     for stream in (sys.stdout, sys.stderr):
@@ -15,11 +16,23 @@ def main() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
-        with suppress(BrokenPipeError):
+        with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
             stream.flush()
     # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
     # thread of theirs that is still alive then must not turn a finished command into a failed one.
     os._exit(code)
+
+
+def _open_closed_streams() -> None:
+    """Point streams that the caller closed (`<&-`, `>&-`) to nowhere. Otherwise the next file that is opened would get
+    the number of one of them, and what a library prints there would land in it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
 
 
 if __name__ == "__main__":

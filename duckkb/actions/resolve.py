@@ -9,7 +9,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
 from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, identity_text
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
 from duckkb.truth import ids
 from duckkb.truth.line import LineError
 
@@ -37,6 +37,16 @@ def kind_named(base: Base, name: str) -> RecordType:
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
     """An identity as the API or CLI gives it, typed by the schema; raises `errors.UsageError`."""
     return base.validator(kind).coerce_identity(value)
+
+
+def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
+    """As `identity_named`, for an identity that a record is to get; raises `errors.InvalidRecord` (E_IDENTITY)."""
+    named = identity_named(base, kind, value)
+    fields = dict(zip(kind.identity_fields, map(component_value, named), strict=True))
+    findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
+    if findings:
+        raise _invalid(kind, [_placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
+    return named
 
 
 def granted(base: Base, path: str | Path) -> Path:

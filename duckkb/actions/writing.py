@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import given_records, granted, identity_named, kind_named
+from duckkb.actions.resolve import given_records, granted, identity_named, kind_named, new_identity
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
@@ -72,7 +72,7 @@ def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool,
 
 def rename(base: Base, type_name: str, old: Any, new: Any, options: Options) -> Receipt:
     kind = kind_named(base, type_name)
-    request = Rename(kind, identity_named(base, kind, old), identity_named(base, kind, new))
+    request = Rename(kind, identity_named(base, kind, old), new_identity(base, kind, new))
     return _write(base, request, options)
 
 

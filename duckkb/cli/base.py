@@ -1,10 +1,12 @@
 """init, status, index, config, trust: the base as a whole."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
-from duckkb.cli.common import base_options, emit, opened, tell, wants_json
+from duckkb.cli import printed
+from duckkb.cli.common import base_options, dumps, emit, opened, tell, wants_json
 
 
 @click.command("init")
@@ -20,8 +22,8 @@ def init_command(ctx: click.Context, path: str) -> None:
         emit({"path": str(made.root), "files": list(made.files)})
     else:
         for file in made.files:
-            click.echo(file)
-        click.echo('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit', err=True)
+            printed.result(printed.one_line(file))
+        printed.note('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit')
 
 
 @click.command("status")
@@ -40,7 +42,7 @@ def _show(ctx: click.Context, status: dict[str, Any]) -> None:
         emit(status)
     else:
         for name, value in status.items():
-            click.echo(f"{name}: {_words(value)}")
+            printed.result(printed.one_line(f"{name}: {_words(value)}"))
 
 
 def _words(value: object) -> str:
@@ -102,10 +104,17 @@ def config_show_command(ctx: click.Context) -> None:
     if wants_json(ctx):
         emit(shown)
         return
-    for key, entry in shown["settings"].items():
-        click.echo(f"{key} = {entry['value']!r}  # {entry['origin']}")
-    for name, entry in (shown["nodes"] | shown["edges"]).items():
-        click.echo(f"{name}  # {entry['origin']}")
+    for name, entry in _leaves(shown, ""):
+        printed.result(printed.one_line(f"{name} = {dumps(entry['value'])}  # {entry['origin']}"))
+
+
+def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every `{"value", "origin"}` with the dotted name of its place."""
+    if isinstance(shown, dict) and shown.keys() == {"value", "origin"}:
+        yield name, shown
+        return
+    for key, inside in shown.items() if isinstance(shown, dict) else enumerate(shown):
+        yield from _leaves(inside, f"{name}.{key}" if name else str(key))
 
 
 @click.command("trust")

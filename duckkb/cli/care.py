@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from duckkb.cli import printed
 from duckkb.cli.common import base_options, emit, opened, tell, wants_json
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def check_command(ctx: click.Context, form: str, fail_on: Literal["error", "warn
         emit({"errors": report.errors, "warnings": report.warnings, "records": report.records, "findings": findings})
     else:
         for finding in report.findings:
-            click.echo(str(finding))
-        click.echo(f"{report.records} records, {report.errors} errors, {report.warnings} warnings", err=True)
+            printed.result(printed.one_line(str(finding)))
+        printed.note(f"{report.records} records, {report.errors} errors, {report.warnings} warnings")
     if report.errors or (fail_on == "warning" and report.warnings):
         ctx.exit(1)
 
@@ -60,7 +61,7 @@ def dedupe_command(ctx: click.Context, reassign: bool, dry_run: bool) -> None:
     with opened(ctx) as kb:
         receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
         if dry_run:
-            click.echo(receipt.patch, nl=False)
+            printed.result(receipt.patch, end="")
         else:
             _files(ctx, receipt)
 
@@ -84,5 +85,5 @@ def _files(ctx: click.Context, receipt: "Receipt") -> None:
         emit({"files": list(receipt.files), "updated": receipt.updated, "deleted": receipt.deleted})
     else:
         for path in receipt.files:
-            click.echo(path)
+            printed.result(printed.one_line(path))
     tell(receipt.notices)

@@ -1,6 +1,7 @@
 """What the verbs share: options that work before and after the verb, the open base, lines on stdout."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,18 +9,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from duckkb.cli import printed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from duckkb.app import KnowledgeBase
     from duckkb.queries import Notice
 
+_LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+class _Seconds(click.FloatRange):
+    """A range that NaN is not in: a deadline that is no number would never come."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number", param, ctx)
+        return seconds
 
 
 def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def store(ctx: click.Context, _: click.Parameter, value: Any) -> None:
-        if value:
+        if value is not None and value is not False:
             ctx.ensure_object(dict)[key] = value
 
     return store
@@ -31,7 +45,7 @@ def base_options(callback: Callback) -> Callback:
         click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
         click.option("--json", is_flag=True, expose_value=False, callback=_remember("json"), help="Results and errors as JSON."),
         click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
-        click.option("--lock-timeout", type=click.FloatRange(min=0), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
+        click.option("--lock-timeout", type=_Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
     )  # fmt: skip
     for option in reversed(options):
         callback = option(callback)
@@ -70,14 +84,14 @@ def _progress() -> Callable[[str, int, int], None]:
 
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     """One result on stdout."""
-    click.echo(dumps(line))
+    printed.result(dumps(line))
 
 
 def emit_lines(lines: Iterable[Mapping[str, Any]]) -> int:
     """Results as JSONL; returns how many there were."""
     count = 0
     for line in lines:
-        click.echo(dumps(line))
+        printed.result(dumps(line))
         count += 1
     return count
 
@@ -90,7 +104,7 @@ def tell(notices: "Iterable[Notice]") -> None:
     """Notices for people, on stderr, each once."""
     for notice in dict.fromkeys(notices):
         remedy = f" ({notice.remedy})" if notice.remedy else ""
-        click.echo(f"{notice.code}: {notice.message}{remedy}", err=True)
+        printed.note(f"{notice.code}: {notice.message}{remedy}")
 
 
 def read_argument_or_stdin(argument: str | None) -> tuple[bytes, bool]:
@@ -100,3 +114,11 @@ def read_argument_or_stdin(argument: str | None) -> tuple[bytes, bool]:
     if argument is None and sys.stdin.isatty():
         raise click.UsageError("give the object as an argument, or JSONL on stdin")
     return sys.stdin.buffer.read(), False
+
+
+def read_text() -> str:
+    """What stdin holds as text; bytes that are not UTF-8 are an error, whatever the locale says of them."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 text (byte {error.start + 1})") from error

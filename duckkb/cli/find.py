@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import click
 
-from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli import printed
+from duckkb.cli.common import base_options, emit, emit_lines, opened, read_text, tell, wants_json
 
 
 @click.command("find")
@@ -43,7 +44,7 @@ def find_command(
     from duckkb.errors import NotFound
 
     if mode == "similar" and query is None:
-        query = sys.stdin.read().strip() if not sys.stdin.isatty() else None
+        query = read_text().strip() if not sys.stdin.isatty() else None
     with opened(ctx) as kb:
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, explain=explain)
         tell(result.notices)
@@ -67,7 +68,7 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int) -> None:
 
     Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
     """
-    text = statement if statement not in (None, "-") else sys.stdin.read()
+    text = statement if statement not in (None, "-") else read_text()
     with opened(ctx) as kb:
         result = kb.sql(text or "", limit=limit)
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
@@ -77,7 +78,7 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int) -> None:
             emit_lines(rows)
         tell(kb.notices)
         if result.truncated:
-            click.echo(f"W_TRUNCATED: stopped at {len(rows)} rows (raise --limit, or narrow the statement)", err=True)
+            printed.note(f"W_TRUNCATED: stopped at {len(rows)} rows (raise --limit, or narrow the statement)")
 
 
 @click.group("graph")
@@ -122,7 +123,7 @@ def neighbors_command(
         else:
             emit_lines(found.records)
         if found.truncated:
-            click.echo(f"W_TRUNCATED: stopped at {len(found.records)} records (raise --limit)", err=True)
+            printed.note(f"W_TRUNCATED: stopped at {len(found.records)} records (raise --limit)")
 
 
 @graph_command.command("path")

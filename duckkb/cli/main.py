@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.cli import printed
+
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError
 
@@ -154,7 +156,7 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
     if not as_json and not told:
         for finding in problem.findings:
-            click.echo(str(finding), err=True)
+            printed.note(str(finding))
     return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)
 
 
@@ -167,11 +169,15 @@ def _say(
             line = {"error": message, "code": code, "suggestion": suggestion} | (
                 {"details": details} if details else {}
             )
-            click.echo(json.dumps(line, ensure_ascii=False), err=True)
+            printed.note(json.dumps(line, ensure_ascii=False))
         else:
-            click.echo(f"duckkb: {message}" + (f"\n  try: {suggestion}" if suggestion else ""), err=True)
+            printed.note(f"duckkb: {message}")
+            if suggestion:
+                printed.note(f"  try: {suggestion}")
     except BrokenPipeError:
         return _quiet_pipe()
+    except OSError:  # nobody can be told, but the exit code says it
+        return exit_code
     return exit_code
 
 

@@ -2,6 +2,7 @@
 
 import click
 
+from duckkb.cli import printed
 from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
 
 
@@ -36,7 +37,7 @@ def list_command(ctx: click.Context, type_name: str, limit: int, after: str | No
             emit_lines(page.records)
         tell(kb.notices)
         if page.next is not None:
-            click.echo(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}", err=True)
+            printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
 
 
 @click.command("schema")
@@ -48,7 +49,7 @@ def schema_command(ctx: click.Context, type_name: str | None, sql: bool) -> None
     """Print the types, a JSON line each, or the JSON Schema of one type."""
     with opened(ctx) as kb:
         if sql:
-            click.echo(kb.ddl(type_name))
+            printed.result(kb.ddl(type_name))
         elif type_name is None:
             emit_lines(kb.types())
         else:
@@ -68,5 +69,5 @@ def export_command(ctx: click.Context, type_name: str, output: str | None, force
             emit_lines(kb.export(type_name))
         else:
             count = kb.export_file(type_name, output, force=force)
-            click.echo(f"{count} records to {output}", err=True)
+            printed.note(f"{count} records to {output}")
         tell(kb.notices)

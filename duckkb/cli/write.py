@@ -1,10 +1,10 @@
 """put, delete, rename, import: everything or nothing, one receipt line."""
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from duckkb.cli import printed
 from duckkb.cli.common import base_options, emit, opened, read_argument_or_stdin, tell
 
 if TYPE_CHECKING:
@@ -145,11 +145,10 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = T
     from duckkb.cli.lines import receipt_line
 
     if receipt.dry_run:
-        sys.stdout.write(receipt.patch)
-        click.echo(
+        printed.result(receipt.patch, end="")
+        printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
-            f"{receipt.unchanged} unchanged",
-            err=True,
+            f"{receipt.unchanged} unchanged"
         )
     else:
         emit(receipt_line(receipt, named=named))

@@ -18,6 +18,8 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
     """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
     `start` with a config.yaml. Raises `errors.StateError` (E_NO_KB)."""
     for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
+        if named == "":
+            raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or leave it out")
         if named is not None:
             root = _named(start, named)
             if root is not None and _has_config(root):

@@ -18,7 +18,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.ids import day_of
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, part_path
-from duckkb.truth.line import Shape, record_line
+from duckkb.truth.line import LineError, Shape, decode, record_line
 from duckkb.truth.table import StoredRow
 from duckkb.truth.tree import Part, Stamp, Tree
 
@@ -60,7 +60,7 @@ def render(tree: Tree, changeset: Changeset, writer: Writer) -> list[RenderedPar
     that loses its last record is deleted. The order of the changes makes no difference.
 
     Raises `Conflict` where a record to change is not there (E_STALE) or one to insert is (E_EXISTS), `InvalidRecord`
-    (E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
+    (the code of the finding, such as E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
     """
     draft = _Draft(tree)
     _refuse_taken(draft, changeset.changes)
@@ -105,6 +105,17 @@ def _refuse_taken(draft: "_Draft", changes: Sequence[Change]) -> None:
 
 def _named(record: Record) -> str:
     return f"{record.type} {identity_text(record.identity)}"
+
+
+def _unfit(record: Record, findings: Sequence[Finding]) -> InvalidRecord:
+    identity = identity_text(record.identity)
+    placed = tuple(replace(one, remedy=CODES[one.code].remedy, type=record.type, identity=identity) for one in findings)
+    return InvalidRecord(
+        f"{_named(record)} cannot be stored: {placed[0].message}",
+        code=placed[0].code,
+        suggestion=placed[0].remedy,
+        findings=placed,
+    )
 
 
 class _Draft:
@@ -164,13 +175,15 @@ class _Draft:
         return kind
 
     def _row(self, kind: RecordType, record: Record, path: str) -> StoredRow:
-        limits = self._tree.limits
-        line = record_line(record, Shape(kind.identity_fields), limits.depth)
-        if len(line) > limits.max_record_bytes:
-            message = f"its line has {len(line):,} bytes; limits.max_record_bytes is {limits.max_record_bytes:,}"
-            identity = identity_text(record.identity)
-            finding = Finding("E_TOO_LARGE", message, type=record.type, identity=identity)
-            raise InvalidRecord(f"{_named(record)} is too large", code="E_TOO_LARGE", findings=(finding,))
+        limits, shape = self._tree.limits, Shape(kind.identity_fields)
+        try:
+            line = record_line(record, shape, limits.depth)
+            # Whatever the request was: a line that could not be read again would close the whole base.
+            decode(line, shape, limits)
+        except LineError as error:
+            raise _unfit(record, error.findings) from error
+        except ValueError as error:
+            raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
         return StoredRow(record, line, path, 0)
 
     def _filling(self, path: str) -> tuple[int, int]:

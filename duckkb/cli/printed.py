@@ -1,0 +1,47 @@
+"""Text on its way to stdout and stderr: exactly as it is into a pipe or a file, without effect on a terminal.
+
+Stored text, names of files and what a server said may hold anything, also sequences that a terminal obeys, and controls
+that reorder what a person reads. JSON on stdout is left as it is unless stdout is a terminal.
+"""
+
+import re
+import sys
+
+import click
+
+from duckkb.errors import Unavailable
+
+_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def one_line(text: str) -> str:
+    r"""A text for people on one line, with what a terminal would obey as an escape.
+
+    >>> one_line("a\x1b[31mb\n")
+    'a\\u001b[31mb\\u000a'
+    """
+    return _LINE.sub(_escape, text)
+
+
+def result(text: str, end: str = "\n") -> None:
+    """Print on stdout, a result. Raises `errors.Unavailable` (E_IO) where it takes no more; BrokenPipeError passes."""
+    try:
+        click.echo((_TEXT.sub(_escape, text) if sys.stdout.isatty() else text) + end, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
+            code="E_IO",
+            suggestion="free space where stdout goes, then ask again",
+        ) from error
+
+
+def note(text: str) -> None:
+    """Print one line on stderr."""
+    click.echo(one_line(text), err=True)
+
+
+def _escape(found: "re.Match[str]") -> str:
+    return f"\\u{ord(found[0]):04x}"
