@@ -291,3 +291,26 @@ def test_a_statement_over_its_time_is_stopped_and_the_next_one_runs(tables: Tabl
     assert caught.value.code == "E_LIMIT"
     assert caught.value.exit_code == 1
     assert tables.sql("SELECT count(*) FROM note", SqlLimits()).rows == ((3,),)
+
+
+@pytest.fixture(scope="module")
+def long_table() -> Tables:
+    """So many rows that they come out in several batches; a secret stands in the last one."""
+    made = Tables(Ontology({"Note": NOTE}), lambda kind: ())
+    names = [*map(str, range(200_000)), "canary-7f3a"]
+    made.load(NOTE, [Record("Note", n, (name,), {"name": name, "n": n}, TIME, TIME) for n, name in enumerate(names, 1)])
+    return made
+
+
+def test_what_fails_half_way_through_the_rows_is_told_without_the_engines_words(long_table: Tables) -> None:
+    with pytest.raises(FilterError) as caught:
+        long_table.sql("SELECT name::BIGINT FROM note", SqlLimits(rows=10**6, bytes=10**9))
+    assert caught.value.code == "E_SQL"
+    assert "canary" not in f"{caught.value} {caught.value.suggestion} {dict(caught.value.details)}"
+    assert long_table.sql("SELECT count(*) FROM note", SqlLimits()).rows == ((200_001,),)
+
+
+def test_time_runs_out_while_rows_are_read_as_it_does_before(long_table: Tables) -> None:
+    with pytest.raises(Unavailable) as caught:
+        long_table.sql("SELECT sin(a.n * b.n) FROM note a, note b", SqlLimits(rows=10**9, bytes=10**12, seconds=0.5))
+    assert (caught.value.code, caught.value.exit_code) == ("E_LIMIT", 1)

@@ -12,7 +12,7 @@ from duckkb.backends.duckdb import arithmetic
 from duckkb.backends.duckdb.access import arrow, at_index, inside
 from duckkb.backends.duckdb.columns import Columns, quoted
 from duckkb.backends.duckdb.compare import OPERATORS, common_kind, compare, is_among, like, unify
-from duckkb.backends.duckdb.confined import Confined
+from duckkb.backends.duckdb.engine import Engine
 from duckkb.backends.duckdb.functions import call, joined, list_of
 from duckkb.backends.duckdb.literals import cast, constant, interval
 from duckkb.backends.duckdb.syntax import MAX_BYTES, Node, is_reserved, parse_condition, place, refused
@@ -42,15 +42,15 @@ _TODAY = ("current_date", "today")
 _JSON_CALLS = ("json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text", "struct_extract")
 
 
-def compile_condition(confined: Confined, columns: Columns, fragment: str, now: datetime | None = None) -> str:
+def compile_condition(engine: Engine, columns: Columns, fragment: str, now: datetime | None = None) -> str:
     """The SQL of a filter over one table's columns; raises FilterError for whatever is not allowed or does not fit.
 
     `now` is what now() and current_date mean, in UTC.
     """
     try:
-        tree = parse_condition(confined, fragment)
+        tree = parse_condition(engine, fragment)
     except FilterError as error:
-        error.suggestion = _quoting_advice(confined, columns, fragment) or error.suggestion
+        error.suggestion = _quoting_advice(engine, columns, fragment) or error.suggestion
         raise
     compilation = _Compilation(columns, fragment, now or datetime.now(UTC))
     sql = compilation.condition(tree).sql
@@ -59,11 +59,11 @@ def compile_condition(confined: Confined, columns: Columns, fragment: str, now: 
     return sql
 
 
-def _quoting_advice(confined: Confined, columns: Columns, fragment: str) -> str:
+def _quoting_advice(engine: Engine, columns: Columns, fragment: str) -> str:
     """Which field names of the fragment SQL keeps for itself, as `order` or `from`."""
     known = {name.casefold() for name in columns.names}
     words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', fragment[:MAX_BYTES]))
-    reserved = [word for word in words if word.casefold() in known and is_reserved(confined, word)]
+    reserved = [word for word in words if word.casefold() in known and is_reserved(engine, word)]
     quoted_words = ", ".join(map(quoted, reserved[:5]))
     return f"put field names that are words of SQL in double quotes: {quoted_words}" if reserved else ""
 

@@ -1,22 +1,26 @@
-"""The one DuckDB instance: in memory, without files, network, extensions or a way to change its settings.
+"""The one DuckDB instance, in this process: in memory, without files, network, extensions or a way to change its settings.
 
-It holds no state of its own: tables are Arrow data that Python keeps, registered when a statement needs them. So it can
-be dropped at any time; `generation` tells its users that what they registered is gone.
+Time is bounded by an interrupt, which some functions of the engine do not heed, and memory by the engine's own account,
+which leaves out strings and lists. `isolated` bounds both.
 """
 
 import json
+import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from duckkb.errors import Unavailable
+from duckkb.backends.duckdb.engine import Rejected, broken, over_limit
+from duckkb.ports import SqlLimits
+from duckkb.queries import SqlResult
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
 Result = TypeVar("Result")
+Take = Callable[["Iterable[pa.RecordBatch]", Sequence[str], Sequence[str]], Result]
 
 # In this order: what loads code first, the file system next, the lock last. DuckDB calls these defence in depth; what
 # holds is that only text rendered or accepted by our own walk over the syntax tree is ever executed here.
@@ -43,7 +47,7 @@ SETTINGS = (
 
 
 class Confined:
-    """A connection that opens on first use and is replaced after a fatal error."""
+    """Implements `engine.Engine`: a connection that opens on first use and is replaced after a fatal error."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
@@ -74,30 +78,55 @@ class Confined:
         with self._guarded() as connection:
             connection.execute(statement)
 
-    def read(
-        self, statement: str, seconds: float, take: "Callable[[pa.RecordBatchReader, Sequence[str]], Result]"
-    ) -> Result:
-        """Run a statement in a read-only transaction and hand rows and type names to `take`, within the time limit."""
+    def ids(self, statement: str, seconds: float) -> frozenset[int]:
+        """The integers of a statement's one column."""
+        found: set[int] = set()
+
+        def take(batches: "Iterable[pa.RecordBatch]", names: Sequence[str], types: Sequence[str]) -> frozenset[int]:
+            for batch in batches:
+                found.update(batch.column(0).to_pylist())
+            return frozenset(found)
+
+        return self._read(statement, seconds, take)
+
+    def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
+        """The rows of a statement as plain JSON values, up to the caps."""
+        from duckkb.backends.duckdb.rows import taken
+
+        return self._read(statement, limits.seconds, lambda batches, names, types: taken(batches, names, types, limits))
+
+    def drop(self) -> None:
+        """Close the instance; the next use opens another."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            self.generation += 1
+            connection.close()
+
+    def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
+        """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
         with self._guarded(seconds) as connection:
             connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
                 with _interrupted_after(connection, seconds):
                     connection.execute(statement)
                     types = [str(column[1]) for column in connection.description or ()]
-                    return take(_reader(connection), types)
+                    reader = _reader(connection)
+                    return take(_streamed(reader), reader.schema.names, types)
             finally:
-                connection.execute("ROLLBACK")
+                self._roll_back(connection)
 
-    def drop(self) -> None:
-        """Close the instance; the next use opens another."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            self.generation += 1
+    def _roll_back(self, connection: "duckdb.DuckDBPyConnection") -> None:
+        """An instance that cannot even do this is of no more use; what failed before says why."""
+        import duckdb
+
+        try:
+            connection.execute("ROLLBACK")
+        except duckdb.Error:
+            self.drop()
 
     @contextmanager
     def _guarded(self, seconds: float | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """The connection, with the failures that are the engine's own as errors of ours."""
+        """The connection, with the engine's failures as errors of ours that carry none of its text."""
         import duckdb
 
         try:
@@ -105,8 +134,12 @@ class Confined:
         except (duckdb.FatalException, duckdb.InternalException) as error:
             self.drop()
             raise broken() from error
-        except (duckdb.InterruptException, duckdb.OutOfMemoryException) as error:
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException, MemoryError) as error:
             raise over_limit(seconds) from error
+        except duckdb.Error as error:
+            raise _rejected(error) from error
+        except (OverflowError, RecursionError) as error:
+            raise Rejected("value") from error
 
     def _open(self) -> "duckdb.DuckDBPyConnection":
         if self._connection is None:
@@ -138,21 +171,38 @@ def _reader(connection: "duckdb.DuckDBPyConnection") -> "pa.RecordBatchReader":
     return connection.fetch_record_batch(rows_per_batch)
 
 
-def over_limit(seconds: float | None) -> Unavailable:
-    """The error for a query that took more time or memory than it may."""
-    return Unavailable(
-        "The query took too much time or memory and was stopped.",
-        code="E_LIMIT",
-        suggestion="make it narrower",
-        details={"seconds": seconds},
-    )
+def _streamed(reader: "pa.RecordBatchReader") -> "Iterator[pa.RecordBatch]":
+    """The batches. A statement that fails on its way does so through Arrow, which knows no more than the engine's text:
+    the kind of failure is told by how that text begins."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except MemoryError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        kinds = {
+            "INTERRUPT": duckdb.InterruptException,
+            "Out of Memory": duckdb.OutOfMemoryException,
+            "INTERNAL": duckdb.InternalException,
+            "FATAL": duckdb.FatalException,
+            "Conversion": duckdb.ConversionException,
+            "Out of Range": duckdb.OutOfRangeException,
+            "Invalid Input": duckdb.InvalidInputException,
+        }
+        raise kinds.get(str(error).partition(" Error")[0], duckdb.Error)() from error
 
 
-def broken() -> Unavailable:
-    """The error after the engine failed in itself; its state is derived, so the next call starts a fresh one."""
-    return Unavailable(
-        "The query engine failed and was restarted; nothing stored is touched.",
-        code="E_INTERNAL",
-        suggestion="try again; report it if it happens again",
-        details={"retryable": True},
-    )
+def _rejected(error: "duckdb.Error") -> Rejected:
+    """What is told of a failure. A column's name comes from the statement itself."""
+    import duckdb
+
+    name = re.search(r'Referenced column "([^"]{1,200})" not found', str(error))
+    if name:
+        return Rejected("column", name[1])
+    if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
+        return Rejected("value")
+    if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
+        return Rejected("fit")
+    return Rejected("other")

@@ -1,9 +1,10 @@
 """Rows of an answer as plain JSON values, up to the caps."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from duckkb.ports import SqlLimits
@@ -12,20 +13,30 @@ from duckkb.queries import SqlResult
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_PART_BYTES = 4 * 1024 * 1024
 
-def taken(reader: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
+
+def taken(
+    batches: "Iterable[pa.RecordBatch]", names: Sequence[str], types: Sequence[str], limits: SqlLimits
+) -> SqlResult:
     """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
     convert = [_parsed if name == "JSON" else plain for name in types]
     rows: list[tuple[Any, ...]] = []
     size = 0
-    for batch in reader:
-        columns = [map(one, column.to_pylist()) for one, column in zip(convert, batch.columns, strict=True)]
+    for part in chain.from_iterable(map(_small, batches)):
+        columns = [map(one, column.to_pylist()) for one, column in zip(convert, part.columns, strict=True)]
         for row in zip(*columns, strict=True):
-            size += len(json.dumps(row, ensure_ascii=False).encode())
+            size += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if len(rows) >= limits.rows or size > limits.bytes:
-                return SqlResult(tuple(reader.schema.names), tuple(rows), truncated=True)
+                return SqlResult(tuple(names), tuple(rows), truncated=True)
             rows.append(row)
-    return SqlResult(tuple(reader.schema.names), tuple(rows))
+    return SqlResult(tuple(names), tuple(rows))
+
+
+def _small(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
+    """A batch in parts that are no burden as Python values: few long rows, or many short ones."""
+    rows = max(1, batch.num_rows * _PART_BYTES // max(_PART_BYTES, batch.nbytes))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def _parsed(text: str | None) -> Any:

@@ -3,20 +3,15 @@
 The text that runs is written anew from the accepted tree, after that text has passed the same walk.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from duckkb.backends.duckdb.confined import Confined
-from duckkb.backends.duckdb.rows import taken
+from duckkb.backends.duckdb.engine import Engine, Rejected
 from duckkb.backends.duckdb.walk import Walk, refused
-from duckkb.errors import DuckkbError, FilterError, UsageError
+from duckkb.errors import FilterError, UsageError
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
-
-if TYPE_CHECKING:
-    import duckdb
 
 MAX_BYTES = 65_536
 SHOW_TABLES = "tables"
@@ -31,7 +26,7 @@ class Statement:
 
 
 def read_statement(
-    confined: Confined, statement: Statement, tables: Sequence[str], prepare: Callable[[Iterable[str]], None]
+    engine: Engine, statement: Statement, tables: Sequence[str], prepare: Callable[[Iterable[str]], None]
 ) -> SqlResult:
     """Check a statement, let `prepare` build the tables it names, read it.
 
@@ -40,16 +35,16 @@ def read_statement(
     limits = statement.limits
     if limits.rows < 1 or limits.bytes < 1 or limits.seconds <= 0:
         raise UsageError("The caps of a query must be above zero.")
-    tree = _parsed(confined, statement.text)
+    tree = _parsed(engine, statement.text)
     if _is_show_tables(tree):
         return _listed(tables, limits)
     try:
         named = _accepted(tree, tables)
-        text = _rewritten(confined, tree, tables)
+        text = _rewritten(engine, tree, tables)
     except RecursionError:
         raise _too_deep() from None
     prepare(named)
-    return _read(confined, text, limits)
+    return _read(engine, text, limits)
 
 
 def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
@@ -59,12 +54,12 @@ def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
     return walk.named
 
 
-def _parsed(confined: Confined, text: str) -> Any:
+def _parsed(engine: Engine, text: str) -> Any:
     if "\0" in text:
         raise refused("a NUL character")
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise refused("more than 65,536 bytes")
-    answer = confined.parse(text)
+    answer = engine.parse(text)
     if answer.get("error"):
         raise _not_select(answer)
     count = len(answer["statements"])
@@ -104,46 +99,35 @@ def _listed(tables: Sequence[str], limits: SqlLimits) -> SqlResult:
     return SqlResult(("name",), rows[: limits.rows], truncated=len(rows) > limits.rows)
 
 
-def _rewritten(confined: Confined, tree: Any, tables: Sequence[str]) -> str:
+def _rewritten(engine: Engine, tree: Any, tables: Sequence[str]) -> str:
     """The statement's text from its tree; the text has to pass the walk as well."""
-    import duckdb
-
     try:
-        text = confined.unparse(tree)
-    except duckdb.Error as error:
+        text = engine.unparse(tree)
+    except Rejected as error:
         raise refused("a construct that cannot be written back") from error
-    _accepted(_parsed(confined, text), tables)
+    _accepted(_parsed(engine, text), tables)
     return text
 
 
-def _read(confined: Confined, text: str, limits: SqlLimits) -> SqlResult:
-    import duckdb
-
+def _read(engine: Engine, text: str, limits: SqlLimits) -> SqlResult:
     try:
-        return confined.read(text, limits.seconds, lambda reader, types: taken(reader, types, limits))
-    except duckdb.Error as error:
+        return engine.rows(text, limits)
+    except Rejected as error:
         raise _failed(error) from error
-    except OverflowError as error:
-        raise _out_of_range() from error
 
 
-def _failed(error: "duckdb.Error") -> DuckkbError:
-    """What the engine refused, without its text: that may quote stored values. Names come from the statement itself."""
-    import duckdb
-
-    name = re.search(r'Referenced column "([^"]{1,200})" not found', str(error))
-    if name:
-        return _refusal(f"The statement names a column that does not exist: {name[1]}.", 'duckkb sql "DESCRIBE TABLE"')
-    if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
-        return _out_of_range()
-    if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
-        return _refusal("The statement does not fit the tables: check column names, types and arguments.", "")
-    return _refusal("The statement cannot be evaluated over these records.", "")
-
-
-def _out_of_range() -> FilterError:
-    return _refusal("A value does not convert or is out of range.", "use TRY_CAST")
+def _failed(error: Rejected) -> FilterError:
+    match error.reason:
+        case "column":
+            message = f"The statement names a column that does not exist: {error.name}."
+        case "value":
+            return _refusal("A value does not convert or is out of range.", "use TRY_CAST")
+        case "fit":
+            message = "The statement does not fit the tables: check column names, types and arguments."
+        case _:
+            message = "The statement cannot be evaluated over these records."
+    return _refusal(message, 'duckkb sql "DESCRIBE TABLE"')
 
 
 def _refusal(message: str, suggestion: str) -> FilterError:
-    return FilterError(message, code="E_SQL", suggestion=suggestion or 'duckkb sql "DESCRIBE TABLE"')
+    return FilterError(message, code="E_SQL", suggestion=suggestion)

@@ -6,7 +6,7 @@ DuckDB parses, nothing is executed. What comes back is plain JSON: an expression
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duckkb.backends.duckdb.confined import Confined
+from duckkb.backends.duckdb.engine import Engine
 from duckkb.errors import FilterError
 
 Node = Mapping[str, Any]
@@ -21,13 +21,13 @@ _HEAD = f"{_BARE}("
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
 
-def parse_condition(confined: Confined, fragment: str) -> Node:
+def parse_condition(engine: Engine, fragment: str) -> Node:
     """The tree of the one expression that a fragment is; raises FilterError where it is anything else or too large."""
     _check_text(fragment)
-    answer = confined.parse(f"{_HEAD}{fragment}\n)")
+    answer = engine.parse(f"{_HEAD}{fragment}\n)")
     if answer.get("error"):
         raise _syntax_error(fragment, answer)
-    if confined.parse(f"{_BARE}{fragment}\n").get("error"):
+    if engine.parse(f"{_BARE}{fragment}\n").get("error"):
         # `a = 1) OR (b = 2` parses only because the brackets around it are ours
         raise refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
     statements = answer["statements"]
@@ -36,9 +36,9 @@ def parse_condition(confined: Confined, fragment: str) -> Node:
     return _condition_of(fragment, statements[0])
 
 
-def is_reserved(confined: Confined, word: str) -> bool:
+def is_reserved(engine: Engine, word: str) -> bool:
     """Whether a plain word cannot name a field without quotes."""
-    return bool(confined.parse(f"{_HEAD}{word} = 1\n)").get("error"))
+    return bool(engine.parse(f"{_HEAD}{word} = 1\n)").get("error"))
 
 
 def _check_text(fragment: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from duckkb.backends.duckdb.columns import Columns, Observation, quoted
 from duckkb.backends.duckdb.condition import compile_condition
 from duckkb.backends.duckdb.confined import Confined
+from duckkb.backends.duckdb.engine import Engine, Rejected
 from duckkb.backends.duckdb.statement import Statement, read_statement
 from duckkb.entries import IndexEntry
 from duckkb.errors import FilterError
@@ -65,7 +66,7 @@ class _Table:
 
 
 class Tables:
-    """Runtime tables of a whole ontology in one confined instance.
+    """Runtime tables of a whole ontology in one engine (a confined DuckDB in this process unless another is given).
 
     `entries` gives the index entries of a type by record id, `ends` resolves an edge's ends to record ids,
     `cache_rows` gives the rows of the search cache. All three are called when a statement needs them, never before.
@@ -78,13 +79,14 @@ class Tables:
         ends: Ends | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
         *,
+        engine: Engine | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._entries = entries
         self._ends = ends
         self._cache_rows = cache_rows
         self._now = now
-        self._confined = Confined()
+        self._engine: Engine = engine or Confined()
         self._lock = threading.RLock()
         self._tables = {(kind.kind, kind.name): _Table(kind, number) for number, kind in enumerate(ontology)}
         self._indexed = -1  # the generation in which `search_index` was registered, -1 while it is out of date
@@ -130,7 +132,7 @@ class Tables:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         with self._lock:
             table = self._table(kind)
-            sql = compile_condition(self._confined, table.observed().columns(), condition, self._now())
+            sql = compile_condition(self._engine, table.observed().columns(), condition, self._now())
             self._build(table)
             statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
             return self._ids(statement)
@@ -138,12 +140,12 @@ class Tables:
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         with self._lock:
-            return read_statement(self._confined, Statement(statement, limits), self._names(), self._prepare)
+            return read_statement(self._engine, Statement(statement, limits), self._names(), self._prepare)
 
     def close(self) -> None:
         """Drop the instance. Records stay, so that a later call opens another."""
         with self._lock:
-            self._confined.drop()
+            self._engine.drop()
 
     def _table(self, kind: RecordType) -> _Table:
         return self._tables[kind.kind, kind.name]
@@ -157,18 +159,15 @@ class Tables:
                     table.stale()
 
     def _ids(self, statement: str) -> frozenset[int]:
-        import duckdb
-
         try:
-            rows = self._confined.read(statement, FILTER_SECONDS, lambda reader, _: reader.read_all().column(0))
-        except duckdb.Error as error:
+            return self._engine.ids(statement, FILTER_SECONDS)
+        except Rejected as error:
             # The compiler renders only what the engine accepts; whatever it still refuses is not the caller's to read.
             raise FilterError(
                 "The condition cannot be evaluated over these records.",
                 suggestion="compare values of one kind, or CAST one side",
                 details={"construct": "condition"},
             ) from error
-        return frozenset(rows.to_pylist())
 
     def _names(self) -> list[str]:
         return sorted([*(table.kind.table for table in self._tables.values()), SEARCH_INDEX, SEARCH_CACHE])
@@ -185,20 +184,20 @@ class Tables:
             self._build_cache()
 
     def _build(self, table: _Table) -> None:
-        if table.fresh and table.generation == self._confined.generation:
+        if table.fresh and table.generation == self._engine.generation:
             return
         columns = table.observed().columns()
         changed = len(table.delta) + len(table.gone)
         rebuild = (
             table.base is None
-            or table.generation != self._confined.generation
+            or table.generation != self._engine.generation
             or columns.business != (table.columns.business if table.columns else ())
             or changed > max(100, len(table.base) // 10)
         )
         if rebuild:
             self._build_base(table, columns)
         self._build_view(table, columns)
-        table.columns, table.fresh, table.generation = columns, True, self._confined.generation
+        table.columns, table.fresh, table.generation = columns, True, self._engine.generation
 
     def _build_base(self, table: _Table, columns: Columns) -> None:
         self._register(f"__base_{table.number}", table, columns, list(table.records.values()))
@@ -217,22 +216,22 @@ class Tables:
             changed = [table.records[record_id] for record_id in sorted(table.delta)]
             self._register(f"__delta_{number}", table, columns, changed)
             select += f" UNION ALL BY NAME SELECT * FROM __delta_{number}"
-        self._confined.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
+        self._engine.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
 
     def _register(self, name: str, table: _Table, columns: Columns, records: Sequence[Record]) -> None:
         from duckkb.backends.duckdb.arrow import record_table
 
         ends = self._ends
         resolve = (lambda record: ends(table.kind, record)) if ends else None
-        self._confined.register(name, record_table(columns, records, resolve))
+        self._engine.register(name, record_table(columns, records, resolve))
 
     def _register_ids(self, name: str, ids: Iterable[int]) -> None:
         import pyarrow as pa
 
-        self._confined.register(name, pa.table({ID: pa.array(sorted(ids), pa.int64())}))
+        self._engine.register(name, pa.table({ID: pa.array(sorted(ids), pa.int64())}))
 
     def _build_index(self) -> None:
-        if self._indexed == self._confined.generation:
+        if self._indexed == self._engine.generation:
             return
         from duckkb.backends.duckdb.arrow import entry_table
 
@@ -241,11 +240,11 @@ class Tables:
             for table in self._tables.values()
             for record_id, entry in self._entries(table.kind)
         )
-        self._confined.register(SEARCH_INDEX, entry_table(rows))
-        self._indexed = self._confined.generation
+        self._engine.register(SEARCH_INDEX, entry_table(rows))
+        self._indexed = self._engine.generation
 
     def _build_cache(self) -> None:
         from duckkb.backends.duckdb.arrow import CACHE_SCHEMA
 
         rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
-        self._confined.register(SEARCH_CACHE, rows)
+        self._engine.register(SEARCH_CACHE, rows)

@@ -1,0 +1,87 @@
+"""What runs SQL for the runtime tables: `Confined` in this process, or `Isolated` in one that may be killed.
+
+Both give the same answers. They hold no state of their own: tables are Arrow data that was registered, and `generation`
+tells its users that what they registered is gone.
+"""
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from duckkb.errors import Unavailable
+from duckkb.ports import SqlLimits
+from duckkb.queries import SqlResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Reason = Literal["column", "value", "fit", "other"]
+
+
+class Rejected(Exception):
+    """The engine did not run a statement. Its own text stays behind: that may quote stored values.
+
+    `reason` is `column` (`name` does not exist), `value` (one does not convert or is out of range), `fit` (names, types or
+    arguments do not go together) or `other`.
+    """
+
+    def __init__(self, reason: Reason, name: str = "") -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
+        self.name = name
+
+
+class Engine(Protocol):
+    """One in-memory DuckDB without files, network, extensions or a way to change its settings.
+
+    Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_INTERNAL` where the engine failed in itself,
+    with `retryable` among its details); what runs a statement raises Rejected.
+    """
+
+    generation: int
+
+    def parse(self, text: str) -> Any:
+        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
+        ...
+
+    def unparse(self, tree: Any) -> str:
+        """The SQL text of a syntax tree that `parse` gave."""
+        ...
+
+    def register(self, name: str, table: "pa.Table") -> None:
+        """Make Arrow data visible under a name, in place of what had it."""
+        ...
+
+    def define(self, statement: str) -> None:
+        """Run a statement of our own that defines a view."""
+        ...
+
+    def ids(self, statement: str, seconds: float) -> frozenset[int]:
+        """The integers of a statement's one column."""
+        ...
+
+    def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
+        """The rows of a statement as plain JSON values, up to the caps."""
+        ...
+
+    def drop(self) -> None:
+        """Let the instance go; the next use opens another."""
+        ...
+
+
+def over_limit(seconds: float | None) -> Unavailable:
+    """The error for a query that took more time or memory than it may."""
+    return Unavailable(
+        "The query took too much time or memory and was stopped.",
+        code="E_LIMIT",
+        suggestion="make it narrower",
+        details={"seconds": seconds},
+    )
+
+
+def broken() -> Unavailable:
+    """The error after the engine failed in itself; its state is derived, so the next call starts a fresh one."""
+    return Unavailable(
+        "The query engine failed and was restarted; nothing stored is touched.",
+        code="E_INTERNAL",
+        suggestion="try again; report it if it happens again",
+        details={"retryable": True},
+    )
