@@ -1,6 +1,6 @@
 """The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
 from duckkb.records import Record
 from duckkb.settings import Environment, Settings
 from duckkb.truth.line import Limits
-from duckkb.truth.tree import Differences, StoredRow, Tree, collector_paused
+from duckkb.truth.tree import Differences, Part, StoredRow, Tree, collector_paused
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,7 +101,20 @@ class Base:
         if entries:
             self.cache.save()
 
-    def mirror(self, delta: Differences) -> None:
+    def take_in(self, parts: Mapping[str, Part | None]) -> None:
+        """Let memory follow the files: parts as they are now, None for those that are gone.
+
+        Interrupted on the way (Ctrl-C in a session that goes on), what the backend mirrors is not known any more: it is
+        loaded anew when it is next needed.
+        """
+        try:
+            self._mirror(self.tree.replace(parts))
+        except BaseException:
+            self.tree.forget()
+            self._loaded.clear()
+            raise
+
+    def _mirror(self, delta: Differences) -> None:
         """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
         for name, (upserts, gone) in delta.items():
             kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)

@@ -20,7 +20,7 @@ def boot(wiring: Wiring) -> Base:
         layout.read_format(wiring.root)
         limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
         tree = read.load(wiring.root, wiring.ontology, limits)
-    _refuse_missing_truth(wiring, tree)
+    refuse_missing_truth(wiring.root, tree)
     if not wiring.lenient:
         refuse_unreadable(tree)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
@@ -37,10 +37,13 @@ def refresh(base: Base) -> None:
 
 
 def sync(base: Base) -> None:
-    """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` as boot does."""
+    """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does."""
     paths = read.changed(base.tree, base.root)
     if paths:
-        base.mirror(base.tree.replace(read.reload(base.tree, base.root, paths)))
+        parts = read.reload(base.tree, base.root, paths)
+        if not any({**base.tree.parts, **parts}.values()):
+            refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, []))
+        base.take_in(parts)
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
 
@@ -92,8 +95,9 @@ def refuse_tracked_state(root: Path) -> None:
         )
 
 
-def _refuse_missing_truth(wiring: Wiring, tree: Tree) -> None:
-    if not tree.parts and history.head_has_records(wiring.root):
+def refuse_missing_truth(root: Path, tree: Tree) -> None:
+    """Raise the error for a `data/` that should hold records and does not: never take that for an empty base."""
+    if not tree.parts and history.head_has_records(root):
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",

@@ -60,7 +60,7 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
         changes.append(shadow.FileChange(layout.FORMAT_PATH, None, known))
     facts = shadow.commit(base.root, changes)
     stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
-    base.mirror(base.tree.replace(stored))
+    base.take_in(stored)
 
 
 def patch(root: Path, parts: Iterable[RenderedPart]) -> str:

@@ -51,7 +51,7 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
     except OSError as error:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
-    stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino, read_ns)
+    stamp = Stamp.of(status, read_ns)
     lines = _Lines(path, kind, limits)
     lines.read(raw)
     return Part(
@@ -67,15 +67,20 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
 
 
 def changed(tree: Tree, root: Path) -> list[str]:
-    """Paths of parts that are new, gone, or not the file that the tree was read from. Cheap where nothing changed."""
-    files = survey(root, tree.ontology).files
-    gone = [path for path in tree.parts if path not in files]
-    return sorted(gone + [path for path, status in files.items() if _differs(tree, root, path, status)])
+    """Paths of parts that are new, gone, or hold other bytes than the tree was read from. Cheap where nothing changed.
+
+    What lies beside the parts is noted as it is now (`tree.findings`).
+    """
+    found = survey(root, tree.ontology)
+    tree.findings = found.findings
+    gone = [path for path in tree.parts if path not in found.files]
+    return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str]) -> dict[str, Part | None]:
-    """Read parts anew, for `Tree.replace`; None for a file that is gone or that no type of the ontology explains."""
-    return {path: _reread(tree, root, path) for path in paths}
+    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type."""
+    kinds = survey(root, tree.ontology).kinds
+    return {path: _reread(tree, root, path, kinds.get(path)) for path in paths}
 
 
 def _read_all(root: Path, kinds: dict[str, RecordType], limits: Limits) -> dict[str, Part]:
@@ -88,9 +93,7 @@ def _read_all(root: Path, kinds: dict[str, RecordType], limits: Limits) -> dict[
     return parts
 
 
-def _reread(tree: Tree, root: Path, path: str) -> Part | None:
-    address = parse_part(path)
-    kind = tree.ontology.by_table(address.kind, address.table) if address else None
+def _reread(tree: Tree, root: Path, path: str, kind: RecordType | None) -> Part | None:
     if kind is None:
         return None
     try:
@@ -101,9 +104,9 @@ def _reread(tree: Tree, root: Path, path: str) -> Part | None:
 
 def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
     part = tree.parts.get(path)
-    if part is None or not part.stamp.matches(status.st_size, status.st_mtime_ns, status.st_ino):
+    if part is None or part.stamp.size != status.st_size:
         return True
-    if not part.stamp.is_racy:
+    if part.stamp.vouches(status):
         return False
     read_ns = time.time_ns()
     try:
@@ -113,7 +116,7 @@ def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
     if hashlib.sha256(raw).hexdigest() != part.digest:
         return True
     # The same bytes, read later: once that is past the clock's grain the stamp alone vouches for them.
-    tree.parts[path] = replace(part, stamp=Stamp(seen.st_size, seen.st_mtime_ns, seen.st_ino, read_ns))
+    tree.parts[path] = replace(part, stamp=Stamp.of(seen, read_ns))
     return False
 
 

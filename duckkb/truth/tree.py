@@ -1,6 +1,7 @@
 """Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
 
 import gc
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,20 +21,28 @@ _GRANULARITY_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, and when it was read, in ns."""
+    """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, when it was read, in ns, and ctime in
+    ns, which nobody can set back as they can the mtime; 0 where it is not known."""
 
     size: int
     mtime_ns: int
     inode: int
     read_ns: int
+    ctime_ns: int = 0
+
+    @classmethod
+    def of(cls, status: os.stat_result, read_ns: int) -> "Stamp":
+        """The stamp of a file read at `read_ns`."""
+        return cls(status.st_size, status.st_mtime_ns, status.st_ino, read_ns, status.st_ctime_ns)
 
     @property
     def is_racy(self) -> bool:
         """Whether the file was written so shortly before it was read that only its digest tells."""
-        return self.mtime_ns > self.read_ns - _GRANULARITY_NS
+        return max(self.mtime_ns, self.ctime_ns) > self.read_ns - _GRANULARITY_NS
 
-    def matches(self, size: int, mtime_ns: int, inode: int) -> bool:
-        return (self.size, self.mtime_ns, self.inode) == (size, mtime_ns, inode)
+    def vouches(self, status: os.stat_result) -> bool:
+        """Whether the file is surely the one that was read, so that its digest need not be asked."""
+        return not self.is_racy and self == Stamp.of(status, self.read_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +165,14 @@ class Tree:
         for name, kind in kinds.items():
             own = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
             differences[name] = self._swap(kind, own)
-        for path, part in parts.items():
-            self.parts.pop(path, None)
-            if part:
-                self.parts[path] = part
-        self.parts = dict(sorted(self.parts.items()))
+        kept = {path: part for path, part in self.parts.items() if path not in parts}
+        self.parts = dict(sorted((kept | {path: part for path, part in parts.items() if part}).items()))
         return differences
+
+    def forget(self) -> None:
+        """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
+        self._tables.clear()
+        self._ends.clear()
 
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
         old = [row for path in parts if (part := self.parts.get(path)) for row in part.rows]
