@@ -1,7 +1,16 @@
-"""`python -m duckkb` and the `duckkb` command."""
+"""`python -m duckkb` and the `duckkb` command.
+
+`python -m` looks for every module in the current folder first, which may be a clone with a `json.py` of its own. What
+Python itself imports on the way here is out of our hands (use `duckkb`, or `python -P -m duckkb`, in such a folder);
+the rest is not looked for there.
+"""
+
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path and sys.path:
+    del sys.path[0]
 
 import os
-import sys
 from contextlib import suppress
 from io import TextIOWrapper
 

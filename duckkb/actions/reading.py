@@ -1,7 +1,7 @@
 """get, list, export, schema: records and types as they stand."""
 
 import heapq
-import os
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key, identity_text
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
+
+_OWN = {"data", "ontology", ".duckkb", ".git", "config.yaml"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,16 @@ def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
 def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:
     """Write the export beside its target and move it into place; raises `errors.UsageError` (E_PATH)."""
     path = granted(base, named)
+    _refuse_own_files(base, path)
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a file")
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     shape = Shape(kind_named(base, type_name).identity_fields)
     count = 0
     try:
-        with draft.open("wb") as file:
+        with draft.open("xb") as file:  # never through a link that somebody laid there
             for line in export(base, type_name):
                 file.write(encode(line, shape) + b"\n")
                 count += 1
@@ -90,6 +93,17 @@ def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> i
     finally:
         draft.unlink(missing_ok=True)
     return count
+
+
+def _refuse_own_files(base: Base, path: Path) -> None:
+    """Not even --force lets an export replace truth, configuration, local state or git's own files."""
+    place = path.resolve()
+    if not place.is_relative_to(base.root.resolve()):
+        return
+    first = place.relative_to(base.root.resolve()).parts[:1]
+    if any(part.casefold() in _OWN for part in first):
+        said = f"{path} is a place that only duckkb or git writes"
+        raise UsageError(said, code="E_PATH", suggestion="give a path outside data/, ontology/, .duckkb/ and .git/")
 
 
 def kinds(base: Base, type_name: str | None) -> list[RecordType]:

@@ -1,5 +1,6 @@
 """What is done to a folder without loading its records: init, recover, trust, config show."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -7,7 +8,7 @@ from typing import Any, Literal
 from duckkb import config
 from duckkb.app.wiring import find
 from duckkb.engine.boot import refuse_tracked_state
-from duckkb.errors import Conflict, UsageError
+from duckkb.errors import Conflict, Refused, UsageError
 from duckkb.truth import layout, lock, shadow
 
 _CONFIG = """\
@@ -57,12 +58,15 @@ class Made:
 
 
 def init(path: "str | Path" = ".") -> Made:
-    """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites."""
+    """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
+    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder."""
     root = Path(path)
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
-    if (root / "config.yaml").exists():
+    _refuse_outside(root)
+    if os.path.lexists(root / "config.yaml"):
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
+    _refuse_links(root)
     files = {
         "config.yaml": _CONFIG.encode(),
         ".gitattributes": _attributes(root),
@@ -77,6 +81,26 @@ def init(path: "str | Path" = ".") -> Made:
         target.write_bytes(data)
         written.append(name)
     return Made(root.resolve(), tuple(written))
+
+
+def _refuse_links(root: Path) -> None:
+    """A folder that came from elsewhere may hold links where our files go: what they point to is not ours to change."""
+    for name in (".gitattributes", layout.DATA, layout.FORMAT_PATH):
+        if (root / name).is_symlink():
+            raise UsageError(
+                f"{root / name} is a link", code="E_PATH", suggestion="remove it, then `duckkb init` again"
+            )
+
+
+def _refuse_outside(root: Path) -> None:
+    """In a sandbox a base may be made inside the present one only."""
+    env = config.environment()
+    if env.sandbox and not root.resolve().is_relative_to(config.find_root(Path.cwd(), None, env).resolve()):
+        raise UsageError(
+            f"{root} lies outside the knowledge base, and DUCKKB_SANDBOX is set",
+            code="E_PATH",
+            suggestion="give a path inside the base",
+        )
 
 
 def _attributes(root: Path) -> bytes:
@@ -111,6 +135,11 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str,
     root, env = find(path), config.environment()
     settings = config.load(root, env).settings
     demands = config.demands(settings)
+    if accept and env.sandbox:
+        raise Refused(
+            "DUCKKB_SANDBOX is set: what runs in a sandbox cannot accept hosts and keys for this machine",
+            suggestion="duckkb trust --show, and a person's `duckkb trust` outside of it",
+        )
     if accept and demands:
         config.accept(root, settings, env)
     return {

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from duckkb.errors import Finding, StateError
+from duckkb.errors import Finding, StateError, UsageError
 from duckkb.ontology.source import MAX_BYTES, Document, read_yaml
 from duckkb.settings import Environment
 
@@ -16,13 +16,16 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 
 
 def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
     """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
-    `start` with a config.yaml. Raises `errors.StateError` (E_NO_KB)."""
+    `start` with a config.yaml. In a sandbox `--kb` may name DUCKKB_KB or a base inside it only. Raises
+    `errors.StateError` (E_NO_KB), `errors.UsageError` (E_PATH)."""
     for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
         if named == "":
             raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or leave it out")
         if named is not None:
             root = _named(start, named)
             if root is not None and _has_config(root):
+                if by == "--kb" and env.sandbox and env.kb is not None:
+                    _refuse_outside(root, _named(start, env.kb))
                 return root
             raise StateError(
                 f"{named} ({by}) is no knowledge base: it has no {CONFIG}", "E_NO_KB", f"duckkb init {named}"
@@ -48,6 +51,15 @@ def read_documents(root: Path) -> tuple[Document, ...]:
 def config_paths(root: Path) -> tuple[str, ...]:
     """The files that make a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
     return (CONFIG, *_ontology_paths(root))
+
+
+def _refuse_outside(root: Path, allowed: Path | None) -> None:
+    if allowed is None or not root.is_relative_to(allowed):
+        raise UsageError(
+            f"{root} lies outside the knowledge base that DUCKKB_KB names, and DUCKKB_SANDBOX is set",
+            code="E_PATH",
+            suggestion="leave --kb out",
+        )
 
 
 def _named(start: Path, name: str) -> Path | None:

@@ -7,6 +7,7 @@ Without git, or without a repository, every question has an answer.
 
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _MAIN_BRANCHES = frozenset({"main", "master"})
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PART = re.compile(r"data/(?:nodes|edges)/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl")
 _SYMBOLIC_REF_DEPTH = 5
+_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 # A repository's own settings count for less than these.
 _SETTINGS = {
@@ -140,11 +142,8 @@ def tracks_state(root: Path) -> bool:
     format shortens or moves names.
     """
     repository = find_repository(root)
-    if repository is None:
-        return False
-    try:
-        index = (repository.git_dir / "index").read_bytes()
-    except OSError:
+    index = _bytes(repository.git_dir / "index") if repository else None
+    if repository is None or index is None:
         return False
     is_split = any(repository.git_dir.glob("sharedindex.*"))
     if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
@@ -291,7 +290,14 @@ def _read_ref(repository: Repository, name: str) -> str:
 
 def _read(path: Path) -> str:
     """A small file's text without the final newline; empty where there is none."""
+    return (_bytes(path) or b"").decode(errors="replace").rstrip("\n")
+
+
+def _bytes(path: Path) -> bytes | None:
+    """A regular file's content; None where there is none. Waits for no FIFO and reads no device: a `.git` that was not
+    made here may hold either."""
     try:
-        return path.read_bytes().decode(errors="replace").rstrip("\n")
+        with os.fdopen(os.open(path, _OPEN), "rb") as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError:
-        return ""
+        return None
