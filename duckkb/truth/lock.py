@@ -1,6 +1,10 @@
 """The lock of a knowledge base: many readers or one writer, held by the kernel.
 
-`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody.
+`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody. Where somebody else
+unlinked it (`git clean -dffx`), whoever waited for it begins anew with the file that is there.
+
+Whoever waits for the lock holds `.duckkb/turn` meanwhile: readers together, a writer alone. So no reader gets in while a
+writer waits, and readers that overlap without end cannot keep it waiting; nor can writers keep a reader waiting.
 """
 
 import contextlib
@@ -24,6 +28,8 @@ from duckkb.truth import journal, state
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
 _HOLDER_BYTES = 4096
+
+Mode = Literal["exclusive", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +58,9 @@ def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
     """
-    descriptor = _open_to_write(root)
+    descriptor, _ = _taken(root, "exclusive", timeout)
+    assert descriptor is not None, "without a lock file there is an error"
     try:
-        _acquire(descriptor, "exclusive", timeout)
         _sign(descriptor)
         try:
             yield Hold()
@@ -71,13 +77,12 @@ def shared(root: Path, timeout: float) -> Iterator[Hold]:
     A base that cannot be written is read without a lock file (`Hold.read_only`). Raises `errors.Unavailable` with
     `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
     """
-    descriptor, read_only = _open_to_read(root)
+    descriptor, read_only = _taken(root, "shared", timeout)
     if descriptor is None:
         _refuse_sealed(root)
         yield Hold(read_only=True)
         return
     try:
-        _acquire(descriptor, "shared", timeout)
         try:
             if read_only:
                 _refuse_sealed(root)
@@ -101,6 +106,52 @@ def holder(root: Path) -> Holder | None:
         return _read_holder(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _taken(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
+    """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
+    deadline = time.monotonic() + timeout
+    while True:
+        descriptor, read_only = (_open_to_write(root), False) if mode == "exclusive" else _open_to_read(root)
+        if descriptor is None:
+            return None, read_only
+        try:
+            with _turn(root, mode, deadline) as is_ours:
+                if not (is_ours and _wait(descriptor, mode, deadline)):
+                    raise _locked(_read_holder(descriptor), timeout)
+            if _is_the_file(descriptor, state.lock_path(root)):
+                return descriptor, read_only
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+@contextmanager
+def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
+    """Hold the turn; False where it did not come in time. Whoever may not make its file waits without one."""
+    try:
+        descriptor = os.open(state.turn_path(root), os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+    except OSError:
+        yield True
+        return
+    try:
+        came = _wait(descriptor, mode, deadline)
+        try:
+            yield came
+        finally:
+            if came:
+                _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+def _is_the_file(descriptor: int, path: Path) -> bool:
+    """Whether what is open still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
 
 
 def _open_to_write(root: Path) -> int:
@@ -137,19 +188,20 @@ def _open_lock(root: Path, flags: int) -> int:
     return descriptor
 
 
-def _acquire(descriptor: int, mode: Literal["exclusive", "shared"], timeout: float) -> None:
-    deadline = time.monotonic() + timeout
+def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
+    """Try until it is locked; False where that was not before the deadline. Tries at least once."""
     pause = _FIRST_PAUSE
     while not _try_lock(descriptor, mode):
         left = deadline - time.monotonic()
         if left <= 0:
-            raise _locked(_read_holder(descriptor), timeout)
+            return False
         # Spread at random, so that processes that began to wait together do not go on asking together.
         time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
         pause = min(pause * 1.5, _LONGEST_PAUSE)
+    return True
 
 
-def _try_lock(descriptor: int, mode: Literal["exclusive", "shared"]) -> bool:
+def _try_lock(descriptor: int, mode: Mode) -> bool:
     import portalocker
 
     flags = portalocker.LockFlags.EXCLUSIVE if mode == "exclusive" else portalocker.LockFlags.SHARED

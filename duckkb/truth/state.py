@@ -27,6 +27,11 @@ def lock_path(root: Path) -> Path:
     return folder_of(root) / "lock"
 
 
+def turn_path(root: Path) -> Path:
+    """What whoever waits for the lock holds meanwhile."""
+    return folder_of(root) / "turn"
+
+
 def txn_path(root: Path) -> Path:
     """Folder of the write that is under way; empty at rest."""
     return folder_of(root) / "txn"
