@@ -10,7 +10,7 @@ from duckkb.actions.resolve import granted, identity_named, kind_named
 from duckkb.engine import graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
-from duckkb.errors import NotFound, UsageError
+from duckkb.errors import FilterError, NotFound, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, SqlResult
@@ -126,6 +126,10 @@ def _step_line(step: graph.Step) -> dict[str, Any]:
 def sql(base: Base, statement: str, limit: int) -> SqlResult:
     if limit <= 0:
         raise UsageError(f"limit must be 1 or more, not {limit}", suggestion="leave --limit out")
+    if any("\ud800" <= character <= "\udfff" for character in statement):
+        raise FilterError(
+            "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
+        )
     wants_entries = "search_index" in statement.casefold()
     for kind in base.ontology:
         base.ensure(kind, entries=wants_entries)

@@ -79,6 +79,10 @@ def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> i
     _refuse_own_files(base, path)
     if path.is_dir() or (path.exists() and not path.is_file()):
         raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a file")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first, or give another path"
+        )
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")

@@ -53,6 +53,8 @@ def granted(base: Base, path: str | Path) -> Path:
     """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
     `errors.UsageError` (E_PATH)."""
     target = Path(path)
+    if "\0" in str(path):
+        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
     if base.wiring.env.sandbox and not target.resolve().is_relative_to(base.root.resolve()):
         raise UsageError(
             f"{path} lies outside the knowledge base, and DUCKKB_SANDBOX is set",

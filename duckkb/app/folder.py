@@ -61,6 +61,8 @@ def init(path: "str | Path" = ".") -> Made:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
     writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder."""
     root = Path(path)
+    if "\0" in str(path):
+        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
     _refuse_outside(root)

@@ -110,7 +110,10 @@ def tell(notices: "Iterable[Notice]") -> None:
 def read_argument_or_stdin(argument: str | None) -> tuple[bytes, bool]:
     """(bytes, whether they are one object given as an argument). With an argument stdin is never read."""
     if argument is not None and argument != "-":
-        return argument.encode("utf-8", "surrogatepass"), True
+        try:
+            return argument.encode("utf-8", "surrogateescape"), True  # the bytes that were typed
+        except UnicodeEncodeError:
+            return argument.encode("utf-8", "surrogatepass"), True
     if argument is None and sys.stdin.isatty():
         raise click.UsageError("give the object as an argument, or JSONL on stdin")
     return sys.stdin.buffer.read(), False

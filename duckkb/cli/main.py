@@ -152,18 +152,23 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     if problem.findings:
         from dataclasses import asdict
 
-        details["findings"] = [{k: v for k, v in asdict(one).items() if v} for one in problem.findings]
+        details["findings"] = [_brief({k: v for k, v in asdict(one).items() if v}) for one in problem.findings]
     told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
     if not as_json and not told:
         for finding in problem.findings:
-            printed.note(str(finding))
+            printed.note(printed.brief(str(finding)))
     return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)
+
+
+def _brief(finding: dict[str, Any]) -> dict[str, Any]:
+    return {key: printed.brief(value) if isinstance(value, str) else value for key, value in finding.items()}
 
 
 def _say(
     message: str, code: str, suggestion: str, as_json: bool, exit_code: int, details: dict[str, Any] | None = None
 ) -> int:
     """The last line of stderr: JSON for programs, words for people."""
+    message, suggestion = printed.brief(message), printed.brief(suggestion)
     try:
         if as_json:
             line = {"error": message, "code": code, "suggestion": suggestion} | (

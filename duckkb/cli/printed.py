@@ -11,6 +11,7 @@ import click
 
 from duckkb.errors import Unavailable
 
+_LONGEST = 1_000
 _LINE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -22,6 +23,11 @@ def one_line(text: str) -> str:
     'a\\u001b[31mb\\u000a'
     """
     return _LINE.sub(_escape, text)
+
+
+def brief(text: str) -> str:
+    """A message without the bulk of a value that it repeats: what was given may be megabytes."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def result(text: str, end: str = "\n") -> None:
