@@ -14,22 +14,30 @@ import os
 from contextlib import suppress
 from io import TextIOWrapper
 
+from duckkb.cli import stop
+
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
-    _open_closed_streams()
-    from duckkb.cli.main import run
+    stop.listen()
+    code = 0
+    try:
+        _open_closed_streams()
+        from duckkb.cli.main import run
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # JSON lines are UTF-8 whatever the locale says
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    code = run(sys.argv[1:])
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
-            stream.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):  # JSON lines are UTF-8 whatever the locale says
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+        code = run(sys.argv[1:])
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
+                stream.flush()
+    except BaseException:  # a signal before or after `run`, or while something was imported
+        if not stop.asked():
+            raise
     # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
     # thread of theirs that is still alive then must not turn a finished command into a failed one.
-    os._exit(code)
+    os._exit(stop.exit_code(code))
 
 
 def _open_closed_streams() -> None:

@@ -52,6 +52,12 @@ _USAGE = {
         "Give another path, or `--force` where overwriting is meant.",
     ),
 }
+_INTERRUPTED = {
+    "E_INTERRUPTED": (
+        "A signal asked the command to end (SIGINT 130, SIGTERM 143, SIGHUP 129).",
+        "Run it again; a write was done whole or not at all.",
+    ),
+}
 _STATE = {
     "E_STATE": ("The base is not in a state in which this can be done.", "See the message."),
     "E_NO_KB": (
@@ -184,6 +190,7 @@ _WARNINGS = {
 
 CODES: dict[str, Code] = (
     _catalogue(2, _USAGE)
+    | _catalogue(130, _INTERRUPTED)
     | _catalogue(1, _STATE)
     | _catalogue(1, _LINES)
     | _catalogue(1, _CHECKS)

@@ -66,11 +66,11 @@ def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
 
 
 def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
+    """Lazy in making lines alone: the rows are those of the moment of the call."""
     kind = kind_named(base, type_name)
     rows = sorted(base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))
-    for row in rows:
-        record = row.record
-        yield {**record.fields, CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
+    times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
+    return ({**record.fields, **both} for record, both in times)
 
 
 def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:

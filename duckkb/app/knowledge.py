@@ -29,8 +29,8 @@ class KnowledgeBase:
 
     def __init__(self, root: Path, chosen: Choice) -> None:
         self._chosen, self._turn = chosen, threading.RLock()
+        self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
-        self._stamp = config.stamp(root)
         self._base = booting.boot(wiring)
 
     def __enter__(self) -> "KnowledgeBase":
@@ -57,7 +57,8 @@ class KnowledgeBase:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
-        return tuple(booting.notices(self._base))
+        with self._turn:
+            return tuple(booting.notices(self._base))
 
     def find(
         self,

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -77,7 +77,8 @@ def _progress() -> Callable[[str, int, int], None]:
 
     def show(label: str, done: int, total: int) -> None:
         end = "\n" if done >= total else ""
-        click.echo(f"\r{label} {done}/{total}{end}", nl=False, err=True)
+        with suppress(OSError):
+            click.echo(f"\r{label} {done}/{total}{end}", nl=False, err=True)
 
     return show
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
+from duckkb.cli import printed, stop
 
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError
@@ -115,22 +115,26 @@ def run(args: Sequence[str]) -> int:
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
-    except click.exceptions.Exit as stop:
-        return int(stop.exit_code)
-    except click.Abort:
-        return _say("interrupted", "E_USAGE", "", as_json, 130)
+    except click.exceptions.Exit as ended:
+        return int(ended.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _interrupted(as_json)
     except click.exceptions.NoArgsIsHelpError as asked:
-        click.echo(asked.format_message(), err=True)
+        printed.text(asked.format_message())
         return 2
     except click.ClickException as problem:
         return _say(_click_text(problem), "E_USAGE", _click_hint(problem), as_json, 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
-    except KeyboardInterrupt:
-        return 130
     except Exception as problem:
-        return _expected(problem, as_json)
+        # A signal inside a library, or while one was being imported, may come out as any error.
+        return _interrupted(as_json) if stop.asked() else _expected(problem, as_json)
     return result if isinstance(result, int) else 0
+
+
+def _interrupted(as_json: bool) -> int:
+    suggestion = "run it again; a write was done whole or not at all"
+    return _say("interrupted", "E_INTERRUPTED", suggestion, as_json, stop.exit_code(130))
 
 
 def _expected(problem: Exception, as_json: bool) -> int:
@@ -169,20 +173,13 @@ def _say(
 ) -> int:
     """The last line of stderr: JSON for programs, words for people."""
     message, suggestion = printed.brief(message), printed.brief(suggestion)
-    try:
-        if as_json:
-            line = {"error": message, "code": code, "suggestion": suggestion} | (
-                {"details": details} if details else {}
-            )
-            printed.note(json.dumps(line, ensure_ascii=False))
-        else:
-            printed.note(f"duckkb: {message}")
-            if suggestion:
-                printed.note(f"  try: {suggestion}")
-    except BrokenPipeError:
-        return _quiet_pipe()
-    except OSError:  # nobody can be told, but the exit code says it
-        return exit_code
+    if as_json:
+        line = {"error": message, "code": code, "suggestion": suggestion} | ({"details": details} if details else {})
+        printed.note(json.dumps(line, ensure_ascii=False))
+    else:
+        printed.note(f"duckkb: {message}")
+        if suggestion:
+            printed.note(f"  try: {suggestion}")
     return exit_code
 
 

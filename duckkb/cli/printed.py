@@ -6,6 +6,7 @@ that reorder what a person reads. JSON on stdout is left as it is unless stdout 
 
 import re
 import sys
+from contextlib import suppress
 
 import click
 
@@ -44,9 +45,16 @@ def result(text: str, end: str = "\n") -> None:
         ) from error
 
 
-def note(text: str) -> None:
+def note(line: str) -> None:
     """Print one line on stderr."""
-    click.echo(one_line(text), err=True)
+    text(one_line(line))
+
+
+def text(lines: str) -> None:
+    """Print on stderr. Where nobody listens (a closed pipe, a full disk) nothing is said: results are printed all the same,
+    and the exit code tells the rest."""
+    with suppress(OSError):
+        click.echo(lines, err=True)
 
 
 def _escape(found: "re.Match[str]") -> str:

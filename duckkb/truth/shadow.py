@@ -97,9 +97,17 @@ def reading(root: Path, timeout: float) -> Iterator[lock.Hold]:
 
 @contextmanager
 def writing(root: Path, timeout: float) -> Iterator[Recovery]:
-    """The lock, exclusive, after recovery; yields what was recovered. Raises as `lock.exclusive` and `recover` do."""
+    """The lock, exclusive, after recovery; yields what was recovered. Raises as `lock.exclusive` and `recover` do.
+
+    A write that is interrupted (Ctrl-C, SIGTERM) ends here too: what was sealed is finished, else it is discarded.
+    """
     with lock.exclusive(root, timeout):
-        yield recover(root)
+        done = recover(root)
+        try:
+            yield done
+        except KeyboardInterrupt:
+            recover(root)
+            raise
 
 
 def commit(
