@@ -1,15 +1,37 @@
-"""check, fmt, dedupe, status, index: the care of a base."""
+"""check, fmt, dedupe, status, index, doctor, repair: the care of a base."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from duckkb.engine import care, index
-from duckkb.engine.base import Base
+from duckkb.engine import repair as repairing
+from duckkb.engine.base import Base, Wiring
+from duckkb.engine.repair import Options as RepairOptions
+from duckkb.engine.repair import Repaired
 from duckkb.queries import Receipt
 from duckkb.review import findings
 from duckkb.review.findings import CheckReport
+from duckkb.review.health import examine
+from duckkb.review.health.check import Ground
+from duckkb.review.health.examine import Health
 from duckkb.truth import history, lock
 
-__all__ = ["CheckReport", "check", "dedupe", "fmt", "index_build", "index_status", "status"]
+__all__ = [
+    "CheckReport",
+    "Ground",
+    "Health",
+    "RepairOptions",
+    "Repaired",
+    "check",
+    "dedupe",
+    "doctor",
+    "fmt",
+    "index_build",
+    "index_status",
+    "repair",
+    "status",
+]
 
 
 def check(base: Base) -> CheckReport:
@@ -48,3 +70,11 @@ def index_status(base: Base) -> dict[str, Any]:
 
 def index_build(base: Base) -> index.Built:
     return index.build(base)
+
+
+def doctor(ground: Ground) -> Health:
+    return examine.examine(ground)
+
+
+def repair(root: Path, state_home: Path, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
+    return repairing.repair(root, state_home, options, wire)

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from duckkb.actions.caring import CheckReport
 from duckkb.app.folder import config_show, init, recover, trust
+from duckkb.app.health import doctor, repair
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.engine.base import Progress
 from duckkb.ports import Clock, Embedder
 
-__all__ = ["KnowledgeBase", "check", "config_show", "init", "open", "recover", "trust"]
+__all__ = ["KnowledgeBase", "check", "config_show", "doctor", "init", "open", "recover", "repair", "trust"]
 
 
 def open(

@@ -41,12 +41,6 @@ edges:
       properties:
         why: {type: string}
 """
-_ATTRIBUTES = """\
-# Parts are text with LF on every system; the cache is binary and never merged line by line.
-data/**/*.jsonl text eol=lf
-data/FORMAT.json text eol=lf
-data/indices/** binary
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +103,10 @@ def _attributes(root: Path) -> bytes:
     """The lines we need, behind what a .gitattributes already holds."""
     target = root / ".gitattributes"
     present = target.read_text("utf-8") if target.exists() else ""
-    if _ATTRIBUTES in present:
+    if layout.ATTRIBUTES in present:
         return present.encode()
     gap = "" if not present or present.endswith("\n") else "\n"
-    return (present + gap + _ATTRIBUTES).encode()
+    return (present + gap + layout.ATTRIBUTES).encode()
 
 
 def recover(

@@ -1,7 +1,7 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way."""
+    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
+    `cache_home` stands for the user's folder of converted models."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
     progress: Progress | None = None
     embedder: Embedder | None = None
     clock: Clock | None = None
+    cache_home: Path | None = None
 
 
 def find(path: "str | Path | None") -> Path:
@@ -33,6 +35,7 @@ def find(path: "str | Path | None") -> Path:
 def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.environment()
+    env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     loaded = config.load(root, env)
     wiring = Wiring(
         root=loaded.root,

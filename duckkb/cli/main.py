@@ -45,6 +45,8 @@ VERBS = (
     Verb("dedupe", "care", "review", "Join records that stand twice."),
     Verb("index", "base", "index", "The team's cache of tokens and vectors: status, build."),
     Verb("status", "base", "care", "Say what this base is and in what state."),
+    Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
+    Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),
     Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
     Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
     Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),

@@ -8,7 +8,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.queries import Notice
 from duckkb.records import Record
-from duckkb.truth import history, layout, read, shadow
+from duckkb.truth import history, journal, layout, lock, read, shadow
 from duckkb.truth.line import Limits
 from duckkb.truth.tree import Tree
 
@@ -25,6 +25,23 @@ def boot(wiring: Wiring) -> Base:
         refuse_unreadable(tree)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
+    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
+
+
+def observe(wiring: Wiring) -> Base:
+    """A base as its files lie, however broken: makes no file, waits for nobody and recovers nothing.
+
+    Raises `errors.Unavailable` (E_LOCKED) while a writer works, `errors.StateError` (E_TRACKED_STATE, E_RECOVER) where what
+    lies there must not be taken for truth.
+    """
+    refuse_tracked_state(wiring.root)
+    with lock.glancing(wiring.root):
+        if journal.sealed_stages(wiring.root):
+            raise StateError("an interrupted write lies over the files", code="E_RECOVER", suggestion="duckkb recover")
+        limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
+        tree = read.load(wiring.root, wiring.ontology, limits)
+    cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
+    report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, read_only=True)
     return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
 
 

@@ -40,7 +40,7 @@ _FORGED = "rows of it did not agree with what was recomputed, so none of it is u
 
 
 @dataclass
-class _Loaded:
+class Loaded:
     """One kind of row of one file: what of it may be used. `checked` are the rows that were recomputed one by one."""
 
     file: CacheFile
@@ -63,7 +63,7 @@ class SearchCache:
         self._findings: list[Finding] = []
         self._broken: list[CacheFile] = []
         self._files = [file for file in files if self._is_sound(file)]
-        self._loaded: dict[Kind, list[_Loaded]] = {}
+        self._loaded: dict[Kind, list[Loaded]] = {}
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
 
@@ -114,7 +114,7 @@ class SearchCache:
         """As `verify_tokens`, for vectors: key -> text, and the model. Embeds at most 32 texts for each file that this
         machine has neither made nor checked, mostly none; False where a file was dropped. Until then `vectors` withholds
         its rows. Raises what `embed` raises."""
-        return self._verify("vector", texts, embed, _same_direction)
+        return self._verify("vector", texts, embed, same_direction)
 
     def save(self) -> bool:
         """Write what was added as new local segments; True where nothing is left to write, False where none can be."""
@@ -158,6 +158,10 @@ class SearchCache:
         own = (loaded for kind in KINDS for loaded in self._segments(kind) if not loaded.file.is_local)
         return {key for loaded in own for key in loaded.segment.index}
 
+    def loaded(self, kind: Kind) -> Sequence[Loaded]:
+        """What each file that can be read holds of one kind, trusted or not; for looking, as `vectors` is for using."""
+        return tuple(self._segments(kind))
+
     def table(self) -> "pa.Table":
         """All rows that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
         from duckkb.indexing.cache_format import table_of
@@ -179,14 +183,14 @@ class SearchCache:
         if file.is_local:
             self._broken.append(file)
 
-    def _segments(self, kind: Kind) -> list[_Loaded]:
+    def _segments(self, kind: Kind) -> list[Loaded]:
         """One kind of row of every file, read when first asked for."""
         if kind not in self._loaded:
             wanted = [file for file in self._files if file.kind in (None, kind)]
             self._loaded[kind] = [loaded for file in wanted if (loaded := self._load(file, kind))]
         return self._loaded[kind]
 
-    def _load(self, file: CacheFile, kind: Kind) -> _Loaded | None:
+    def _load(self, file: CacheFile, kind: Kind) -> Loaded | None:
         from duckkb.indexing.cache_format import decode
 
         try:
@@ -200,7 +204,7 @@ class SearchCache:
         for reason, count in sorted(segment.left_out.items()):
             self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
         name = digest(data)
-        return _Loaded(file, name, segment, self._trust.knows(name, kind))
+        return Loaded(file, name, segment, self._trust.knows(name, kind))
 
     def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
         made = self._made[kind]
@@ -250,7 +254,7 @@ class SearchCache:
                 honest = False
         return honest
 
-    def _believe(self, loaded: _Loaded, keys: Collection[bytes]) -> None:
+    def _believe(self, loaded: Loaded, keys: Collection[bytes]) -> None:
         """Use the rows that were recomputed, and all rows once enough of them were."""
         loaded.checked.update(keys)
         if len(loaded.checked) >= min(SAMPLE, len(loaded.segment.index)):
@@ -274,7 +278,7 @@ class SearchCache:
             self._unsaved[kind].clear()
             self._remove([loaded.file for loaded in merged if loaded.file != written])
 
-    def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[_Loaded]:
+    def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[Loaded]:
         """Those that this machine made or checked: a merge must not make others look like its own."""
         return [loaded for file in files if (loaded := self._load(file, kind)) and loaded.trusted]
 
@@ -296,5 +300,6 @@ def content_hash(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _same_direction(stored: "np.ndarray", made: "np.ndarray") -> bool:
+def same_direction(stored: "np.ndarray", made: "np.ndarray") -> bool:
+    """Whether two vectors count as the same one, made on different machines."""
     return stored.shape == made.shape and float(stored @ made) >= _SAME_DIRECTION

@@ -26,6 +26,9 @@ TEAM_FOLDER = "data/indices/search_cache"
 LARGEST = 512 * 1024 * 1024
 """Bytes of a cache file at most; duckkb writes none near it."""
 
+TEMPORARY = ".tmp-*"
+"""Names of files that are being written; what a killed process leaves of them serves nobody."""
+
 _SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HEAD = 64
@@ -67,14 +70,21 @@ class CacheFile:
 
     def read(self) -> bytes:
         """All of its bytes. Raises `Damaged` for what cannot be a cache, FileNotFoundError where it is gone."""
-        with _opened(self.root, self.path) as file:
-            data = file.read(LARGEST)
+        data = self.raw()
         _refuse(data[:_HEAD], data[-4:])
         if self.kind and not self.path.endswith(segment_name(self.kind, data)):
             raise Damaged("its content is not what its name says")
         return data
 
+    def raw(self) -> bytes:
+        """All of its bytes, whatever they are. Raises `Damaged` for a link or what is no file, FileNotFoundError."""
+        with _opened(self.root, self.path) as file:
+            return file.read(LARGEST)
+
     def remove(self) -> None:
+        """Never behind a link: what lies there is somebody else's."""
+        if is_behind_link(self.root, self.root / self.path):
+            return
         with suppress(OSError):
             (self.root / self.path).unlink()
 
@@ -118,7 +128,7 @@ def write_local(root: Path, kind: Kind, data: bytes) -> CacheFile:
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the target's place at the end, and is gone if anything fails."""
-    with NamedTemporaryFile(dir=target.parent, prefix=".tmp-", delete=False) as file:
+    with NamedTemporaryFile(dir=target.parent, prefix=TEMPORARY.removesuffix("*"), delete=False) as file:
         try:
             yield file
             file.close()
@@ -138,11 +148,16 @@ def _segments(root: Path, folder: str) -> Iterator[CacheFile]:
             yield CacheFile(root, f"{folder}/{name}", kind)
 
 
+def is_behind_link(root: Path, target: Path) -> bool:
+    """Whether a folder between the base and a path in it is a link."""
+    return any(folder.is_symlink() for folder in target.parents if root in folder.parents)
+
+
 @contextmanager
 def _opened(root: Path, path: str) -> Iterator[IO[bytes]]:
     """The file, open to read: neither it nor a folder above it inside the base may be a link, nor anything but a file."""
     target = root / path
-    if any(folder.is_symlink() for folder in target.parents if root in folder.parents):
+    if is_behind_link(root, target):
         raise Damaged("it lies behind a link", "replace the link by the folder")
     try:
         number = os.open(target, _OPEN)

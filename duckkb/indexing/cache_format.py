@@ -10,6 +10,7 @@ Parquet notices few flipped bytes by itself, hence the checksum; it is no protec
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
@@ -41,6 +42,8 @@ SCHEMA = pa.schema(
 )
 _PAYLOAD = {"tokens": "fts_content", "vector": "vector"}
 _OFF_UNIT = 1e-3
+_TORN = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""What reading a torn file raises."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Segment:
     def payloads(self, keys: Sequence[bytes]) -> list[Any]:
         """The payload of each key, all of which stand in `index`."""
         return self._payloads([self.index[key] for key in keys])
+
+    @property
+    def fingerprints(self) -> Counter[str]:
+        """Rows by the tokenizer or model that made them."""
+        return Counter(_few_texts(self.table["fingerprint"]))
 
     def rows(self, keys: Sequence[bytes]) -> Iterator[CacheRow]:
         """The rows of these keys, in their order."""
@@ -101,16 +109,42 @@ def table_of(rows: Mapping[Kind, Iterable[CacheRow]]) -> pa.Table:
 def decode(data: bytes, kind: Kind) -> Segment:
     """The rows of one kind; raises `Damaged` where nothing can be read. Reads no payload of the other kind."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
-        if not _same_columns(file.schema_arrow):
-            raise Damaged("it has other columns than a cache")
-        columns = [name for name in SCHEMA.names if name not in _PAYLOAD.values() or name == _PAYLOAD[kind]]
-        table = file.read_row_groups(_groups(file, kind), columns=columns).combine_chunks()
-        table = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
+        file = _parquet(data)
+        table = _read(file, _groups(file, kind), kind)
+    except _TORN as problem:
         raise Damaged("it is torn or not Parquet") from problem
     return _checked(kind, table)
+
+
+def salvage(data: bytes, kind: Kind) -> Segment:
+    """The good rows of the row groups that can still be read; raises `Damaged` where none can."""
+    good = []
+    try:
+        file = _parquet(data)
+        for group in range(file.num_row_groups):
+            with suppress(*_TORN):
+                good.append(_read(file, [group], kind))
+    except _TORN as problem:
+        raise Damaged("it is torn or not Parquet") from problem
+    if not good:
+        raise Damaged("none of its rows can be read")
+    return _checked(kind, pa.concat_tables(good).combine_chunks())
+
+
+def _parquet(data: bytes) -> pq.ParquetFile:
+    file = pq.ParquetFile(pa.BufferReader(data))
+    if not _same_columns(file.schema_arrow):
+        raise Damaged("it has other columns than a cache")
+    return file
+
+
+def _read(file: pq.ParquetFile, groups: list[int], kind: Kind) -> pa.Table:
+    """The rows of one kind in these row groups, without the other kind's payload."""
+    columns = [name for name in SCHEMA.names if name not in _PAYLOAD.values() or name == _PAYLOAD[kind]]
+    table = file.read_row_groups(groups, columns=columns).combine_chunks()
+    table = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
+    table.validate(full=True)
+    return table
 
 
 def _table(kind: Kind, unsorted: Iterable[CacheRow]) -> pa.Table:

@@ -65,6 +65,15 @@ class EntryBuilder:
             for row in pieces
         ]
 
+    def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
+        """The texts of these records' chunks by the keys of their token rows, and of their vector rows. Computes nothing."""
+        pieces = _pieces(self._fields(kind), records)
+        lexical, vectors = _texts(pieces, "lexical"), _texts(pieces, "vectors")
+        tokens = dict(zip(_keys(self._tokenizer.fingerprint, lexical), lexical, strict=True))
+        if self._model is None:
+            return tokens, {}
+        return tokens, dict(zip(_keys(self._model, vectors), vectors, strict=True))
+
     def _fields(self, kind: RecordType) -> list[_Field]:
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors}

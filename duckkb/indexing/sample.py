@@ -28,7 +28,7 @@ class Trust:
     """The hashes of cache files whose rows, of a kind, may be used; kept in `state_home/caches.json`, if it is given."""
 
     def __init__(self, state_home: Path | None) -> None:
-        self._path = state_home / "caches.json" if state_home else None
+        self._path = memory_path(state_home) if state_home else None
         self._known = _load(self._path)
 
     def knows(self, file_hash: str, kind: Kind) -> bool:
@@ -43,12 +43,38 @@ class Trust:
             with suppress(OSError):
                 _write(self._path, self._known)
 
+    def forget(self, start: str) -> None:
+        """Trust no file any more whose hash begins like this."""
+        gone = [name for name in _load(self._path) | self._known if name.startswith(start)]
+        if not gone:
+            return
+        self._known = {name: kinds for name, kinds in (_load(self._path) | self._known).items() if name not in gone}
+        if self._path:
+            with suppress(OSError):
+                _write(self._path, self._known)
+
+
+def memory_path(state_home: Path) -> Path:
+    """Where this machine remembers which caches it made or checked, of all bases."""
+    return state_home / "caches.json"
+
+
+def is_memory_damaged(state_home: Path) -> bool:
+    """Whether that file is there but says nothing that can be used; harmless but for one more sample."""
+    try:
+        stored: Any = json.loads(memory_path(state_home).read_bytes())
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+    return not (isinstance(stored, dict) and isinstance(stored.get("files"), dict))
+
 
 def _load(path: Path | None) -> dict[str, list[str]]:
     """What is remembered; nothing where the file is missing or not what we wrote, which costs a new sample only."""
     try:
         stored: Any = json.loads(path.read_bytes()) if path else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     files = stored.get("files") if isinstance(stored, dict) else None
     if not isinstance(files, dict):

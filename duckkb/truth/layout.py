@@ -20,6 +20,13 @@ FORMAT = 1
 DATA = "data"
 FORMAT_PATH = "data/FORMAT.json"
 FOLDERS: dict[Kind, str] = {"node": "nodes", "edge": "edges"}
+ATTRIBUTES = """\
+# Parts are text with LF on every system; the cache is binary and never merged line by line.
+data/**/*.jsonl text eol=lf
+data/FORMAT.json text eol=lf
+data/indices/** binary
+"""
+"""What .gitattributes has to say."""
 
 PART_RECORDS = 1_000
 # A forge stops showing the diff of a file at 500 KB.

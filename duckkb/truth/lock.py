@@ -93,6 +93,29 @@ def shared(root: Path, timeout: float) -> Iterator[Hold]:
         os.close(descriptor)
 
 
+@contextmanager
+def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
+    """Hold the lock shared where there is a lock file, for a look that makes no file.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
+    """
+    try:
+        descriptor = _open_lock(root, os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+    try:
+        _acquire(descriptor, "shared", timeout)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
     try:

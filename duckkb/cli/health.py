@@ -1,0 +1,59 @@
+"""doctor and repair: is everything in order here, and what is derived made again."""
+
+from typing import Any, Literal
+
+import click
+
+from duckkb.cli.common import base_options, emit, emit_lines, tell, wants_json
+
+
+@click.command("doctor")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
+@base_options
+@click.pass_context
+def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> None:
+    """Check everything that this base needs on this machine; change nothing.
+
+    One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
+    and tries DuckDB and Tantivy. Exit 1 on errors (or on warnings with --fail-on warning).
+    """
+    from dataclasses import asdict
+
+    from duckkb import app
+
+    health = app.doctor(ctx.ensure_object(dict).get("kb"))
+    checks = [asdict(check) for check in health.checks]
+    if wants_json(ctx):
+        emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
+    else:
+        emit_lines(checks)
+    if health.errors or (fail_on == "warning" and health.warnings):
+        ctx.exit(1)
+
+
+@click.command("repair")
+@click.option("--check-only", is_flag=True, help="Change nothing; exit 1 if something needs repair.")
+@click.option("--all", "everything", is_flag=True, help="Drop the whole local cache, sound or not.")
+@base_options
+@click.pass_context
+def repair_command(ctx: click.Context, check_only: bool, everything: bool) -> None:
+    """Drop what is damaged of the derived state in .duckkb/ and make it again. Never touches data/.
+
+    Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
+    write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
+    """
+    from dataclasses import asdict
+
+    from duckkb import app
+
+    chosen: dict[str, Any] = ctx.ensure_object(dict)
+    done = app.repair(
+        chosen.get("kb"), everything=everything, check_only=check_only, lock_timeout=chosen.get("lock_timeout", 0.0)
+    )
+    line = {"needs": [asdict(need) for need in done.needs], "check_only": check_only}
+    if not check_only:
+        line |= {"kept": done.kept, "tokens": done.tokens, "pending": done.pending}
+    emit(line | ({"reason": done.reason} if done.reason else {}))
+    tell(done.notices)
+    if check_only and done.needs:
+        ctx.exit(1)

@@ -1,0 +1,129 @@
+"""Checks of what is cached: damage, rows that are withheld or forged, how much of the base they cover."""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from duckkb.errors import DuckkbError
+from duckkb.indexing.cache import Loaded, same_direction
+from duckkb.indexing.cache_files import KINDS, Kind
+from duckkb.indexing.salvage import damaged
+from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
+from duckkb.review.health.check import Ground, Skipped, Verdict, many, ok, warning, worst
+
+Texts = Mapping[bytes, str]
+
+
+def team_cache(ground: Ground) -> Verdict:
+    cache = ground.base.cache
+    loaded = [file for kind in KINDS for file in cache.loaded(kind) if not file.file.is_local]
+    found = [
+        warning(f"{finding.path}: {finding.message}", finding.remedy)
+        for finding in cache.findings
+        if not finding.path.startswith(".duckkb")
+    ]
+    found += [
+        warning(
+            f"{path}: rows of it do not agree with what was recomputed",
+            "find out who changed it, then duckkb index build",
+        )
+        for path in _forged(ground, loaded)
+    ]
+    if not cache.team_paths():
+        return ok("none, which costs a fresh clone the time to compute tokens and vectors")
+    believed = all(file.trusted for file in loaded)
+    return worst(found, "sound" if believed else "sound; a search believes it once a sample has been recomputed")
+
+
+def local_cache(ground: Ground) -> Verdict:
+    ground.need_state()
+    found = [
+        warning(f"{one.file.path}: {one.reason}; {many(len(one.rows), 'row')} of it can be kept", "duckkb repair")
+        for one in damaged(ground.root, Trust(ground.env.state_home))
+    ]
+    return worst(found, "sound")
+
+
+def cache_memory(ground: Ground) -> Verdict:
+    if is_memory_damaged(ground.env.state_home):
+        return warning("what this machine remembers of checked caches cannot be read", "duckkb repair")
+    return ok("sound")
+
+
+def coverage(ground: Ground) -> Verdict:
+    """How many chunks have tokens and vectors in the caches. Tokens are made when they are missed, vectors are not."""
+    tokens, vectors = _wanted(ground)
+    cached = {kind: {key for file in ground.base.cache.loaded(kind) for key in file.segment.index} for kind in KINDS}
+    have_tokens, have_vectors = len(tokens.keys() & cached["tokens"]), len(vectors.keys() & cached["vector"])
+    said = f"tokens for {have_tokens} of {len(tokens)} texts, vectors for {have_vectors} of {len(vectors)}"
+    if have_vectors < len(vectors):
+        return warning(said, "duckkb index build")
+    return ok(said)
+
+
+def fingerprint(ground: Ground) -> Verdict:
+    """Whether the cached vectors are of the model that the configuration names."""
+    settings = ground.wiring.settings
+    if settings.embedding.model == "none":
+        raise Skipped("there is no embedding model (embedding_model: none)")
+    wanted = str(ground.wiring.embedder.fingerprint)
+    counted = [(file, file.segment.fingerprints) for file in ground.base.cache.loaded("vector")]
+    team = sum(
+        count for file, names in counted if not file.file.is_local for name, count in names.items() if name != wanted
+    )
+    if team:
+        said = f"{many(team, 'vector')} in the team's cache are of another model than {wanted}"
+        return warning(said, "duckkb index build")
+    return ok(f"vectors of {wanted}" if any(names for _, names in counted) else "no vectors cached yet")
+
+
+def _wanted(ground: Ground) -> tuple[dict[bytes, str], dict[bytes, str]]:
+    """The texts that need token rows and vector rows, by key."""
+    base = ground.base
+    tokens: dict[bytes, str] = {}
+    vectors: dict[bytes, str] = {}
+    for kind in base.ontology:
+        if kind.full_text or kind.vectors:
+            some, others = base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)])
+            tokens |= some
+            vectors |= others
+    return tokens, vectors
+
+
+def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
+    """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
+    tokens, and as many vectors as a search would take, where there is a model."""
+    from duckkb.indexing.cache_format import tokens_of
+
+    texts = dict(zip(KINDS, _wanted(ground), strict=True))
+    ways: dict[Kind, tuple[Callable[[list[str]], Any], Callable[[Any, Any], bool]]] = {
+        "tokens": (ground.wiring.tokenizer.tokenize, lambda stored, made: tokens_of(stored) == made),
+        "vector": (ground.wiring.embedder.embed_passages, same_direction),
+    }
+    found = []
+    for file in loaded:
+        kind = file.segment.kind
+        if file.trusted:
+            continue
+        keys = sorted(file.segment.index.keys() & texts[kind].keys())
+        if kind == "vector" and len(keys) > SAMPLE:
+            # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
+            keys = random.Random(f"{ground.root}\0{file.hash}").sample(keys, SAMPLE)
+        recompute, agree = ways[kind]
+        if keys and not _agree(file, keys, [texts[kind][key] for key in keys], recompute, agree):
+            found.append(file.file.path)
+    return list(dict.fromkeys(found))
+
+
+def _agree(
+    file: Loaded,
+    keys: list[bytes],
+    texts: list[str],
+    recompute: Callable[[list[str]], Any],
+    agree: Callable[[Any, Any], bool],
+) -> bool:
+    try:
+        made = recompute(texts)
+    except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
+        return True
+    return all(agree(stored, one) for stored, one in zip(file.segment.payloads(keys), made, strict=True))

@@ -1,0 +1,85 @@
+"""`doctor`: every check in one order, each on its own. One that fails is an error of that check; the others go on."""
+
+from dataclasses import dataclass
+
+from duckkb.errors import DuckkbError
+from duckkb.review.health import caches, engines, machine, repository, state, truth
+from duckkb.review.health.check import Check, Ground, Look, Skipped, Verdict, error
+
+CHECKS: dict[str, Look] = {
+    "python": machine.python,
+    "libraries": machine.libraries,
+    "extra_local": machine.local_extra,
+    "limits": machine.limits,
+    "configuration": truth.configuration,
+    "trust": truth.trust,
+    "git": repository.git,
+    "repository": repository.history_kept,
+    "git_settings": repository.git_settings,
+    "attributes": repository.attributes,
+    "tracked_state": repository.tracked_state,
+    "file_system": state.file_system,
+    "disk": state.disk,
+    "writable": state.writable,
+    "lock": state.lock_file,
+    "journal": state.unfinished,
+    "local_state": state.local_state,
+    "rescued": state.rescued,
+    "format": truth.data_format,
+    "data": truth.data_present,
+    "readable": truth.readable,
+    "canonical": truth.canonical,
+    "records": truth.records,
+    "identities": truth.identities,
+    "edges": truth.edges,
+    "strangers": truth.strangers,
+    "lfs": repository.lfs,
+    "clock": machine.clock,
+    "team_cache": caches.team_cache,
+    "local_cache": caches.local_cache,
+    "cache_memory": caches.cache_memory,
+    "coverage": caches.coverage,
+    "fingerprint": caches.fingerprint,
+    "duckdb": engines.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),
+    "tantivy": engines.self_test("tantivy", "pip install --force-reinstall tantivy"),
+    "segmenters": engines.segmenters,
+    "model": engines.model,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The verdict of every check, in one order always."""
+
+    checks: tuple[Check, ...]
+
+    @property
+    def errors(self) -> int:
+        return sum(check.status == "error" for check in self.checks)
+
+    @property
+    def warnings(self) -> int:
+        return sum(check.status == "warning" for check in self.checks)
+
+
+def examine(ground: Ground) -> Health:
+    """Run every check. Changes nothing, and says the same of the same state."""
+    return Health(tuple(_check(name, look, ground) for name, look in CHECKS.items()))
+
+
+def _check(name: str, look: Look, ground: Ground) -> Check:
+    found = _verdict(look, ground)
+    return Check(name, found.status, found.message, found.remedy)
+
+
+def _verdict(look: Look, ground: Ground) -> Verdict:
+    try:
+        return look(ground)
+    except Skipped as reason:
+        return Verdict("skipped", str(reason))
+    except DuckkbError as problem:
+        return error(problem.message, problem.suggestion)
+    except OSError as problem:
+        return error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")
+    except Exception as problem:  # a defect of one check must not hide what the others see
+        return error(f"the check itself failed: {type(problem).__name__}: {problem}", "report it")

@@ -1,0 +1,133 @@
+"""Checks of the git around the base: that it is there, whole, and keeps the files byte for byte."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from duckkb.codes import CODES
+from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
+from duckkb.review.health.truth import pointers
+from duckkb.truth import history, layout, repository
+
+OLDEST = (2, 30)
+_PART = "data/nodes/any/20260101/part_000.jsonl"
+_CACHE = "data/indices/search_cache.parquet"
+
+
+def git(ground: Ground) -> Verdict:
+    version = repository.git_version(ground.root)
+    if version is None:
+        return warning("there is no git on this machine: reviews and patches do without it", "install git")
+    shown = ".".join(map(str, version))
+    if version < OLDEST:
+        return warning(f"git {shown} is older than 2.30", "install a newer git")
+    return ok(f"git {shown}")
+
+
+def history_kept(ground: Ground) -> Verdict:
+    """The repository's own state."""
+    found = repository.shape(ground.root)
+    if found is None:
+        return warning("the base is in no git repository, so nothing keeps its history", "git init")
+    if repository.git_version(ground.root) is None:
+        raise Skipped("there is no git to ask")
+    if not found.readable:
+        return error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
+    return worst(_state(ground.root, found), "a linked work tree" if found.linked else "a repository with work tree")
+
+
+def _state(root: Path, found: repository.Shape) -> Iterator[Verdict]:
+    under_way = history.operation_in_progress(root)
+    if under_way:
+        remedy = f"finish it, or git {under_way} --abort"
+        yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
+    if found.shallow:
+        yield warning("the clone is shallow: older history is not here", "git fetch --unshallow")
+    if repository.settings(root).get("core.bare") == "true":
+        yield warning("core.bare is true although there is a work tree", "git config core.bare false")
+
+
+def tracked_state(ground: Ground) -> Verdict:
+    if ground.is_state_tracked:
+        return error(CODES["E_TRACKED_STATE"].meaning.rstrip("."), "git rm -r --cached .duckkb && rm -r .duckkb")
+    return ok("git tracks nothing in .duckkb/")
+
+
+def attributes(ground: Ground) -> Verdict:
+    """What counts is what git makes of the attributes, which other files may override; without git, our lines do."""
+    part, cache = (_asked(ground, path) for path in (_PART, _CACHE))
+    if part is None or cache is None:
+        return _lines(ground.root)
+    return worst(_attributes(ground.root, part, cache), "parts are text with LF, the cache is binary")
+
+
+def _asked(ground: Ground, path: str) -> dict[str, str] | None:
+    found = repository.shape(ground.root)
+    return repository.attributes(ground.root, path) if found and found.readable else None
+
+
+def _attributes(root: Path, part: Mapping[str, str], cache: Mapping[str, str]) -> Iterator[Verdict]:
+    written = _lines(root)
+    for path, found, wanted in ((_PART, part, {"text": "set", "eol": "lf"}), (_CACHE, cache, {"text": "unset"})):
+        odd = {key: found.get(key, "") for key, value in wanted.items() if found.get(key) != value}
+        if odd and written.status != "ok":
+            yield written
+        elif odd:
+            shown = ", ".join(f"{key} {value}" for key, value in odd.items())
+            said = f"git gives {path} other attributes than .gitattributes says: {shown}"
+            yield warning(said, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**")
+    if part.get("filter", "unspecified") not in ("unspecified", "unset"):
+        said = f"parts go through the filter {part['filter']}"
+        yield warning(said, "leave data/**/*.jsonl out of filters and LFS in .gitattributes")
+
+
+def _lines(root: Path) -> Verdict:
+    """Whether the lines that `init` writes stand in .gitattributes."""
+    try:
+        present = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        present = []
+    missing = [line for line in layout.ATTRIBUTES.splitlines() if line not in present and not line.startswith("#")]
+    if not missing:
+        return ok("the lines that init writes stand in .gitattributes")
+    quoted = " ".join(f"'{line}'" for line in missing)
+    said = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
+    return warning(said, f"printf '%s\\n' {quoted} >> .gitattributes")
+
+
+def git_settings(ground: Ground) -> Verdict:
+    found = repository.shape(ground.root)
+    if found is None or not found.readable or repository.git_version(ground.root) is None:
+        raise Skipped("there is no repository that git can read")
+    part = repository.attributes(ground.root, _PART) or {}
+    settings = repository.settings(ground.root)
+    risky = risks(settings, part.get("eol", ""), sys.platform, folds_case=(ground.root / "CONFIG.YAML").exists())
+    return worst(risky, "nothing in git's settings changes files or names")
+
+
+def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: bool) -> Iterator[Verdict]:
+    """What settings of git may do to files of this base. `eol` is what the attributes say of parts, which comes first;
+    `folds_case`: the file system takes `A` and `a` for one name."""
+    turns = settings.get("core.autocrlf") == "true" or settings.get("core.eol") == "crlf"
+    if turns and eol != "lf":
+        said = "git would turn line ends into CR LF at check-out, which are errors in parts"
+        yield warning(said, "git config core.autocrlf false && git config core.eol lf")
+    ignores = settings.get("core.ignorecase", "false") == "true"
+    if ignores != folds_case:
+        said = f"core.ignorecase is {str(ignores).lower()}, which is not what this file system does"
+        yield warning(said, f"git config core.ignorecase {str(folds_case).lower()}")
+    if platform == "darwin" and settings.get("core.precomposeunicode") == "false":
+        said = "core.precomposeunicode is false: names with accents would count as two"
+        yield warning(said, "git config core.precomposeunicode true")
+
+
+def lfs(ground: Ground) -> Verdict:
+    found = list(pointers(ground))
+    if not found:
+        return ok("no file is an LFS pointer")
+    fetch = "git lfs pull" if shutil.which("git-lfs") else "install git-lfs, then git lfs pull"
+    named = ", ".join(sorted(finding.path for finding in found)[:3])
+    said = f"{many(len(found), 'file')} came as LFS pointers, without content: {named}"
+    is_truth = any(finding.code == "E_POINTER" for finding in found)
+    return error(said, fetch) if is_truth else warning(said, f"{fetch}, or duckkb index build")
