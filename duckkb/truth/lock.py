@@ -211,6 +211,11 @@ def _open_lock(root: Path, flags: int) -> int:
     return descriptor
 
 
+def _acquire(descriptor: int, mode: Mode, timeout: float) -> None:
+    if not _wait(descriptor, mode, time.monotonic() + timeout):
+        raise _locked(_read_holder(descriptor), timeout)
+
+
 def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
     """Try until it is locked; False where that was not before the deadline. Tries at least once."""
     pause = _FIRST_PAUSE

@@ -14,6 +14,8 @@ from duckkb import errors
 FOLDER = ".duckkb"
 TEMPORARY = ".*.tmp"
 """Names of files that `write_atomic` is writing."""
+TEMPORARY = ".*.tmp"
+"""Names of files that `write_atomic` and its kin are writing; what a killed process leaves of them serves nobody."""
 
 # Follow no link, and do not wait for the other end of a FIFO. Absent on Windows, which has neither danger.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
