@@ -3,17 +3,17 @@
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, get_args
 
 from duckkb.actions.reading import line_of
-from duckkb.actions.resolve import granted, identity_named, kind_named
+from duckkb.actions.resolve import granted, identity_named, kind_named, positive, text_or_none
 from duckkb.engine import graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import FilterError, NotFound, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
-from duckkb.queries import FindResult, SqlResult
+from duckkb.queries import FindResult, Mode, SqlResult
 from duckkb.records import identity_value
 from duckkb.search.plan import servable
 from duckkb.truth.line import Limits, LineError, parse_json
@@ -56,6 +56,11 @@ class Embedding:
 
 def find(base: Base, type_name: str, intent: query.Intent) -> FindResult:
     """Answer an intent about one type, or about `all`; the intent comes without its types."""
+    positive(intent.limit)
+    for name, value in (("a query", intent.text), ("a filter", intent.where)):
+        text_or_none(value, name)
+    if intent.mode not in (None, *get_args(Mode)):
+        raise UsageError(f"mode is similar, match, hybrid or where, not {intent.mode!r}")
     return query.find(base, replace(intent, kinds=tuple(_kinds(base, type_name, intent))))
 
 
@@ -123,9 +128,8 @@ def _step_line(step: graph.Step) -> dict[str, Any]:
     return line | {"_depth": step.depth, "_edge": edge}
 
 
-def sql(base: Base, statement: str, limit: int) -> SqlResult:
-    if limit <= 0:
-        raise UsageError(f"limit must be 1 or more, not {limit}", suggestion="leave --limit out")
+def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
+    limit, statement = positive(limit), text_or_none(statement, "a statement") or ""
     if any("\ud800" <= character <= "\udfff" for character in statement):
         raise FilterError(
             "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
@@ -133,7 +137,7 @@ def sql(base: Base, statement: str, limit: int) -> SqlResult:
     wants_entries = "search_index" in statement.casefold()
     for kind in base.ontology:
         base.ensure(kind, entries=wants_entries)
-    return base.backend.sql(statement, SqlLimits(rows=limit))
+    return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
 
 
 def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:

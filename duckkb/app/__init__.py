@@ -21,14 +21,16 @@ def open(
     progress: Progress | None = None,
     embedder: Embedder | None = None,
     clock: Clock | None = None,
+    isolate_sql: bool = False,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
     `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
-    the configured model and the system's time. Raises `errors.StateError` (E_NO_KB), `errors.OntologyError`,
-    `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    the configured model and the system's time. `isolate_sql` runs filters and SQL in a process of their own, killed where
+    one overruns its time or memory: for statements that others wrote, wherever this process has to live on. Raises
+    `errors.StateError` (E_NO_KB), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
-    chosen = Choice(lenient, lock_timeout, progress, embedder, clock)
+    chosen = Choice(lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql)
     return KnowledgeBase(find(path), chosen)
 
 

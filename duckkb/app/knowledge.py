@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import config
 from duckkb.actions import asking, caring, reading, writing
-from duckkb.app.wiring import Choice, wire
+from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
 from duckkb.engine.index import Built
@@ -58,7 +58,7 @@ class KnowledgeBase:
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
         with self._turn:
-            return tuple(booting.notices(self._base))
+            return (*booting.notices(self._base), *unbounded(self._chosen))
 
     def find(
         self,
@@ -218,10 +218,11 @@ class KnowledgeBase:
         with self._turn:
             return asking.path(self._fresh(), start, end, asking.Walk(label, direction, depth))
 
-    def sql(self, statement: str, *, limit: int = 10_000) -> SqlResult:
-        """One read-only SELECT over the runtime tables. Raises `errors.FilterError` (E_SQL), `errors.Unavailable`."""
+    def sql(self, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:
+        """One read-only SELECT over the runtime tables: at most `limit` rows, 64 MiB, `timeout` seconds. Raises
+        `errors.FilterError` (E_SQL), `errors.Unavailable` (E_LIMIT; E_INTERNAL where trying again helps)."""
         with self._turn:
-            return asking.sql(self._fresh(), statement, limit)
+            return asking.sql(self._fresh(), statement, limit, timeout)
 
     def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "asking.Embedding":
         """Vectors of texts as hex float32, with the model's name and the tokens used."""

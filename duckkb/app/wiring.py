@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Wiring
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
+from duckkb.queries import Notice
 from duckkb.settings import Environment, Settings
 
 if TYPE_CHECKING:
+    from duckkb.backends.duckdb.isolated import Isolated
     from duckkb.config import Loaded
 
 
@@ -25,6 +27,7 @@ class Choice:
     embedder: Embedder | None = None
     clock: Clock | None = None
     cache_home: Path | None = None
+    isolate_sql: bool = False
 
 
 def find(path: "str | Path | None") -> Path:
@@ -37,12 +40,13 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     env = config.environment()
     env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     loaded = config.load(root, env)
+    engine = _engine(chosen)
     wiring = Wiring(
         root=loaded.root,
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
-        backend=lambda ends, rows: _backend(loaded, wiring.tokenizer, ends, rows),
+        backend=lambda ends, rows: _backend(wiring, ends, rows, engine),
         tokenizer=_tokenizer(loaded.settings, env),
         embedder=chosen.embedder or _embedder(loaded, env),
         clock=chosen.clock or SystemClock(),
@@ -53,10 +57,30 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     return loaded, wiring
 
 
-def _backend(loaded: "Loaded", tokenizer: Tokenizer, ends: EndIds, rows: Callable[[], Any]) -> Backend:
+def unbounded(chosen: Choice) -> tuple[Notice, ...]:
+    """What must be said of statements where this system cannot hold them to their limits."""
+    from duckkb.backends.duckdb.bounds import available
+
+    if available() or not chosen.isolate_sql:
+        return ()
+    return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
+
+
+def _engine(chosen: Choice) -> "Isolated | None":
+    """The process for statements, started at once: it gets ready while truth is read. None for one in this process."""
+    if not chosen.isolate_sql:
+        return None
+    from duckkb.backends.duckdb.isolated import Isolated
+
+    engine = Isolated()
+    engine.start()
+    return engine
+
+
+def _backend(wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None") -> Backend:
     from duckkb.backends.duckdb.backend import DuckdbBackend
 
-    return DuckdbBackend(loaded.ontology, loaded.settings, tokenizer, ends, rows)
+    return DuckdbBackend(wiring.ontology, wiring.settings, wiring.tokenizer, ends, rows, engine)
 
 
 def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:

@@ -57,8 +57,9 @@ def wants_json(ctx: click.Context) -> bool:
 
 
 @contextmanager
-def opened(ctx: click.Context) -> "Iterator[KnowledgeBase]":
-    """The base that the command line names, closed afterwards; its notices go to stderr."""
+def opened(ctx: click.Context, *, isolate_sql: bool = False) -> "Iterator[KnowledgeBase]":
+    """The base that the command line names, closed afterwards; its notices go to stderr. `isolate_sql` is for commands
+    that run a filter or SQL."""
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
@@ -67,6 +68,7 @@ def opened(ctx: click.Context) -> "Iterator[KnowledgeBase]":
         lenient=bool(chosen.get("lenient")),
         lock_timeout=chosen.get("lock_timeout", 60.0),
         progress=_progress() if sys.stderr.isatty() else None,
+        isolate_sql=isolate_sql,
     )
     with kb:
         yield kb

@@ -45,7 +45,7 @@ def find_command(
 
     if mode == "similar" and query is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
-    with opened(ctx) as kb:
+    with opened(ctx, isolate_sql=where is not None) as kb:
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, explain=explain)
         tell(result.notices)
         if not result:
@@ -61,16 +61,24 @@ def find_command(
 @click.option(
     "-l", "--limit", type=click.IntRange(min=1), default=10_000, show_default=True, help="At most this many rows."
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long it may take.",
+)
 @base_options
 @click.pass_context
-def sql_command(ctx: click.Context, statement: str | None, limit: int) -> None:
+def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: float) -> None:
     """Run one read-only SELECT (as an argument, or on stdin); a JSON object a row.
 
     Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
     """
     text = statement if statement not in (None, "-") else read_text()
-    with opened(ctx) as kb:
-        result = kb.sql(text or "", limit=limit)
+    with opened(ctx, isolate_sql=True) as kb:
+        result = kb.sql(text or "", limit=limit, timeout=timeout)
         rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
         if wants_json(ctx):
             emit({"columns": list(result.columns), "rows": rows, "truncated": result.truncated})

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from duckkb.backends.duckdb.engine import Engine
 from duckkb.backends.duckdb.shelf import Shelf
 from duckkb.entries import IndexEntry
 from duckkb.ontology.model import Ontology, RecordType
@@ -28,7 +29,7 @@ class DuckdbBackend:
     """Implements `ports.Backend` for one process. Safe to share between threads, which take turns.
 
     `ends` resolves an edge's ends to record ids, for the columns `from_id` and `to_id` of filters and SQL; `cache_rows`
-    gives the rows of the table `search_cache`.
+    gives the rows of the table `search_cache`; `engine` runs filters and SQL, in this process where none is given.
     """
 
     def __init__(
@@ -38,12 +39,14 @@ class DuckdbBackend:
         tokenizer: Tokenizer,
         ends: Ends | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
+        engine: Engine | None = None,
     ) -> None:
         self._ontology = ontology
         self._language = settings.language
         self._tokenizer = tokenizer
         self._ends = ends
         self._cache_rows = cache_rows
+        self._engine = engine
         self._shelves: dict[tuple[str, str], Shelf] = {}
         self._tables: Tables | None = None
         self._lock = RLock()
@@ -131,6 +134,8 @@ class DuckdbBackend:
         with self._lock:
             if self._tables is not None:
                 self._tables.close()
+            if self._engine is not None:
+                self._engine.drop()
             self._tables = None
             self._shelves.clear()
 
@@ -147,7 +152,7 @@ class DuckdbBackend:
         if self._tables is None:
             from duckkb.backends.duckdb.tables import Tables
 
-            tables = Tables(self._ontology, self._entry_pairs, self._ends, self._cache_rows)
+            tables = Tables(self._ontology, self._entry_pairs, self._ends, self._cache_rows, engine=self._engine)
             for shelf in self._shelves.values():
                 tables.load(shelf.kind, shelf.records)
             self._tables = tables

@@ -25,6 +25,7 @@ Take = Callable[["Iterable[pa.RecordBatch]", Sequence[str], Sequence[str]], Resu
 # In this order: what loads code first, the file system next, the lock last. DuckDB calls these defence in depth; what
 # holds is that only text rendered or accepted by our own walk over the syntax tree is ever executed here.
 SETTINGS = (
+    "TimeZone='UTC'",
     "autoinstall_known_extensions=false",
     "autoload_known_extensions=false",
     "allow_community_extensions=false",

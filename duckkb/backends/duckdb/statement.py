@@ -14,6 +14,7 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
 MAX_BYTES = 65_536
+MAX_SECONDS = 3_600
 SHOW_TABLES = "tables"
 
 
@@ -33,8 +34,8 @@ def read_statement(
     Raises FilterError (`E_SQL`) where it is refused, UsageError for caps below 1, Unavailable over time or memory.
     """
     limits = statement.limits
-    if limits.rows < 1 or limits.bytes < 1 or limits.seconds <= 0:
-        raise UsageError("The caps of a query must be above zero.")
+    if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
+        raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
     tree = _parsed(engine, statement.text)
     if _is_show_tables(tree):
         return _listed(tables, limits)
@@ -57,7 +58,11 @@ def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
 def _parsed(engine: Engine, text: str) -> Any:
     if "\0" in text:
         raise refused("a NUL character")
-    if len(text.encode(errors="replace")) > MAX_BYTES:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise refused("a lone surrogate") from None
+    if size > MAX_BYTES:
         raise refused("more than 65,536 bytes")
     answer = engine.parse(text)
     if answer.get("error"):

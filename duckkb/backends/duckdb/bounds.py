@@ -1,0 +1,92 @@
+"""What a process that runs statements may take of its machine. Used in that process alone, never in one that serves.
+
+| | Linux | macOS | elsewhere |
+|---|---|---|---|
+| memory | address space | resident size, looked at every 50 ms | not bounded |
+| processor time, files, core dumps | yes | yes | not bounded |
+"""
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from importlib.util import find_spec
+from math import ceil
+
+MEMORY = 3 * 1024**3  # bytes on top of what the process has when a statement begins; the engine's own limit is 2 GB
+OVER_MEMORY = 77  # the exit code of a process that took more
+_LOOK_SECONDS = 0.05
+_THREADS = 2
+
+
+def available() -> bool:
+    """Whether this system can bound the memory of a process."""
+    return find_spec("resource") is not None
+
+
+class Bounds:
+    """The bounds of this process. Make it once everything is imported and open: from then on no file opens."""
+
+    def __init__(self, memory: int | None = None, *, by_address_space: bool = sys.platform == "linux") -> None:
+        self._memory = min(MEMORY, _half_of_the_machine()) if memory is None else memory
+        self._by_address_space = by_address_space
+        self._sizes = -1
+        if not available():
+            return
+        import resource
+
+        if by_address_space:
+            self._sizes = os.open("/proc/self/statm", os.O_RDONLY)
+            with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
+                _write("/proc/self/oom_score_adj", b"1000")
+        else:
+            threading.Thread(target=self._look, args=(_peak(),), daemon=True).start()
+        for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+            resource.setrlimit(limit, (0, 0))
+
+    def allow(self, seconds: float) -> None:
+        """Give the next statement its memory and its processor time; what overruns ends the process."""
+        if not available():
+            return
+        import resource
+
+        if self._by_address_space:
+            pages = int(os.pread(self._sizes, 100, 0).split()[0])
+            _soften(resource.RLIMIT_AS, pages * resource.getpagesize() + self._memory)
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        _soften(resource.RLIMIT_CPU, ceil(usage.ru_utime + usage.ru_stime + seconds * _THREADS) + 1)
+
+    def _look(self, before: int) -> None:
+        while _peak() - before <= self._memory:
+            threading.Event().wait(_LOOK_SECONDS)
+        os._exit(OVER_MEMORY)
+
+
+def _soften(limit: int, value: int) -> None:
+    import resource
+
+    _, hard = resource.getrlimit(limit)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+
+
+def _peak() -> int:
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _half_of_the_machine() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return MEMORY
+
+
+def _write(path: str, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY)
+    try:
+        os.write(file, data)
+    finally:
+        os.close(file)

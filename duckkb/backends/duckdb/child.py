@@ -1,0 +1,92 @@
+"""The process behind `Isolated`: runs one statement after the other until its parent closes the pipe or kills it.
+
+Requests come on stdin, answers go to what stdout was. The process starts with an empty environment, has no file open but
+these two pipes, and cannot open another.
+"""
+
+import os
+import sys
+import threading
+from queue import SimpleQueue
+from typing import IO, Any, NoReturn
+
+import pyarrow as pa
+
+from duckkb.backends.duckdb.bounds import Bounds
+from duckkb.backends.duckdb.confined import Confined
+from duckkb.backends.duckdb.engine import Rejected
+from duckkb.backends.duckdb.frames import receive, send
+from duckkb.errors import Unavailable
+from duckkb.ports import SqlLimits
+
+MOST = 1024**3  # bytes of one request or answer, tables apart
+
+
+def main() -> NoReturn:
+    """Answer requests; ends when stdin does."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    engine = Confined()
+    _warm(engine)
+    bounds = Bounds()
+    requests: SimpleQueue[tuple[Any, pa.Table | None]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
+    while True:
+        request, table = requests.get()
+        bounds.allow(request.get("seconds", 60.0))
+        send(answers, _answer(engine, request, table))
+
+
+def _warm(engine: Confined) -> None:
+    """Import and open whatever a statement will need, while files can still be opened."""
+    engine.register("__warm", pa.table({"n": [1]}))
+    engine.rows("SELECT n, now()::DATE, '{}'::JSON FROM __warm", SqlLimits())
+    engine.drop()
+    engine.parse("SELECT 1")
+
+
+def _listen(stream: IO[bytes], requests: "SimpleQueue[tuple[Any, pa.Table | None]]") -> None:
+    """Take requests in. Whatever goes wrong here, and the end of the pipe too, ends the process: nobody waits for it."""
+    try:
+        while True:
+            request = receive(stream, MOST)
+            table = pa.ipc.open_stream(stream).read_all() if request["op"] == "register" else None
+            requests.put((request, table))
+    finally:
+        os._exit(0)
+
+
+def _answer(engine: Confined, request: Any, table: "pa.Table | None") -> dict[str, Any]:
+    try:
+        return {"value": _done(engine, request, table)}
+    except Rejected as error:
+        return {"rejected": [error.reason, error.name]}
+    except Unavailable as error:
+        return {"unavailable": error.code}
+    except MemoryError:
+        return {"unavailable": "E_LIMIT"}
+    except Exception:
+        return {"unavailable": "E_INTERNAL"}
+
+
+def _done(engine: Confined, request: Any, table: "pa.Table | None") -> Any:
+    match request:
+        case {"op": "parse", "text": text}:
+            return engine.parse(text)
+        case {"op": "unparse", "tree": tree}:
+            return engine.unparse(tree)
+        case {"op": "register", "name": name}:
+            return engine.register(name, table)
+        case {"op": "define", "statement": statement}:
+            return engine.define(statement)
+        case {"op": "ids", "statement": statement, "seconds": seconds}:
+            return list(engine.ids(statement, seconds))
+        case {"op": "rows", "statement": statement, "caps": caps, "seconds": seconds}:
+            found = engine.rows(statement, SqlLimits(caps[0], caps[1], seconds))
+            return [found.columns, found.rows, found.truncated]
+        case _:
+            raise ValueError(request)
+
+
+if __name__ == "__main__":
+    main()
