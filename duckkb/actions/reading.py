@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import granted, identity_named, kind_named
+from duckkb.actions.resolve import granted, identity_named, kind_named, positive
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
@@ -53,8 +53,7 @@ def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
 
 
 def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
-    if limit <= 0:
-        raise UsageError(f"limit must be 1 or more, not {limit}", suggestion="leave --limit out for the first 100")
+    limit = positive(limit)
     kind = kind_named(base, type_name)
     floor = None if after is None else identity_key(identity_named(base, kind, after))
     total = base.tree.count(kind)

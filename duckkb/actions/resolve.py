@@ -22,11 +22,11 @@ PRINTED = frozenset(
 
 def kind_named(base: Base, name: str) -> RecordType:
     """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest."""
-    kind = base.ontology.find(name)
+    kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
     known = [found for kind in base.ontology for found in (kind.name, kind.table)]
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(str(name), known, 1)
     raise NotFound(
         f"no type {name!r}",
         code="E_UNKNOWN_TYPE",
@@ -37,6 +37,20 @@ def kind_named(base: Base, name: str) -> RecordType:
 def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
     """An identity as the API or CLI gives it, typed by the schema; raises `errors.UsageError`."""
     return base.validator(kind).coerce_identity(value)
+
+
+def positive(limit: Any) -> int:
+    """A number of results to give at most; raises `errors.UsageError`."""
+    if type(limit) is not int or limit <= 0:
+        raise UsageError(f"limit must be a whole number from 1 on, not {limit!r}", suggestion="leave it out")
+    return limit
+
+
+def text_or_none(value: Any, name: str) -> str | None:
+    """A question, filter or statement; raises `errors.UsageError` for what is no text."""
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name} must be text, not {type(value).__name__}")
+    return value
 
 
 def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:

@@ -9,10 +9,10 @@ from duckkb.actions.resolve import given_records, granted, identity_named, kind_
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
-from duckkb.errors import InvalidRecord, UsageError
+from duckkb.errors import Finding, InvalidRecord, UsageError
 from duckkb.queries import Receipt
 from duckkb.records import Changeset
-from duckkb.truth.line import LineError, parse_json, parse_objects
+from duckkb.truth.line import LineError, Shape, encode, parse_json, parse_objects
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 
@@ -35,8 +35,10 @@ def put(
     base: Base, type_name: str, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], options: Options
 ) -> Receipt:
     single = isinstance(records, Mapping)
-    many = [records] if isinstance(records, Mapping) else list(records)
-    items = [(f"record {number}" if not single else "", _plain(one)) for number, one in enumerate(many, 1)]
+    many = [records] if isinstance(records, Mapping) else records
+    if not isinstance(many, Iterable):
+        raise _no_record(many)
+    items = [(f"record {number}" if not single else "", _plain(base, one)) for number, one in enumerate(many, 1)]
     return _upsert(base, type_name, items, options, single=single)
 
 
@@ -106,12 +108,25 @@ def _one_only(count: int) -> UsageError:
     )
 
 
-def _plain(record: Any) -> Mapping[str, Any]:
+def _plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
+    """A record of the API as the same values read from a line would be: a copy of its own, of JSON values alone."""
     if not isinstance(record, Mapping):
-        raise UsageError(
-            f"a record is a dict, not {type(record).__name__}", code="E_INVALID", suggestion="kb.put(TYPE, {...})"
-        )
-    return record
+        raise _no_record(record)
+    if not all(isinstance(name, str) for name in record):
+        return LineError([Finding("E_INVALID", "a field's name is not text")])
+    nothing = {name: None for name, value in record.items() if value is None}
+    try:
+        line = encode(record, Shape(()), base.limits.depth)
+    except ValueError as error:
+        return LineError([Finding("E_INVALID", str(error))])
+    (_, values), *_ = parse_objects(line, base.limits)
+    return values if isinstance(values, LineError) else {**values, **nothing}
+
+
+def _no_record(given: Any) -> UsageError:
+    return UsageError(
+        f"a record is a dict, not {type(given).__name__}", code="E_INVALID", suggestion="kb.put(TYPE, {...})"
+    )
 
 
 def _one(base: Base, data: bytes) -> Item:
