@@ -15,14 +15,15 @@ _FILL = 0.9
 """A chunk aims at this share of its size, so that there is room to look for a boundary on both sides."""
 
 _CLOSING = "[\"'”’」』）】》)\\]]*"
-# Best first. A cut lies behind what matches.
+# Best first. A cut lies behind what matches. Where a space must follow, only the last sign of a row is looked for: a
+# long row without one would be tried again from each of its signs.
 _BOUNDARIES = tuple(
     re.compile(pattern)
     for pattern in (
         r"\r?\n[^\S\n]*\n\s*",  # paragraph
         r"\n\s*",  # line
-        rf"[。！？；…]+{_CLOSING}\s*|[.!?;]+{_CLOSING}\s+",  # sentence
-        r"[，、：]+\s*|[,:]+\s+",  # clause
+        rf"[。！？；…]+{_CLOSING}\s*|[.!?;]{_CLOSING}\s+",  # sentence
+        r"[，、：]+\s*|[,:]\s+",  # clause
         r"\s+",  # word
         r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]",  # scripts without spaces
     )

@@ -43,6 +43,9 @@ _BARE = frozenset(["", *(chr(code) for code in range(128) if not chr(code).isaln
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
+_PILED = 64
+"""Marks on one letter. Putting them in order takes time by the square of their number; no language has ten."""
+_PILE = re.compile(rf"[^\w\s\x00-\u02ff]{{{_PILED + 1}}}")
 _POSSESSIVE = re.compile(r"'s(?![^\W_])")
 _TYPOGRAPHIC = re.compile("[\u00ab\u00bb\u2012-\u2018\u201a-\u2022\u2032\u2033\u2039\u203a]")
 _LOOKALIKES = (("\u2019", "'"), ("\u2010", "-"), ("\u2011", "-"), ("\u2043", "-"), ("\u2212", "-"))
@@ -160,8 +163,10 @@ def normalise(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text)).casefold()
-    return unicodedata.normalize("NFKC", folded)
+    text = _INVISIBLE.sub("", text)
+    if _PILE.search(text):
+        text = _marks().sub(lambda pile: pile[0][:_PILED], text)
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _separated(text: str) -> str:
@@ -263,10 +268,16 @@ def _bounded(words: list[str]) -> list[str]:
 
 
 @cache
+def _marks() -> re.Pattern[str]:
+    """Marks in a row. Built when first needed, as finding all marks takes 12 ms."""
+    found = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
+    return re.compile(f"[{found}]+")
+
+
+@cache
 def _word() -> re.Pattern[str]:
-    """Letters and digits with the marks on them. Built when first needed, as finding all marks takes 12 ms."""
-    marks = "".join(chr(code) for code in range(0x300, 0x1E950) if unicodedata.category(chr(code)).startswith("M"))
-    return re.compile(rf"{_LETTER}+(?:[{marks}]+{_LETTER}*)*")
+    """Letters and digits with the marks on them."""
+    return re.compile(rf"{_LETTER}+(?:{_marks().pattern}{_LETTER}*)*")
 
 
 @cache

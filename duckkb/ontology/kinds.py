@@ -1,6 +1,6 @@
 """What JSON types a schema lets a value have, as far as the schema alone tells."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 ANY = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
@@ -15,17 +15,32 @@ def kind_of(value: Any) -> str:
     return "null" if value is None else _NAMES.get(type(value), type(value).__name__)
 
 
-def kinds(root: Mapping[str, Any], rule: Any, depth: int = 0) -> frozenset[str]:
+def kinds(root: Mapping[str, Any], rule: Any) -> frozenset[str]:
     """The JSON types that `rule`, a part of the schema `root`, allows.
 
     >>> sorted(kinds({}, {"anyOf": [{"type": "string"}, {"type": "null"}]}))
     ['null', 'string']
     """
+    return _kinds(root, rule, {}, 0)
+
+
+def _kinds(root: Mapping[str, Any], rule: Any, known: dict[int, frozenset[str]], depth: int) -> frozenset[str]:
+    """As `kinds`. Each part is looked at once, by its place in memory: references can unfold to billions of them."""
     if not isinstance(rule, dict) or depth > _DEPTH:
         return frozenset() if rule is False else ANY
+    if id(rule) in known:
+        return known[id(rule)]
+    known[id(rule)] = ANY  # what a circle of references says
+    found = _own_kinds(rule)
+    for keyword, parts in _alternatives(root, rule):
+        each = [_kinds(root, part, known, depth + 1) for part in parts]
+        found &= frozenset().union(*each) if keyword in ("anyOf", "oneOf") else ANY.intersection(*each)
+    known[id(rule)] = found
+    return found
+
+
+def _own_kinds(rule: Mapping[str, Any]) -> frozenset[str]:
     found = ANY
-    if "$ref" in rule:
-        found &= kinds(root, target(root, rule["$ref"]), depth + 1)
     if "type" in rule:
         named = rule["type"] if isinstance(rule["type"], list) else [rule["type"]]
         found &= {name for name in named if isinstance(name, str)} | ({"integer"} if "number" in named else set())
@@ -33,13 +48,16 @@ def kinds(root: Mapping[str, Any], rule: Any, depth: int = 0) -> frozenset[str]:
         found &= {kind_of(rule["const"])}
     if isinstance(rule.get("enum"), list):
         found &= {kind_of(value) for value in rule["enum"]}
-    for keyword in ("anyOf", "oneOf"):
-        if isinstance(rule.get(keyword), list):
-            found &= frozenset().union(*(kinds(root, part, depth + 1) for part in rule[keyword]))
-    if isinstance(rule.get("allOf"), list):
-        for part in rule["allOf"]:
-            found &= kinds(root, part, depth + 1)
     return found
+
+
+def _alternatives(root: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """The schemas that a schema refers to or combines, by keyword."""
+    if "$ref" in rule:
+        yield "$ref", [target(root, rule["$ref"])]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        if isinstance(rule.get(keyword), list):
+            yield keyword, rule[keyword]
 
 
 def target(root: Mapping[str, Any], reference: Any) -> Any:
@@ -57,19 +75,17 @@ def is_searchable(root: Mapping[str, Any], rule: Any) -> bool:
     found = kinds(root, rule) - {"null"}
     if not found or not found <= {"string", "array"}:
         return False
-    return "array" not in found or kinds(root, _items(root, rule)) - {"null"} == {"string"}
+    return "array" not in found or kinds(root, _items(root, rule, set(), 0)) - {"null"} == {"string"}
 
 
-def _items(root: Mapping[str, Any], rule: Any, depth: int = 0) -> Any:
+def _items(root: Mapping[str, Any], rule: Any, seen: set[int], depth: int) -> Any:
     """The schema of an array's items, looked for through references and alternatives; True where nothing says."""
-    if not isinstance(rule, dict) or depth > _DEPTH:
+    if not isinstance(rule, dict) or depth > _DEPTH or id(rule) in seen:
         return True
+    seen.add(id(rule))
     if "items" in rule:
         return rule["items"]
-    parts = [target(root, rule["$ref"])] if "$ref" in rule else []
-    for keyword in ("allOf", "anyOf", "oneOf"):
-        parts += rule[keyword] if isinstance(rule.get(keyword), list) else []
-    found = (_items(root, part, depth + 1) for part in parts)
+    found = (_items(root, part, seen, depth + 1) for _, parts in _alternatives(root, rule) for part in parts)
     return next((items for items in found if items is not True), True)
 
 

@@ -20,16 +20,21 @@ GRANULARITIES = ("field", "record")
 
 # The forms of keys that the large providers and forges give out, a private key, a JSON web token.
 _SECRET = re.compile(
-    r"^sk-\S{6,}$|\bsk-(?=[\w-]*[0-9])[\w-]{12,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
+    r"^sk-\S{6,}$|\bsk-(?=[\w-]{0,99}[0-9])[\w-]{12,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}"
     r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bxox[abposr]-[\w-]{10,}|\bBearer\s+\S{12,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
+# A web token's first part as one whole run: a search from every `eyJ` of a long run would hardly end.
+_WEB_TOKEN = re.compile(r"(?<![\w-])([\w-]{11,}+)\.(?=eyJ[\w-]{8})")
+_HEADER = re.compile(r"\beyJ[\w-]{8}")
 _LONGEST_SHOWN = 60
 
 
 def looks_secret(text: str) -> bool:
     """Whether a text has the form of a key or token that somebody gave out."""
-    return bool(_SECRET.search(text))
+    if _SECRET.search(text):
+        return True
+    return ".eyJ" in text and any(_HEADER.search(found[1]) for found in _WEB_TOKEN.finditer(text))
 
 
 def shown(value: Any) -> str:

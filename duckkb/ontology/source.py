@@ -104,9 +104,10 @@ def _decode(data: bytes, path: str) -> tuple[str, Finding | None]:
 
 def _syntax_finding(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:
     mark = error.problem_mark or error.context_mark
-    number = mark.line + 1 if mark else 0
     lines = text.split("\n")
-    indent = re.match(r"\s*", lines[number - 1] if 0 < number <= len(lines) else "")
+    # The end of a text without a last LF is a line further on to libyaml.
+    number = min(mark.line + 1, len(lines)) if mark else 0
+    indent = re.match(r"\s*", lines[number - 1] if number else "")
     if indent and "\t" in indent[0]:
         return Finding("E_YAML", "a tab cannot indent YAML", path, number, remedy="indent with spaces")
     return Finding("E_YAML", f"does not parse as YAML: {error.problem or error.context}", path, number)

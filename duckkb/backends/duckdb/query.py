@@ -4,7 +4,7 @@ but for the words that a prefix stands for."""
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from typing import Literal
 
 from tantivy import Occur, Query, Schema, Searcher
@@ -17,7 +17,7 @@ from duckkb.queries import LexicalQuery
 Part = Literal["word", "character", "phrase", "prefix"]
 
 _MOST_TERMS = 4_096
-"""Distinct words of one query that are looked up; only a query of tens of kilobytes has more."""
+"""Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
 _MOST_EXPANSIONS = 16_000
 _PREFIX_SCORE = 1.0
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
@@ -68,18 +68,15 @@ class Clauses:
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
     """The clauses of a query. What holds no token - punctuation, say - asks for nothing.
 
-    A word is asked for once however often the query says it.
+    Each thing is asked for once however often the query says it.
     """
-    phrases, excluded = len(query.phrases), len(query.excluded)
-    text, *rest = tokenizer.tokenize([query.text, *query.phrases, *query.excluded, *query.prefixes])
-    prefixes = map(_prefix, rest[phrases + excluded :])
-    return Clauses(
-        scored=(*_words(text, fields), *_characters(text), *_present(prefixes)),
-        required=tuple(_present(map(_phrase, rest[:phrases]))),
-        excluded=tuple(
-            chain.from_iterable(_exclusion(tokens, fields) for tokens in rest[phrases : phrases + excluded])
-        ),
-    )
+    phrases, excluded, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
+    made = iter(tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes]))
+    text = next(made)
+    required = _once(map(_phrase, islice(made, len(phrases))))
+    ruled_out = _once(chain.from_iterable(_exclusion(tokens, fields) for tokens in islice(made, len(excluded))))
+    open_ends = _once(map(_prefix, made))[:_MOST_TERMS]
+    return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out)
 
 
 def is_han(token: str) -> bool:
@@ -135,12 +132,12 @@ def _characters(text: Tokens) -> Iterable[Clause]:
 
 
 def _phrase(tokens: Tokens) -> Clause | None:
-    found = tuple(split(tokens.sequence))
+    found = tuple(split(tokens.sequence)[:_MOST_TERMS])
     return Clause("phrase", SEQUENCE, found) if found else None
 
 
 def _prefix(tokens: Tokens) -> Clause | None:
-    found = tuple(split(tokens.sequence))
+    found = tuple(split(tokens.sequence)[-_MOST_TERMS:])
     if not found:
         return None
     # A Chinese character is a whole token: nothing longer begins with it.
@@ -158,20 +155,21 @@ def _exclusion(tokens: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]
             yield Clause("word", words.name, tuple(words.stems(phrase.tokens)))
 
 
-def _present(found: Iterable[Clause | None]) -> Iterable[Clause]:
-    return (clause for clause in found if clause is not None)
+def _once(found: Iterable[Clause | None]) -> tuple[Clause, ...]:
+    return tuple(dict.fromkeys(clause for clause in found if clause is not None))
 
 
 def _prefix_query(clause: Clause, schema: Schema, searcher: Searcher) -> Query:
     *before, last = clause.tokens
     meant = [term for term, _ in searcher.terms_with_prefix(clause.field, last)]
     found = Query.term_set_query(schema, clause.field, meant)
-    if before and len(meant) <= _MOST_EXPANSIONS:
+    if before and len(before) + len(meant) <= _MOST_EXPANSIONS:
         patterns: list[str | tuple[int, str]] = [*map(_escaped, before), f"{_escaped(last)}.*"]
         found = Query.regex_phrase_query(schema, clause.field, patterns)
     elif before:
-        # Tantivy follows no more continuations than this: ask for the tokens, wherever they stand.
-        found = narrowed(found, *(Query.term_query(schema, clause.field, token) for token in before))
+        # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
+        asked = dict.fromkeys(before)
+        found = narrowed(found, *(Query.term_query(schema, clause.field, token) for token in asked))
     return Query.const_score_query(found, _PREFIX_SCORE)
 
 
