@@ -1,0 +1,126 @@
+"""Processes that a campaign starts, hurts and waits for, all of them children of one warm process (`many_zygote`)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckkb
+
+SOURCES = Path(duckkb.__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Seconds after which a process that says nothing is a failure."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process: what it printed is in files, which outlive it whatever becomes of it."""
+
+    forge: "Forge"
+    pid: int
+    out_path: Path
+    err_path: Path
+
+    def send(self, number: int) -> None:
+        """A signal; none where the process is gone already."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+    def wait(self) -> int:
+        """The exit code; negative: the signal that ended it."""
+        return self.forge.ask({"wait": self.pid})
+
+    @property
+    def out(self) -> str:
+        return self.out_path.read_text("utf-8", "replace")
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text("utf-8", "replace")
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it said so far, whole lines only."""
+        return [json.loads(line) for line in self.out.split("\n")[:-1]]
+
+    def wait_for(self, lines: int) -> None:
+        """Until it has said that many lines."""
+        deadline = time.monotonic() + PATIENCE
+        while self.out.count("\n") < lines:
+            assert time.monotonic() < deadline, f"it said {self.out[-500:]!r} and {self.err[-2000:]!r}"
+            time.sleep(0.002)
+
+
+class Forge:
+    """Starts workers. `sources` is where `duckkb` is imported from: the real one, or a weakened copy."""
+
+    def __init__(self, place: Path, sources: Path = SOURCES) -> None:
+        self._place, self._count = place, 0
+        place.mkdir(parents=True, exist_ok=True)
+        self._environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(sources), str(ROOT)]),
+            "PYTHONUTF8": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        self._zygote = subprocess.Popen(
+            [sys.executable, "-c", "from tests.campaigns.many_zygote import serve; serve()"],
+            cwd=place,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(
+        self, mode: str, root: Path, *args: object, stdin: Path | None = None, ignore: Sequence[int] = ()
+    ) -> Worker:
+        self._count += 1
+        out, err = self._place / f"{self._count}.out", self._place / f"{self._count}.err"
+        out.touch()
+        err.touch()
+        asked = {"start": mode, "cwd": str(root), "args": args, "stdin": str(stdin) if stdin else None}
+        pid = self.ask(asked | {"out": str(out), "err": str(err), "ignore": ignore})
+        return Worker(self, pid, out, err)
+
+    def command(self, root: Path, *args: str, stdin: Path | None = None) -> Worker:
+        """A whole process from the very start: Python, imports and all."""
+        return self.start("exec", root, sys.executable, "-m", "duckkb", *args, stdin=stdin)
+
+    def ask(self, what: dict[str, Any]) -> int:
+        assert self._zygote.stdin is not None and self._zygote.stdout is not None
+        self._zygote.stdin.write(json.dumps(what) + "\n")
+        self._zygote.stdin.flush()
+        return int(self._zygote.stdout.readline())
+
+    def close(self) -> None:
+        self._zygote.communicate()
+
+
+@contextmanager
+def forge(place: Path, sources: Path = SOURCES) -> Iterator[Forge]:
+    made = Forge(place, sources)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def weakened(place: Path, **changes: tuple[str, str]) -> Path:
+    """A copy of the package with a protection taken out: module (`truth_shadow`) -> (text, text instead). Returns where
+    to import it from. The text must be there, so that a control that controls nothing is noticed."""
+    shutil.copytree(SOURCES / "duckkb", place / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
+    for module, (old, new) in changes.items():
+        path = place / "duckkb" / (module.replace("__", "/") + ".py")
+        text = path.read_text("utf-8")
+        assert text.count(old) == 1, f"{path.name} no longer says {old!r}"
+        path.write_text(text.replace(old, new), "utf-8")
+    return place

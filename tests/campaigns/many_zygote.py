@@ -1,0 +1,79 @@
+"""A warm process that forks: each child is a process of its own that needs no start of Python, so that kills are cheap.
+
+It reads one JSON object a line, {"start": MODE, "cwd", "args", "stdin", "out", "err", "ignore"} or {"wait": PID}, and
+answers one line, the PID or the exit code (negative: the signal that ended it). Modes: `cli` runs a command line in the
+fork, `exec` runs a program, `loop` runs `many_loop.write`.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+_MODULES = (
+    "app",
+    "backends.duckdb.backend",
+    "backends.duckdb.lexical",
+    "cli.base",
+    "cli.care",
+    "cli.find",
+    "cli.main",
+    "cli.read",
+    "cli.write",
+    "indexing.cache_format",
+)
+
+
+def serve() -> None:
+    """Answer until stdin ends."""
+    _warm()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "wait" in asked:
+            _, status = os.waitpid(asked["wait"], 0)
+            answer = os.waitstatus_to_exitcode(status)
+        else:
+            answer = os.fork()
+            if answer == 0:
+                _become(asked)
+        print(answer, flush=True)
+
+
+def _warm() -> None:
+    """What a command would import: the fork has it already."""
+    from importlib import import_module
+
+    for name in _MODULES:
+        import_module(f"duckkb.{name}")
+
+
+def _become(asked: dict[str, Any]) -> NoReturn:
+    for number, path, flags in (
+        (0, asked["stdin"] or os.devnull, os.O_RDONLY),
+        (1, asked["out"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        (2, asked["err"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    ):
+        os.dup2(os.open(path, flags, 0o644), number)
+    os.chdir(asked["cwd"])
+    for number in asked["ignore"]:
+        signal.signal(number, signal.SIG_IGN)
+    code = 70
+    try:
+        match asked["start"]:
+            case "exec":
+                os.execv(asked["args"][0], asked["args"])
+            case "cli":
+                sys.argv = ["duckkb", *asked["args"]]
+                from duckkb.__main__ import main
+
+                main()
+            case "loop":
+                from tests.campaigns.many_loop import write
+
+                write(Path(asked["cwd"]), *asked["args"])
+                code = 0
+    finally:
+        os._exit(code)
