@@ -128,7 +128,8 @@ def recover(
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str, Any]:
     """What the configuration demands, its hash, and whether this machine accepts it; with `accept`, it does from now."""
-    root, env = find(path), config.environment()
+    root = find(path)
+    env = config.around(root)
     settings = config.load(root, env).settings
     demands = config.demands(settings)
     if accept and env.sandbox:

@@ -253,7 +253,7 @@ class KnowledgeBase:
     def status(self) -> dict[str, Any]:
         """Revision, records, pending vectors, model, trust, lock."""
         with self._turn:
-            trusted = config.is_trusted(self.root, self._loaded.settings, config.environment())
+            trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
             return caring.status(self._fresh(), trusted)
 
     def index_status(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def find(path: "str | Path | None") -> Path:
 
 def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
-    env = config.environment()
+    env = config.around(root)
     env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     loaded = config.load(root, env)
     engine = _engine(chosen)

@@ -1,6 +1,6 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
-from duckkb.config.environment import environment, secret
+from duckkb.config.environment import around, environment, secret
 from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
 from duckkb.config.show import normalised
@@ -12,6 +12,7 @@ __all__ = [
     "Loaded",
     "Stamp",
     "accept",
+    "around",
     "demands",
     "environment",
     "find_root",

@@ -2,11 +2,15 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from duckkb.settings import Environment
+from duckkb.truth import history
 
 _OFF = {"", "0", "false", "no", "off"}
+_NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
+"""Nothing can be read or made below it."""
 
 
 def environment(environ: Mapping[str, str] | None = None) -> Environment:
@@ -23,6 +27,25 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         cache_home=Path(cache_home) if cache_home else _user_folder(given, "XDG_CACHE_HOME", home / ".cache"),
         state_home=_user_folder(given, "XDG_STATE_HOME", home / ".local" / "state"),
     )
+
+
+def around(root: Path, environ: Mapping[str, str] | None = None) -> Environment:
+    """As `environment`, for one base: state and model cache that lie inside of it count as absent and cannot be written.
+
+    Where the user's home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
+    """
+    env = environment(environ)
+    state_home, cache_home = (_apart(root, folder.expanduser()) for folder in (env.state_home, env.cache_home))
+    return replace(env, state_home=state_home, cache_home=cache_home)
+
+
+def _apart(root: Path, folder: Path) -> Path:
+    """Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
+    place, repository = folder.resolve(), history.find_repository(root)
+    if place.is_relative_to(root.resolve()):
+        return _NOWHERE
+    inside = repository is not None and place.is_relative_to(repository.work_tree)
+    return _NOWHERE if inside and history.tracks(root, place) else folder
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:

@@ -54,8 +54,8 @@ def accept(root: Path, settings: Settings, env: Environment) -> str:
     try:
         _write(env.state_home.expanduser() / _FILE, json.dumps(accepted, indent=1, sort_keys=True) + "\n")
     except OSError as error:
-        message = f"cannot write {env.state_home / _FILE}: {error.strerror}"
-        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours, or pass DUCKKB_TRUST") from error
+        message = f"what you accept cannot be remembered in {env.state_home / _FILE}: {error.strerror}"
+        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
     return digest
 
 

@@ -60,6 +60,7 @@ class Base:
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
+    _dropped: int = 0
 
     @property
     def root(self) -> Path:
@@ -93,6 +94,8 @@ class Base:
     def ensure(self, kind: RecordType, *, entries: bool) -> None:
         """Have the backend mirror one type: its records, and its index entries where a lane will need them."""
         entries = entries and bool(kind.full_text or kind.vectors)
+        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
+            self._loaded, self._dropped = {}, self.cache.dropped
         if self._loaded.get(kind.name) in (True, entries):
             return
         with collector_paused():
@@ -100,6 +103,15 @@ class Base:
         self._loaded[kind.name] = entries
         if entries:
             self.cache.save()
+
+    def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
+        """As `ensure` with entries, of types that one question is about: none is left with rows of a cache that the load
+        of another found to be forged."""
+        dropped = -1
+        while dropped != self.cache.dropped:
+            dropped = self.cache.dropped
+            for kind in kinds:
+                self.ensure(kind, entries=True)
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.
@@ -145,13 +157,16 @@ class Base:
             self.cache.save()
         return made
 
-    def adopt(self, kind: RecordType) -> None:
-        """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees;
-        raises `errors.Unavailable` where there is no model to recompute with."""
+    def adopt(self, kind: RecordType, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees,
+        file by file while `goes_on`; raises `errors.Unavailable` where there is no model to recompute with."""
         pending = dict(self.backend.pending(kind))
         if pending:
-            self.cache.verify_vectors(pending, self.wiring.embedder.embed_passages)
-            found = zip(pending, self.cache.vectors(list(pending)), strict=True)
+            model = self.wiring.embedder
+            if not self.cache.verify_vectors(pending, model.embed_passages, goes_on):
+                self.ensure(kind, entries=True)
+                pending = dict(self.backend.pending(kind))
+            found = zip(pending, self.cache.vectors(list(pending), model.fingerprint.dimension), strict=True)
             self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})
 
     def close(self) -> None:

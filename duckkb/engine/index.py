@@ -56,6 +56,7 @@ def build(base: Base) -> Built:
         changes = _team_changes(base)
         if changes:
             shadow.commit(base.root, changes)
+    base.cache.compact(_live_keys(base))
     said = []
     if changes and not history.is_main_branch(base.root):
         remedy = "leave it out of the pull request"

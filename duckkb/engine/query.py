@@ -138,6 +138,7 @@ def _run(
     embedded: Embedded | None,
 ) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
+    base.ensure_all(intent.kinds)
     question = Question(syntax.parse(intent.text or ""), allowed, embedded.vector if embedded else None)
     expanded_by: tuple[Key, ...] = ()
     if question.vector is not None and chosen.expansion.method == "feedback":

@@ -52,19 +52,26 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; what is left is counted in a notice."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     try:
-        for kind in kinds:
-            base.ensure(kind, entries=True)
-            base.adopt(kind)
-            missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
-            for batch in batches(missing, EMBED_BATCH):
-                if time.monotonic() > deadline:
-                    break
-                base.backend.fill(kind, base.embed(dict(batch), save=False))
+        dropped = -1
+        while dropped != base.cache.dropped:  # a type may show that the rows given to one before it were forged
+            dropped = base.cache.dropped
+            for kind in kinds:
+                _fill(base, kind, deadline)
     except Unavailable as problem:
         return _count_pending(base, kinds, problem.message)
     finally:
         base.cache.save()
     return _count_pending(base, kinds)
+
+
+def _fill(base: Base, kind: RecordType, deadline: float) -> None:
+    base.ensure(kind, entries=True)
+    base.adopt(kind, lambda: time.monotonic() < deadline)
+    missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
+    for batch in batches(missing, EMBED_BATCH):
+        if time.monotonic() > deadline:
+            break
+        base.backend.fill(kind, base.embed(dict(batch), save=False))
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

@@ -4,7 +4,9 @@ Keys come from `duckkb.indexing.entries`. Files are listed and looked at from bo
 when a row of their kind is first wanted. What cannot be used is a finding (`findings`) and a miss.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -23,7 +25,7 @@ from duckkb.indexing.cache_files import (
     team_files,
     write_local,
 )
-from duckkb.indexing.sample import SAMPLE, Trust, draw
+from duckkb.indexing.sample import Trust, draw
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,22 +39,24 @@ _SAME_DIRECTION = 0.99
 """Cosine from which on a recomputed vector counts as the stored one: models differ a little between machines."""
 
 _FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
+_WHO = "find out who changed it, then `duckkb index build`"
 
 
 @dataclass
 class Loaded:
-    """One kind of row of one file: what of it may be used. `checked` are the rows that were recomputed one by one."""
+    """One kind of row of one file: what of it may be used. Of a file that was not made here that are the rows that a
+    sample vouches for: those among which it was drawn."""
 
     file: CacheFile
     hash: str
     segment: "Segment"
     trusted: bool
-    checked: set[bytes] = field(default_factory=set)
+    vouched: set[bytes] = field(default_factory=set)
 
     @property
     def usable(self) -> Collection[bytes]:
         """The keys whose rows may be used."""
-        return self.segment.index.keys() if self.trusted else self.checked
+        return self.segment.index.keys() if self.trusted else self.vouched
 
 
 class SearchCache:
@@ -62,8 +66,11 @@ class SearchCache:
         self._root, self._trust, self._local = root, trust, local
         self._findings: list[Finding] = []
         self._broken: list[CacheFile] = []
+        self.dropped = 0
+        """Files that were given up after rows of them may have been handed out."""
         self._files = [file for file in files if self._is_sound(file)]
         self._loaded: dict[Kind, list[Loaded]] = {}
+        self._dimension = 0
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
 
@@ -90,9 +97,14 @@ class SearchCache:
 
         return [None if content is None else tokens_of(content) for content in self._payloads("tokens", keys)]
 
-    def vectors(self, keys: Sequence[bytes]) -> "list[np.ndarray | None]":
-        """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`)."""
-        return self._payloads("vector", keys)
+    def vectors(self, keys: Sequence[bytes], dimension: int = 0) -> "list[np.ndarray | None]":
+        """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
+        not of `dimension`: that of most, where it is 0."""
+        found = self._payloads("vector", keys)
+        lengths = Counter(len(vector) for vector in found if vector is not None)
+        if not dimension and lengths:
+            dimension = self._dimension = self._dimension or lengths.most_common(1)[0][0]
+        return [vector if vector is not None and len(vector) == dimension else None for vector in found]
 
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
@@ -103,18 +115,25 @@ class SearchCache:
     def add_vectors(self, rows: "Mapping[bytes, tuple[str, np.ndarray]]", fingerprint: Fingerprint) -> None:
         """Take vectors made here: key -> (text, float32 vector of unit length)."""
         self._add("vector", rows, fingerprint)
+        self._dimension = next((len(vector) for _, vector in rows.values()), self._dimension)
 
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
-        """Recompute a sample of the rows for these texts that come from files not made here, and trust or drop the files."""
+        """Recompute a sample of the rows for these texts that come from files not made here: use them or drop the files.
+        A sample speaks for the rows among which it was drawn, never for others that the file holds as well."""
         from duckkb.indexing.cache_format import tokens_of
 
         self._verify("tokens", texts, tokenize, lambda stored, made: tokens_of(stored) == made)
 
-    def verify_vectors(self, texts: Mapping[bytes, str], embed: "Callable[[list[str]], np.ndarray]") -> bool:
-        """As `verify_tokens`, for vectors: key -> text, and the model. Embeds at most 32 texts for each file that this
-        machine has neither made nor checked, mostly none; False where a file was dropped. Until then `vectors` withholds
-        its rows. Raises what `embed` raises."""
-        return self._verify("vector", texts, embed, same_direction)
+    def verify_vectors(
+        self,
+        texts: Mapping[bytes, str],
+        embed: "Callable[[list[str]], np.ndarray]",
+        goes_on: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """As `verify_tokens`, for vectors: key -> text, and the model. Embeds at most 32 texts for each file with rows for
+        these texts that this machine has neither made nor checked, file by file while `goes_on`; False where a file was
+        dropped. Until then `vectors` withholds its rows. Raises what `embed` raises."""
+        return self._verify("vector", texts, embed, same_direction, goes_on)
 
     def save(self) -> bool:
         """Write what was added as new local segments; True where nothing is left to write, False where none can be."""
@@ -131,6 +150,18 @@ class SearchCache:
             return False
         return True
 
+    def compact(self, live_keys: Collection[bytes]) -> None:
+        """Write the local segments anew without the rows that nobody needs, once those are more than half of them."""
+        for kind in KINDS:
+            local = [loaded for loaded in self._segments(kind) if loaded.file.is_local and loaded.trusted]
+            rows = {row[0]: row for loaded in local for row in loaded.segment.rows(list(loaded.segment.index))}
+            live = [row for key, row in rows.items() if key in live_keys]
+            if not self._local or 2 * len(live) >= sum(len(loaded.segment.index) for loaded in local):
+                continue
+            with suppress(OSError):
+                written = self._write(kind, live) if live else None
+                self._remove([loaded.file for loaded in local if loaded.file != written])
+
     def team_bytes(self, live_keys: Collection[bytes]) -> dict[str, bytes]:
         """Every file that the team's cache should consist of, path -> bytes, for the rows of these keys. The caller writes
         them and removes the other paths of `team_paths`. A function of rows and present segments, see `team`."""
@@ -145,7 +176,7 @@ class SearchCache:
             if loaded.trusted and loaded.file.path.startswith(f"{TEAM_FOLDER}/") and not loaded.segment.left_out
         ]
         files = team_layout(rows, standing)
-        for data in files.values():
+        for data in files.values():  # each was made just now, or was trusted whole before
             self._trust.remember(digest(data), KINDS)
         return files
 
@@ -179,7 +210,9 @@ class SearchCache:
         return True
 
     def _give_up(self, file: CacheFile, message: str, remedy: str, code: str = "W_CACHE") -> None:
-        self._findings.append(file.finding(message, remedy, code))
+        found = file.finding(message, remedy, code)
+        if found not in self._findings:  # each kind of row is looked at by itself
+            self._findings.append(found)
         if file.is_local:
             self._broken.append(file)
 
@@ -204,7 +237,12 @@ class SearchCache:
         for reason, count in sorted(segment.left_out.items()):
             self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
         name = digest(data)
-        return Loaded(file, name, segment, self._trust.knows(name, kind))
+        if self._trust.knows(name, kind):
+            return Loaded(file, name, segment, True)
+        if self._trust.distrusts(name):
+            self._give_up(file, _FORGED, _WHO, "W_CACHE_UNTRUSTED")
+            return None
+        return Loaded(file, name, segment, False, self._trust.vouched(name, kind, segment.index))
 
     def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
         made = self._made[kind]
@@ -237,35 +275,36 @@ class SearchCache:
         texts: Mapping[bytes, str],
         recompute: Callable[[list[str]], Any],
         agree: Callable[[Any, Any], bool],
+        goes_on: Callable[[], bool] = lambda: True,
     ) -> bool:
-        doubtful = [loaded for loaded in self._segments(kind) if not loaded.trusted]
-        samples = [(loaded, draw(loaded.segment.index.keys() & texts.keys() - loaded.checked)) for loaded in doubtful]
-        wanted = list(dict.fromkeys(key for _, keys in samples for key in keys))
-        if not wanted:
-            return True
-        fresh = dict(zip(wanted, recompute([texts[key] for key in wanted]), strict=True))
+        fresh: dict[bytes, Any] = {}
         honest = True
-        for loaded, keys in samples:
-            stored = loaded.segment.payloads(keys)
-            if all(agree(row, fresh[key]) for key, row in zip(keys, stored, strict=True)):
-                self._believe(loaded, keys)
+        for loaded in list(self._segments(kind)):
+            unknown = set() if loaded.trusted else loaded.segment.index.keys() & texts.keys() - loaded.vouched
+            if not unknown:
+                continue
+            if not goes_on():
+                break
+            sample = draw(unknown)
+            wanted = [key for key in sample if key not in fresh]
+            fresh |= zip(wanted, recompute([texts[key] for key in wanted]), strict=True)
+            stored = loaded.segment.payloads(sample)
+            if all(agree(row, fresh[key]) for key, row in zip(sample, stored, strict=True)):
+                loaded.vouched |= unknown
+                self._trust.vouch(loaded.hash, kind, loaded.segment.index, loaded.vouched)
             else:
-                self._drop(loaded.file)
+                self._drop(loaded)
                 honest = False
         return honest
 
-    def _believe(self, loaded: Loaded, keys: Collection[bytes]) -> None:
-        """Use the rows that were recomputed, and all rows once enough of them were."""
-        loaded.checked.update(keys)
-        if len(loaded.checked) >= min(SAMPLE, len(loaded.segment.index)):
-            loaded.trusted = True
-            self._trust.remember(loaded.hash, [loaded.segment.kind])
-
-    def _drop(self, file: CacheFile) -> None:
-        self._give_up(file, _FORGED, "find out who changed it, then `duckkb index build`", "W_CACHE_UNTRUSTED")
-        self._files = [kept for kept in self._files if kept != file]
+    def _drop(self, forged: Loaded) -> None:
+        """Use nothing of the file any more, neither now nor when it is opened again."""
+        self._trust.distrust(forged.hash)
+        self.dropped += 1
+        self._give_up(forged.file, _FORGED, _WHO, "W_CACHE_UNTRUSTED")
+        self._files = [kept for kept in self._files if kept != forged.file]
         for kind, present in self._loaded.items():
-            self._loaded[kind] = [loaded for loaded in present if loaded.file != file]
+            self._loaded[kind] = [loaded for loaded in present if loaded.file != forged.file]
 
     def _save(self, kind: Kind) -> None:
         fresh = [self._made[kind][key] for key in self._unsaved[kind]]

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from duckkb.entries import Tokens
 from duckkb.indexing.cache_files import KINDS, Damaged, Kind
+from duckkb.indexing.parquet_pages import refuse_bombs
 
 CacheRow = tuple[bytes, bytes, str, Any]
 """key, content hash, fingerprint, and the payload: `fts_content` as text, or the vector."""
@@ -132,6 +133,7 @@ def salvage(data: bytes, kind: Kind) -> Segment:
 
 
 def _parquet(data: bytes) -> pq.ParquetFile:
+    refuse_bombs(data)
     file = pq.ParquetFile(pa.BufferReader(data))
     if not _same_columns(file.schema_arrow):
         raise Damaged("it has other columns than a cache")
@@ -231,9 +233,8 @@ def _wrong_rows(kind: Kind, table: pa.Table) -> dict[int, str]:
 
 
 def _wrong_vectors(flat: np.ndarray, offsets: np.ndarray, fingerprints: list[str]) -> dict[int, str]:
-    dimensions = {fingerprint: _dimension(fingerprint) for fingerprint in set(fingerprints)}
-    expected = np.array([dimensions[fingerprint] for fingerprint in fingerprints], dtype=np.int64)
     lengths = np.diff(offsets)
+    expected = _expected_lengths(lengths, fingerprints)
     fitting = (lengths == expected) & (lengths > 0)
     wrong = {int(row): "the vector has another dimension than its model" for row in np.flatnonzero(~fitting)}
     for length in np.unique(lengths[fitting]):
@@ -244,6 +245,17 @@ def _wrong_vectors(flat: np.ndarray, offsets: np.ndarray, fingerprints: list[str
             odd = ~(np.abs(norms - 1.0) <= _OFF_UNIT)
         wrong |= {int(row): "the vector is not a finite one of unit length" for row in rows[odd]}
     return wrong
+
+
+def _expected_lengths(lengths: np.ndarray, fingerprints: list[str]) -> np.ndarray:
+    """What each vector's fingerprint names; where it names none (an endpoint that was asked for no dimension), what most
+    vectors of that model have here."""
+    names = np.array(fingerprints, dtype=object)
+    expected = np.zeros(len(lengths), dtype=np.int64)
+    for name in set(fingerprints):
+        rows = np.flatnonzero(names == name)
+        expected[rows] = _dimension(name) or np.bincount(lengths[rows]).argmax()
+    return expected
 
 
 def _dimension(fingerprint: str) -> int:

@@ -101,7 +101,7 @@ class EntryBuilder:
         if self._model is None:
             return {}
         keys = _keys(self._model, texts)
-        return dict(zip(texts, zip(keys, self._cache.vectors(keys), strict=True), strict=True))
+        return dict(zip(texts, zip(keys, self._cache.vectors(keys, self._model.dimension), strict=True), strict=True))
 
 
 _Pieces = list[list[tuple[_Field, int, str]]]

@@ -1,10 +1,14 @@
 """Trust in cache files from elsewhere: which files this machine made or has checked, and how a sample is drawn.
 
 A checksum does not stop a forger. Rows of a file that this machine did not make count for nothing until a random sample
-of them has been recomputed. What passed is remembered by the hash of the file, outside the clone.
+of them has been recomputed, and it speaks only for the rows among which it was drawn: a file may be honest about one type
+and lie about another, or about texts that a later commit brings. What passed is remembered by the hash of the file,
+outside the clone.
 """
 
 import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +21,10 @@ SAMPLE = 32
 """Rows of a file to recompute before the rest is believed."""
 
 _REMEMBERED = 4096
+_FORMAT = 2
+
+Note = bool | str
+"""Of a file's rows of one kind: all may be used, none ever, or those whose bits are set (see `_packed`)."""
 
 
 def draw(keys: Collection[bytes], count: int = SAMPLE) -> list[bytes]:
@@ -25,19 +33,40 @@ def draw(keys: Collection[bytes], count: int = SAMPLE) -> list[bytes]:
 
 
 class Trust:
-    """The hashes of cache files whose rows, of a kind, may be used; kept in `state_home/caches.json`, if it is given."""
+    """Which rows of which cache files may be used, by the files' hashes; kept in `state_home/caches.json`, if it is given."""
 
     def __init__(self, state_home: Path | None) -> None:
         self._path = memory_path(state_home) if state_home else None
         self._known = _load(self._path)
 
     def knows(self, file_hash: str, kind: Kind) -> bool:
-        return kind in self._known.get(file_hash, ())
+        """Whether all of them may be used."""
+        return self._known.get(file_hash, {}).get(kind) is True
+
+    def distrusts(self, file_hash: str) -> bool:
+        """Whether rows of it were found to be forged."""
+        return False in self._known.get(file_hash, {}).values()
+
+    def vouched(self, file_hash: str, kind: Kind, keys: Collection[bytes]) -> set[bytes]:
+        """Those of a file's keys whose rows may be used. `keys` are all of them."""
+        note = self._known.get(file_hash, {}).get(kind)
+        return _unpacked(note, keys) if isinstance(note, str) else set()
 
     def remember(self, file_hash: str, kinds: Collection[Kind]) -> None:
         """Trust these kinds of rows of a file from now on. Where it cannot be written down it holds for this process."""
+        self._note(file_hash, dict.fromkeys(kinds, True))
+
+    def vouch(self, file_hash: str, kind: Kind, keys: Collection[bytes], vouched: Collection[bytes]) -> None:
+        """Trust these rows of a file from now on; `keys` are all of its keys."""
+        self._note(file_hash, {kind: len(vouched) == len(keys) or _packed(vouched, keys)})
+
+    def distrust(self, file_hash: str) -> None:
+        """Use no row of a file any more."""
+        self._note(file_hash, dict.fromkeys(KINDS, False))
+
+    def _note(self, file_hash: str, notes: Mapping[Kind, Note]) -> None:
         known = _load(self._path) | self._known
-        known[file_hash] = sorted({*known.pop(file_hash, ()), *kinds})
+        known[file_hash] = known.pop(file_hash, {}) | dict(notes)
         self._known = dict(list(known.items())[-_REMEMBERED:])
         if self._path:
             with suppress(OSError):
@@ -70,19 +99,44 @@ def is_memory_damaged(state_home: Path) -> bool:
     return not (isinstance(stored, dict) and isinstance(stored.get("files"), dict))
 
 
-def _load(path: Path | None) -> dict[str, list[str]]:
+def _packed(chosen: Collection[bytes], keys: Collection[bytes]) -> str:
+    """One bit for each of the keys in their order, set for those chosen."""
+    whole = bytearray(len(keys) // 8 + 1)
+    for place, key in enumerate(sorted(keys)):
+        whole[place // 8] |= (key in chosen) << place % 8
+    return f"{len(keys)}:{b64encode(zlib.compress(whole)).decode()}"
+
+
+def _unpacked(note: str, keys: Collection[bytes]) -> set[bytes]:
+    """The keys whose bits are set; none where the note is not one of ours about as many keys."""
+    count, _, text = note.partition(":")
+    unpacking = zlib.decompressobj()
+    try:
+        whole = unpacking.decompress(b64decode(text, validate=True), len(keys) // 8 + 1)
+    except (ValueError, zlib.error):
+        return set()
+    if count != str(len(keys)) or len(whole) != len(keys) // 8 + 1:
+        return set()
+    return {key for place, key in enumerate(sorted(keys)) if whole[place // 8] >> place % 8 & 1}
+
+
+def _load(path: Path | None) -> dict[str, dict[Kind, Note]]:
     """What is remembered; nothing where the file is missing or not what we wrote, which costs a new sample only."""
     try:
         stored: Any = json.loads(path.read_bytes()) if path else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    files = stored.get("files") if isinstance(stored, dict) else None
+    files = stored.get("files") if isinstance(stored, dict) and stored.get("format") == _FORMAT else None
     if not isinstance(files, dict):
         return {}
-    return {name: [kind for kind in KINDS if kind in kinds] for name, kinds in files.items() if isinstance(kinds, list)}
+    return {
+        name: {kind: notes[kind] for kind in KINDS if isinstance(notes.get(kind), (bool, str))}
+        for name, notes in files.items()
+        if isinstance(notes, dict)
+    }
 
 
-def _write(path: Path, known: Mapping[str, list[str]]) -> None:
+def _write(path: Path, known: Mapping[str, Mapping[Kind, Note]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        file.write(json.dumps({"format": 1, "files": known}).encode())
+        file.write(json.dumps({"format": _FORMAT, "files": known}).encode())

@@ -43,6 +43,11 @@ _ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_PAGER": "cat",
     "GIT_CONFIG_PARAMETERS": "",  # what `git -c` hands down to a hook would win over the settings above
+    # A path of ours is no pattern, whatever the caller's environment says.
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_GLOB_PATHSPECS": "0",
+    "GIT_NOGLOB_PATHSPECS": "0",
+    "GIT_ICASE_PATHSPECS": "0",
     "LC_ALL": "C",
 }
 # For a repository that we make ourselves: nobody's taste in diffs counts.
@@ -154,6 +159,12 @@ def tracks_state(root: Path) -> bool:
     return bool(listed)
 
 
+def tracks(root: Path, folder: Path) -> bool:
+    """Whether git tracks anything below a folder of the work tree; True where git cannot be asked."""
+    place = os.path.relpath(folder, os.path.realpath(root))
+    return run(root, ["ls-files", "-z", "--end-of-options", place]) != b""
+
+
 def head_has_records(root: Path) -> bool:
     """Whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
     repository, commit = find_repository(root), head_commit(root)
@@ -197,7 +208,7 @@ def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", own: Path |
             output = Git(str(root)).execute(
                 command,
                 istream=source,
-                env=_hardening(own),
+                env=_hardening(own) | ({"GIT_INDEX_FILE": str(repository.git_dir / "index")} if repository else {}),
                 stdout_as_string=False,
                 strip_newline_in_stdout=False,
                 kill_after_timeout=SECONDS,

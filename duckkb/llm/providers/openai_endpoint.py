@@ -27,6 +27,7 @@ _SHORTEST = 128  # characters; every model takes texts of this length, so a refu
 _TOO_LONG = {400, 413, 422}  # what endpoints answer to a text over their limit
 _EXPLAINED = {400, 404, 413, 422}  # answers whose message speaks of the request and not of the key
 _MESSAGE_CHARACTERS = 200
+_KEY_PIECE = 6  # characters of a key that a message may not repeat
 _SLACK_BYTES = 1 << 20
 _NUMBER_BYTES = 32  # of one number as JSON text, generously
 _MOST_DIMENSIONS = 8192
@@ -169,13 +170,20 @@ class OpenAIEndpoint:
             next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
         )
         line = "".join(character if character.isprintable() else " " for character in str(said))
-        if self._key:
-            line = line.replace(self._key, "***")
+        if self._key and _repeats(line, self._key):
+            return ""
         return f": {line[:_MESSAGE_CHARACTERS]}" if line.strip() else ""
 
     def _fault(self, what: str, suggestion: str = "check embedding.base_url, or search with -m") -> Unavailable:
         message = f"The embedding endpoint {self.host} {what}."
         return Unavailable(message, code="E_MODEL", suggestion=suggestion)
+
+
+def _repeats(text: str, key: str) -> bool:
+    """Whether a piece of the key stands in a text, as it is, backwards or without the case of its letters."""
+    size, folded = min(_KEY_PIECE, len(key)), text.casefold()
+    pieces = {key[at : at + size].casefold() for at in range(len(key) - size + 1)}
+    return any(piece in folded or piece[::-1] in folded for piece in pieces)
 
 
 class BadAnswer(Exception):
