@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,12 +114,12 @@ def forge(place: Path, sources: Path = SOURCES) -> Iterator[Forge]:
         made.close()
 
 
-def weakened(place: Path, **changes: tuple[str, str]) -> Path:
-    """A copy of the package with a protection taken out: module (`truth_shadow`) -> (text, text instead). Returns where
+def weakened(place: Path, changes: Mapping[str, tuple[str, str]]) -> Path:
+    """A copy of the package with a protection taken out: module (`truth/shadow`) -> (text, text instead). Returns where
     to import it from. The text must be there, so that a control that controls nothing is noticed."""
     shutil.copytree(SOURCES / "duckkb", place / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
     for module, (old, new) in changes.items():
-        path = place / "duckkb" / (module.replace("__", "/") + ".py")
+        path = place / "duckkb" / f"{module}.py"
         text = path.read_text("utf-8")
         assert text.count(old) == 1, f"{path.name} no longer says {old!r}"
         path.write_text(text.replace(old, new), "utf-8")
