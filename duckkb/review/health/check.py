@@ -12,7 +12,7 @@ from duckkb.errors import DuckkbError
 from duckkb.ports import Clock
 from duckkb.review import findings
 from duckkb.settings import Environment
-from duckkb.truth import history
+from duckkb.truth import history, repository
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
@@ -80,6 +80,22 @@ class Ground:
     @cached_property
     def is_state_tracked(self) -> bool:
         return history.tracks_state(self.root)
+
+    @cached_property
+    def git_version(self) -> tuple[int, ...] | None:
+        return repository.git_version(self.root)
+
+    @cached_property
+    def repository(self) -> repository.Shape | None:
+        return repository.shape(self.root)
+
+    @property
+    def has_readable_repository(self) -> bool:
+        return self.git_version is not None and self.repository is not None and self.repository.readable
+
+    @cached_property
+    def git_settings(self) -> Mapping[str, str]:
+        return repository.settings(self.root)
 
     def need_state(self) -> None:
         """Nothing in a `.duckkb/` that git tracks is read."""

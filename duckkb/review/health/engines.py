@@ -28,7 +28,7 @@ def model(ground: Ground) -> Verdict:
         raise Skipped("there is no embedding model (embedding_model: none)")
     embedder = ground.wiring.embedder
     try:
-        wrong = list(_wrong(embedder, is_multilingual=settings.model == DEFAULT_MODEL))
+        wrong = list(_wrong(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL))
     except Unavailable as problem:
         if problem.code == "E_UNTRUSTED":
             raise Skipped(problem.message) from problem

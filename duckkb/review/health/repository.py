@@ -16,7 +16,7 @@ _CACHE = "data/indices/search_cache.parquet"
 
 
 def git(ground: Ground) -> Verdict:
-    version = repository.git_version(ground.root)
+    version = ground.git_version
     if version is None:
         return warning("there is no git on this machine: reviews and patches do without it", "install git")
     shown = ".".join(map(str, version))
@@ -27,24 +27,24 @@ def git(ground: Ground) -> Verdict:
 
 def history_kept(ground: Ground) -> Verdict:
     """The repository's own state."""
-    found = repository.shape(ground.root)
+    found = ground.repository
     if found is None:
         return warning("the base is in no git repository, so nothing keeps its history", "git init")
-    if repository.git_version(ground.root) is None:
+    if ground.git_version is None:
         raise Skipped("there is no git to ask")
     if not found.readable:
         return error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
-    return worst(_state(ground.root, found), "a linked work tree" if found.linked else "a repository with work tree")
+    return worst(_state(ground, found), "a linked work tree" if found.linked else "a repository with work tree")
 
 
-def _state(root: Path, found: repository.Shape) -> Iterator[Verdict]:
-    under_way = history.operation_in_progress(root)
+def _state(ground: Ground, found: repository.Shape) -> Iterator[Verdict]:
+    under_way = history.operation_in_progress(ground.root)
     if under_way:
         remedy = f"finish it, or git {under_way} --abort"
         yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
     if found.shallow:
         yield warning("the clone is shallow: older history is not here", "git fetch --unshallow")
-    if repository.settings(root).get("core.bare") == "true":
+    if ground.git_settings.get("core.bare") == "true":
         yield warning("core.bare is true although there is a work tree", "git config core.bare false")
 
 
@@ -63,8 +63,7 @@ def attributes(ground: Ground) -> Verdict:
 
 
 def _asked(ground: Ground, path: str) -> dict[str, str] | None:
-    found = repository.shape(ground.root)
-    return repository.attributes(ground.root, path) if found and found.readable else None
+    return repository.attributes(ground.root, path) if ground.has_readable_repository else None
 
 
 def _attributes(root: Path, part: Mapping[str, str], cache: Mapping[str, str]) -> Iterator[Verdict]:
@@ -97,12 +96,12 @@ def _lines(root: Path) -> Verdict:
 
 
 def git_settings(ground: Ground) -> Verdict:
-    found = repository.shape(ground.root)
-    if found is None or not found.readable or repository.git_version(ground.root) is None:
+    if not ground.has_readable_repository:
         raise Skipped("there is no repository that git can read")
     part = repository.attributes(ground.root, _PART) or {}
-    settings = repository.settings(ground.root)
-    risky = risks(settings, part.get("eol", ""), sys.platform, folds_case=(ground.root / "CONFIG.YAML").exists())
+    risky = risks(
+        ground.git_settings, part.get("eol", ""), sys.platform, folds_case=(ground.root / "CONFIG.YAML").exists()
+    )
     return worst(risky, "nothing in git's settings changes files or names")
 
 
