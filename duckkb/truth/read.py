@@ -153,7 +153,8 @@ class _Lines:
             except LineError as error:
                 self.findings += [_placed(finding, self.path, number) for finding in error.findings]
                 if error.findings[0].code == "E_MARKERS":
-                    in_conflict = not line.startswith(b">")
+                    # A divider or an end that no beginning precedes hides nothing of what follows.
+                    in_conflict = line.startswith(b"<") or (in_conflict and not line.startswith(b">"))
                 continue
             # Neither side of a conflict is the record until someone has chosen.
             if not in_conflict:
