@@ -1,0 +1,100 @@
+"""Filters by the ten thousand: honest ones mean what an oracle of our own says, hostile ones reach nothing."""
+
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from duckkb.backends.duckdb.columns import Columns
+from duckkb.errors import DuckkbError, FilterError
+from tests.campaigns import sql_ground as ground
+from tests.campaigns.conftest import Campaign
+from tests.campaigns.sql_grammar import Honest, Hostile
+
+SHARDS = 4
+
+
+def _rows() -> list[dict[str, object]]:
+    return [{**row, "__created_at": record.created_at} for row, record in zip(ground.DOCS, ground.docs(), strict=True)]
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_generated_fragments_are_refused_or_answered_as_the_oracle_says(
+    campaign: Campaign, shard: int, tmp_path: Path
+) -> None:
+    count = campaign.pick(2_500, 51_000) // SHARDS
+    engine = ground.Recording()
+    tables = ground.tables(engine)
+    judge = Judge(partial(tables.where, ground.DOC), engine, tables.columns(ground.DOC))
+    with ground.canaries(tmp_path) as secret:
+        chance = campaign.random(f"fragments {shard}")
+        honest, hostile = Honest(chance), Hostile(chance, str(secret), ground.ENV_NAME)
+        rows = _rows()
+        for number in range(count):
+            if number % 3 == 0:
+                piece = honest.condition(chance.randint(0, 3))
+                wanted = {place for place, row in enumerate(rows, 1) if piece.value(row) is True}
+                judge.honest(piece.sql, wanted)
+            else:
+                judge.hostile(hostile.fragment())
+    assert judge.faults == []
+    campaign.count("generated fragments", count)
+    campaign.count("generated fragments accepted", judge.accepted)
+    assert 0.25 <= judge.accepted / count <= 0.6, f"{judge.accepted} of {count} accepted"
+
+
+class Judge:
+    """Asks one fragment after the other and notes what is wrong with the answers."""
+
+    def __init__(self, where: ground.Where, engine: ground.Recording, columns: Columns) -> None:
+        self._where, self._engine = where, engine
+        self._names = [column.sql_name for column in columns.all]
+        self.accepted = 0
+        self.faults: list[tuple[str, str]] = []
+        self.refused: Counter[str] = Counter()
+
+    def honest(self, fragment: str, wanted: set[int]) -> None:
+        found = self._answer(fragment)
+        if found is None:
+            self._note(fragment, "an honest filter is refused")
+        elif found != wanted:
+            self._note(fragment, f"answers {sorted(found)}, not {sorted(wanted)}")
+
+    def hostile(self, fragment: str) -> None:
+        """What is accepted splits the rows into three: where it holds, where it does not, where it is unknown."""
+        found = self._answer(fragment)
+        if found is None or "--" in fragment:
+            return
+        try:
+            false = self._where(f"NOT ({fragment}\n)")
+            unknown = self._where(f"(({fragment}\n) AND TRUE) IS NULL")
+        except FilterError:
+            return  # twice the nesting may be too much
+        if sorted([*found, *false, *unknown]) != list(range(1, len(ground.DOCS) + 1)):
+            self._note(fragment, "does not split the rows into true, false and unknown")
+
+    def _answer(self, fragment: str) -> frozenset[int] | None:
+        del self._engine.ran[:]
+        literals = [text.replace("''", "'") for text in re.findall(r"'((?:[^']|'')*)'", fragment)]
+        try:
+            found = self._where(fragment)
+        except DuckkbError as error:
+            self.refused[str(error.details.get("construct", ""))] += 1
+            for fault in ground.faults_of_error(error, ["E_FILTER"], [text for text in literals if len(text) > 5]):
+                self._note(fragment, fault)
+            if error.details.get("construct") == "condition":
+                self._note(fragment, "the compiler accepted what the engine refuses")
+            return None
+        except Exception as error:
+            self._note(fragment, f"{type(error).__name__}: {error}")
+            return None
+        self.accepted += 1
+        for statement in self._engine.ran:
+            for fault in ground.faults_of_statement(statement, self._names):
+                self._note(fragment, f"runs {fault}: {statement}")
+        return found
+
+    def _note(self, fragment: str, fault: str) -> None:
+        self.faults.append((fragment, fault))
