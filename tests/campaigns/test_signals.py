@@ -97,13 +97,11 @@ def _interrupt(workers: Forge, root: Path, command: str, number: int, rng: rando
     code = worker.wait()
     if problem := _problem(worker, code, number):
         return problem
-    if code == -number and mode == "cli":
-        return "the signal was not heeded"
-    if code == -number:
-        return "" if _records(root) == old else "killed at the start of Python, yet something is written"
     found = _records(root)
     if found not in (old, new) or (code == 0 and found != new):
         return "half of a write is there"
+    if code == -number and found != old:
+        return "killed before the command began to heed signals, yet something is written"
     if left := oracle.leftovers(root):
         return f"left over: {left}"
     return ""
