@@ -1,5 +1,6 @@
 """What is done to a folder without loading its records: init, recover, trust, config show."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from duckkb import config
 from duckkb.app.wiring import find
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.truth import layout, lock, shadow
+from duckkb.truth import layout, lock, shadow, state
 
 _CONFIG = """\
 # A duckkb knowledge base. Every setting: `duckkb config show`. Types: `duckkb schema`.
@@ -53,7 +54,10 @@ class Made:
 
 def init(path: "str | Path" = ".") -> Made:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
-    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder."""
+    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder.
+
+    What was interrupted is no base yet: config.yaml comes last, and the next init begins anew.
+    """
     root = Path(path)
     if "\0" in str(path):
         raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
@@ -69,14 +73,30 @@ def init(path: "str | Path" = ".") -> Made:
         layout.FORMAT_PATH: layout.format_bytes(),
     }
     written = []
-    for name, data in files.items():
+    for name, data in reversed(files.items()):
         target = root / name
         if name == layout.FORMAT_PATH and target.exists():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        _put_whole(target, data)
         written.append(name)
-    return Made(root.resolve(), tuple(written))
+    return Made(root.resolve(), tuple(reversed(written)))
+
+
+def _put_whole(target: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all. The draft's name is fixed: the next try takes its place."""
+    draft = target.with_name(f".{target.name.removeprefix('.')}.new")
+    mode = target.stat().st_mode & 0o777 if target.exists() else None
+    try:
+        draft.unlink(missing_ok=True)
+        state.write_new(draft, data, mode=mode)
+        draft.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+    with contextlib.suppress(OSError):  # it is there; should a power cut take its name, init makes it again
+        state.fsync_folder(target.parent)
 
 
 def _refuse_links(root: Path) -> None:

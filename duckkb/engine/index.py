@@ -51,6 +51,7 @@ def build(base: Base) -> Built:
     A model that fails leaves a partial cache, the count that is pending, and the reason.
     """
     reason = _fill(base)
+    on_main = history.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
     pending = sum(len(base.backend.pending(kind)) for kind in base.ontology if kind.vectors)
     with settled(base):
         changes = _team_changes(base)
@@ -58,7 +59,7 @@ def build(base: Base) -> Built:
             shadow.commit(base.root, changes)
     base.cache.compact(_live_keys(base))
     said = []
-    if changes and not history.is_main_branch(base.root):
+    if changes and not on_main:
         remedy = "leave it out of the pull request"
         said.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
     return Built(tuple(change.path for change in changes), pending, reason, tuple(said))

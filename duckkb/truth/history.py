@@ -150,7 +150,10 @@ def tracks_state(root: Path) -> bool:
     index = _bytes(repository.git_dir / "index") if repository else None
     if repository is None or index is None:
         return False
-    is_split = any(repository.git_dir.glob("sharedindex.*"))
+    try:
+        is_split = any(repository.git_dir.glob("sharedindex.*"))
+    except OSError as error:
+        raise _unseen(repository.git_dir, error) from error
     if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
         return False
     listed = run(root, ["ls-files", "-z", "--end-of-options", state.FOLDER])
@@ -306,9 +309,16 @@ def _read(path: Path) -> str:
 
 def _bytes(path: Path) -> bytes | None:
     """A regular file's content; None where there is none. Waits for no FIFO and reads no device: a `.git` that was not
-    made here may hold either."""
+    made here may hold either. Raises `errors.Unavailable` (E_IO) where the machine, not the file, is in the way."""
     try:
         with os.fdopen(os.open(path, _OPEN), "rb") as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    except OSError:
+    except OSError as error:
+        if error.errno in state.PASSING:
+            raise _unseen(path, error) from error
         return None
+
+
+def _unseen(path: Path, error: OSError) -> errors.Unavailable:
+    """What may well be there and cannot be seen now must not count as absent: a guard would stand open."""
+    return state.refusal(f"git's {path.name} cannot be read", error)

@@ -51,11 +51,19 @@ def new_stage(root: Path, identifier: str) -> Path:
 
 
 def stages(root: Path) -> list[Path]:
-    """The folders under `.duckkb/txn/`, in order of name; at most one is sealed, as one writer works at a time."""
+    """The folders under `.duckkb/txn/`, in order of name; at most one is sealed, as one writer works at a time.
+
+    Raises `errors.Unavailable` (`E_IO`, `E_READ_ONLY`) where they cannot be listed.
+    """
     txn = state.txn_path(root)
     if not (state.is_folder(state.folder_of(root)) and state.is_folder(txn)):
         return []
-    return sorted(path for path in txn.iterdir() if state.is_folder(path))
+    try:
+        return sorted(path for path in txn.iterdir() if state.is_folder(path))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/txn cannot be listed", error) from error
 
 
 def pending(root: Path) -> bool:
@@ -64,7 +72,7 @@ def pending(root: Path) -> bool:
 
 
 def sealed_stages(root: Path) -> list[Path]:
-    """The stages with a valid journal, sealed or being undone. Raises as `load` does."""
+    """The stages with a valid journal, sealed or being undone. Raises as `stages` and `load` do."""
     return [stage for stage in stages(root) if load(stage, SEALED) or load(stage, UNDO)]
 
 
@@ -81,11 +89,11 @@ def load(stage: Path, name: str) -> Journal | None:
     """The journal of that name; None where it is absent or torn.
 
     Raises `errors.StateError` (`E_RECOVER`) where it is whole, but of another version or with targets that duckkb never
-    writes.
+    writes, and OSError where it cannot be read now: a journal that nobody has read is not torn.
     """
     try:
         body, digest, rest = (stage / name).read_bytes().split(b"\n")
-    except (OSError, ValueError):
+    except (FileNotFoundError, IsADirectoryError, ValueError):
         return None
     if rest or hashlib.sha256(body).hexdigest().encode() != digest:
         return None
@@ -139,7 +147,7 @@ def read_target(root: Path, path: str) -> tuple[bytes, os.stat_result] | None:
     except OSError:
         if (root / path).is_symlink():
             raise _not_a_file(path, "E_SYMLINK") from None
-        if (root / path).is_file():
+        if (root / path).is_file() or not os.path.lexists(root / path):
             raise
         raise _not_a_file(path, "E_NOT_REGULAR") from None
     facts = os.fstat(descriptor)

@@ -11,7 +11,8 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from duckkb.errors import StateError
+from duckkb.codes import CODES
+from duckkb.errors import StateError, Unavailable
 from duckkb.ontology.names import is_table_name
 
 Kind = Literal["node", "edge"]
@@ -100,13 +101,15 @@ def format_bytes() -> bytes:
 
 
 def read_format(root: Path) -> int:
-    """The number in data/FORMAT.json, 1 where there is none. Raises `StateError` (E_FORMAT) for one not known here."""
+    """The number in data/FORMAT.json, 1 where there is none. Raises `StateError` (E_FORMAT) for one not known
+    here, `Unavailable` (E_IO) where it cannot be read."""
     try:
         raw, _ = read_regular(root / FORMAT_PATH)
     except FileNotFoundError:
         return FORMAT
     except OSError as error:
-        raise StateError(f"{FORMAT_PATH} cannot be read: {error.strerror}", code="E_FORMAT") from error
+        said, remedy = f"{FORMAT_PATH} cannot be read: {error.strerror}", CODES["E_IO"].remedy
+        raise Unavailable(said, code="E_IO", suggestion=remedy) from error
     try:
         number = json.loads(raw)["format"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -199,7 +199,9 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
             return None, True
     try:
         return _open_lock(root, os.O_RDONLY), True
-    except OSError:
+    except OSError as error:
+        if error.errno in state.PASSING:  # there may well be a writer, and we would not see it
+            raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
         return None, True
 
 
@@ -303,7 +305,11 @@ def _release(descriptor: int, *, signed: bool) -> None:
 
 
 def _refuse_sealed(root: Path) -> None:
-    if journal.sealed_stages(root):
+    try:
+        sealed = journal.sealed_stages(root)
+    except OSError as error:
+        raise state.refusal("An interrupted write cannot be looked at", error) from error
+    if sealed:
         raise errors.StateError(
             "A write was interrupted after it was sealed, and this checkout cannot be written to finish it.",
             code="E_READ_ONLY",

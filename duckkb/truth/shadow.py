@@ -29,6 +29,8 @@ __all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "r
 
 Observer = Callable[[str], None]
 
+_UNSEEN = "An interrupted write cannot be looked at"
+
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
@@ -143,6 +145,7 @@ def recover(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
     `abort` decide. Raises `errors.Unavailable` (`E_IO`) where the disk refused; the next call goes on.
     """
     done = Recovery("none")
+    state.sweep(root)
     with _io("An interrupted write cannot be recovered"):
         for stage in journals.stages(root):
             done = _recover_stage(root, stage, on_step)
@@ -151,19 +154,17 @@ def recover(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
 
 def show(root: Path) -> dict[str, Any]:
     """The interrupted write as plain values: `state` (`none`, `staged`, `sealed`, `undo`), `id`, and per file its path,
-    change (`put`, `delete`) and standing (`old`, `new`, `third`)."""
+    change (`put`, `delete`) and standing (`old`, `new`, `third`). Raises `errors.Unavailable` where it cannot be read."""
     found = _stage_to_decide(root)
     if found is None:
         left = journals.stages(root)
         return {"state": "staged" if left else "none", "id": left[0].name if left else "", "files": []}
     stage, journal = found
+    with _io(_UNSEEN):
+        standings = [replay.standing(root, entry) for entry in journal.entries]
     files = [
-        {
-            "path": entry.path,
-            "change": "delete" if entry.new is None else "put",
-            "standing": replay.standing(root, entry),
-        }
-        for entry in journal.entries
+        {"path": entry.path, "change": "delete" if entry.new is None else "put", "standing": standing}
+        for entry, standing in zip(journal.entries, standings, strict=True)
     ]
     return {"state": "undo" if (stage / UNDO).exists() else "sealed", "id": journal.id, "files": files}
 
@@ -293,7 +294,8 @@ def _stage_steps(write: _Write) -> Iterator[str]:
     yield "draft the journal"
     state.write_new(write.stage / DRAFT, journals.dump(write.journal), durable=write.durable)
     yield "make the stage durable"
-    _sync(write, [write.stage, write.stage.parent, write.stage.parent.parent])
+    # Up to the root: whoever made a folder on the way may have died before its name was durable.
+    _sync(write, [write.stage, *list(write.stage.parents)[:3]])
     for folder in write.journal.folders:
         yield f"make {folder}"
         (write.root / folder).mkdir(exist_ok=True)
@@ -389,8 +391,9 @@ def _io(what: str) -> Iterator[None]:
 
 
 def _stage_to_decide(root: Path) -> tuple[Path, Journal] | None:
-    for stage in journals.stages(root):
-        journal = journals.load(stage, SEALED) or journals.load(stage, UNDO)
-        if journal is not None:
-            return stage, journal
+    with _io(_UNSEEN):
+        for stage in journals.stages(root):
+            journal = journals.load(stage, SEALED) or journals.load(stage, UNDO)
+            if journal is not None:
+                return stage, journal
     return None

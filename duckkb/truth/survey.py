@@ -104,4 +104,5 @@ def _entries(root: Path, path: str) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Unavailable(f"{path} cannot be listed: {error.strerror}", code="E_IO") from error
+        said = f"{path} cannot be listed: {error.strerror}"
+        raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
