@@ -143,7 +143,8 @@ def _parquet(data: bytes) -> pq.ParquetFile:
 def _read(file: pq.ParquetFile, groups: list[int], kind: Kind) -> pa.Table:
     """The rows of one kind in these row groups, without the other kind's payload."""
     columns = [name for name in SCHEMA.names if name not in _PAYLOAD.values() or name == _PAYLOAD[kind]]
-    table = file.read_row_groups(groups, columns=columns).combine_chunks()
+    # Without threads: one that lives on when Python ends would abort the process, and they gain nothing here.
+    table = file.read_row_groups(groups, columns=columns, use_threads=False).combine_chunks()
     table = table.filter(pc.equal(table["kind"], kind)).combine_chunks()
     table.validate(full=True)
     return table
