@@ -197,7 +197,9 @@ def _same_columns(schema: pa.Schema) -> bool:
 
 def _groups(file: pq.ParquetFile, kind: Kind) -> list[int]:
     """The row groups of this kind, by their first row: a torn footer aborts the process that asks for its statistics."""
-    firsts = (file.read_row_group(group, columns=["kind"])["kind"] for group in range(file.num_row_groups))
+    firsts = (
+        file.read_row_group(group, columns=["kind"], use_threads=False)["kind"] for group in range(file.num_row_groups)
+    )
     return [group for group, kinds in enumerate(firsts) if len(kinds) and kinds[0].as_py() == kind]
 
 

@@ -372,3 +372,21 @@ def test_worktrees_write_at_once_and_git_merges_them_without_loss(
     )
     assert duckkb.check(notes).findings == ()
     campaign.count("writes in worktrees at once, merged", each * len(trees))
+
+
+THREADS = """
+import os
+import duckkb.indexing.cache_format as cache
+row = (b'k' * 16, b'h' * 16, 'made', 'some tokens')
+data = cache.encode([row], ())
+before = set(os.listdir('/proc/self/task'))
+assert cache.decode(data, 'tokens').rows([row[0]])
+print(len(set(os.listdir('/proc/self/task')) - before))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list a process's threads")
+def test_reading_a_cache_starts_no_thread_that_could_outlive_python() -> None:
+    """A thread of Arrow that lets go of Python's memory while Python ends aborts the process: exit code -6 for a program
+    that had done its work."""
+    assert ended(start(THREADS)).strip() == "0"
