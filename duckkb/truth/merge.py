@@ -6,7 +6,8 @@ but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from t
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -87,12 +88,16 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
     """One line out of several of the same record, whatever their order.
 
     Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
-    the greater bytes). `__id` and `__created_at` are the smallest, `__updated_at` the latest.
+    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are the smallest, `__updated_at` the latest.
     """
     versions = sorted(((split(line), line) for line in lines), key=lambda each: (_value(each[0], _UPDATED_AT), each[1]))
     merged: dict[str, _Field] = {}
+    spelling: dict[str, str] = {}
     for version, _ in versions:
-        merged |= version
+        for name, field_text in version.items():
+            merged.pop(spelling.get(name.casefold(), name), None)
+            spelling[name.casefold()] = name
+            merged[name] = field_text
     for name in (_ID, _CREATED_AT):
         held = [version[name] for version, _ in versions if name in version]
         if held:
@@ -159,9 +164,12 @@ def _merge_fields(
         sides = base.get(name), ours.get(name), theirs.get(name)
         merged, is_clean = _merge_field(name, *sides, rules)
         if not is_clean:
-            conflicts.append(FieldConflict(name, *(side[1].encode() if side else None for side in sides)))
+            conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
         elif merged:
             clean[name] = merged
+    for name in _alike(clean):
+        del clean[name]
+        conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
     if not conflicts:
         return Merged(_joined(clean, rules.identity))
     names = [conflict.name for conflict in conflicts]
@@ -169,6 +177,16 @@ def _merge_fields(
         _joined(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
     )
     return Merged(None, tuple(conflicts), (alternatives[0], alternatives[1]))
+
+
+def _alike(names: Collection[str]) -> list[str]:
+    """The names that differ from another in case alone: each side added its own, and no line may have both."""
+    times = Counter(name.casefold() for name in names)
+    return [name for name in names if times[name.casefold()] > 1]
+
+
+def _source(fields: Mapping[str, _Field], name: str) -> bytes | None:
+    return fields[name][1].encode() if name in fields else None
 
 
 def _merge_field(

@@ -144,7 +144,9 @@ class Table:
 
     def _join(self, rows: list[StoredRow]) -> StoredRow:
         line = merge_duplicates([row.line for row in rows], self._kind.identity_fields)
-        record = record_of(self._kind, decode(line, self._shape, self._limits).values)
+        # Together the lines may be longer than one may be; that is for whoever writes them as one to refuse.
+        limits = replace(self._limits, max_record_bytes=max(self._limits.max_record_bytes, len(line)))
+        record = record_of(self._kind, decode(line, self._shape, limits).values)
         return replace(rows[0], record=record, line=line)
 
     def _claimant(self, identity: Identity) -> StoredRow:
