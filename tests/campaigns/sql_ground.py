@@ -147,7 +147,7 @@ def told(error: DuckkbError) -> str:
 
 
 _ENGINE_WORDS = re.compile(
-    r"LINE \d|(Binder|Parser|Catalog|Conversion|Permission|INTERNAL|FATAL|IO|Out of Memory|Invalid Input|INTERRUPT) Error|\^",
+    r"LINE \d|(Binder|Parser|Catalog|Conversion|Permission|INTERNAL|FATAL|IO|Out of Memory|Invalid Input|INTERRUPT) Error|\n\s*\^",
 )
 
 

@@ -1,6 +1,8 @@
 """`sql`: honest statements are answered, everything else is refused, caps are announced."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -314,3 +316,37 @@ def test_time_runs_out_while_rows_are_read_as_it_does_before(long_table: Tables)
     with pytest.raises(Unavailable) as caught:
         long_table.sql("SELECT sin(a.n * b.n) FROM note a, note b", SqlLimits(rows=10**9, bytes=10**12, seconds=0.5))
     assert (caught.value.code, caught.value.exit_code) == ("E_LIMIT", 1)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT row(1, 2)",
+        "SELECT DATE '290000-01-01'",
+        "SELECT 'infinity'::TIMESTAMP",
+        "SELECT " + "[" * 100 + "1" + "]" * 100,
+    ],
+)
+def test_a_value_that_json_cannot_hold_is_refused(tables: Tables, statement: str) -> None:
+    with pytest.raises(FilterError) as caught:
+        tables.sql(statement, SqlLimits())
+    assert caught.value.code == "E_SQL"
+
+
+def test_a_number_past_every_double_stays_text(tables: Tables) -> None:
+    assert tables.sql("SELECT '[1e999, 1.5]'::JSON", SqlLimits()).rows == ((["1e999", 1.5],),)
+
+
+def test_a_long_list_of_constants_may_grow_when_it_is_written_anew(tables: Tables) -> None:
+    assert tables.sql(f"SELECT 1 WHERE 1 IN ({','.join(['1'] * 15_000)})", SqlLimits()).rows == ((1,),)
+
+
+def test_times_in_sql_are_utc_whatever_the_machine_says() -> None:
+    code = (
+        "from duckkb.backends.duckdb.confined import Confined; from duckkb.ports import SqlLimits\n"
+        "sql = \"SELECT TIMESTAMPTZ '2024-01-01 00:00:00+00' = TIMESTAMP '2024-01-01 00:00:00'\"\n"
+        "print(Confined().rows(sql, SqlLimits()).rows)"
+    )
+    env = {**os.environ, "TZ": "Asia/Tokyo"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "((True,),)\n"

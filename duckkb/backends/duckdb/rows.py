@@ -42,9 +42,15 @@ def _small(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
 def _parsed(text: str | None) -> Any:
     """A JSON column's value; the engine hands it over as text."""
     try:
-        return None if text is None else json.loads(text)
+        return None if text is None else json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
+
+
+def _finite(text: str) -> float | str:
+    """JSON can write 1e999 and cannot say infinite."""
+    number = float(text)
+    return number if number - number == 0 else text
 
 
 def plain(value: Any) -> Any:

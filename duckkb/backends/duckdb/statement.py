@@ -36,6 +36,7 @@ def read_statement(
     limits = statement.limits
     if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
         raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
+    _check_text(statement.text)
     tree = _parsed(engine, statement.text)
     if _is_show_tables(tree):
         return _listed(tables, limits)
@@ -55,7 +56,7 @@ def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
     return walk.named
 
 
-def _parsed(engine: Engine, text: str) -> Any:
+def _check_text(text: str) -> None:
     if "\0" in text:
         raise refused("a NUL character")
     try:
@@ -64,6 +65,9 @@ def _parsed(engine: Engine, text: str) -> Any:
         raise refused("a lone surrogate") from None
     if size > MAX_BYTES:
         raise refused("more than 65,536 bytes")
+
+
+def _parsed(engine: Engine, text: str) -> Any:
     answer = engine.parse(text)
     if answer.get("error"):
         raise _not_select(answer)
