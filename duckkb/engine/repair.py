@@ -62,17 +62,22 @@ def repair(root: Path, state_home: Path, options: Options, wire: Callable[[], Wi
         notices = _team_notices(root, state_home)
     if options.check_only or not found.needs:
         return Repaired(found.needs, notices=notices)
+    needs, kept = found.needs, 0
     with lock.exclusive(root, options.timeout):
         _refuse_sealed(root)
-        found = _Found.look(root, state_home, options.everything)
-        kept = _carry_out(root, state_home, found)
-    if not found.touches_cache:
-        return Repaired(found.needs, notices=notices)
+        try:
+            # Another process may have mended some of it since, or spoilt more.
+            found = _Found.look(root, state_home, options.everything)
+            kept = _carry_out(root, state_home, found)
+        except OSError as error:
+            raise state.refusal("Not all could be repaired; repeat it", error) from error
+    if not found.segments:
+        return Repaired(needs, notices=notices)
     try:
         tokens, pending = _rebuild(boot(wire()))
     except DuckkbError as problem:
-        return Repaired(found.needs, kept, reason=problem.message, notices=notices)
-    return Repaired(found.needs, kept, tokens, pending, notices=notices)
+        return Repaired(needs, kept, reason=problem.message, notices=notices)
+    return Repaired(needs, kept, tokens, pending, notices=notices)
 
 
 def state_needs(root: Path) -> list[Need]:
@@ -102,10 +107,6 @@ class _Found:
     def needs(self) -> tuple[Need, ...]:
         rows = [Need(found.file.path, found.reason) for found in self.segments]
         return tuple(sorted([*self.state, *rows], key=lambda need: need.path))
-
-    @property
-    def touches_cache(self) -> bool:
-        return bool(self.segments)
 
 
 def _state_needs(root: Path) -> Iterator[Need]:

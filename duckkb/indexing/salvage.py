@@ -1,5 +1,6 @@
 """Local segments that cannot be used as they are, and what is still good in them: vectors cost time or money to make."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,9 +51,13 @@ def carry_over(found: Salvage, trust: Trust) -> None:
 
 
 def remove(file: CacheFile, trust: Trust) -> None:
-    """Remove a local segment, and what this machine remembers of it."""
+    """Remove a local segment, or whatever has its name, and what this machine remembers of it."""
     trust.forget(file.path.rsplit("-", 1)[-1].removesuffix(".parquet"))
-    (file.root / file.path).unlink(missing_ok=True)
+    path = file.root / file.path
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _look_at(file: CacheFile, trust: Trust) -> Salvage | None:

@@ -11,10 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from duckkb import errors
+from duckkb.truth.layout import read_regular
 
 FOLDER = ".duckkb"
-TEMPORARY = ".*.tmp"
-"""Names of files that `write_atomic` is writing."""
 TEMPORARY = ".*.tmp"
 """Names of files that `write_atomic` and its kin are writing; what a killed process leaves of them serves nobody."""
 
@@ -84,16 +83,27 @@ def ensure(root: Path) -> Path:
             fsync_folder(root)  # a journal in a folder that a power cut takes away would seal nothing
         if not is_folder(folder):
             raise errors.Unavailable(
-                f"{FOLDER} is a link; local state must be a folder of its own.",
+                f"{FOLDER} is a link or no folder; local state must be a folder of its own.",
                 code="E_READ_ONLY",
-                suggestion=f"Remove the link {FOLDER}; duckkb makes the folder itself.",
+                suggestion=f"Remove {FOLDER}; duckkb makes the folder itself.",
             )
         # Written in place, without a temporary file that a crash could leave: a torn one is empty and is written again.
-        if not ignore.exists() or ignore.stat().st_size == 0:
-            ignore.write_bytes(b"*\n")
+        _write_ignore(ignore)
     except OSError as error:
         raise refusal(f"{FOLDER} cannot be made", error) from error
     return folder
+
+
+def _write_ignore(path: Path) -> None:
+    """Only into a file of its own: a folder that came from elsewhere may hold a link or a FIFO there."""
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, f"{path.name} is not a regular file", str(path))
+        if status.st_size:
+            return
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | NO_FOLLOW | _BINARY, 0o644), "wb") as file:
+        file.write(b"*\n")
 
 
 def clone_id(root: Path) -> str:
@@ -118,7 +128,7 @@ def clone_id(root: Path) -> str:
 
 def _read_clone_id(path: Path) -> str | None:
     try:
-        return str(uuid.UUID(path.read_text("ascii").strip()))
+        return str(uuid.UUID(read_regular(path)[0].decode("ascii").strip()))
     except (OSError, ValueError):
         return None
 

@@ -15,10 +15,11 @@ LEAST_INODES = 1_000
 
 
 def file_system(ground: Ground) -> Verdict:
-    return worst(_file_system(ground.root, mounts.file_system(ground.root)), "a local one, where locks hold")
+    return worst(judged(ground.root, mounts.file_system(ground.root)), "a local one, where locks hold")
 
 
-def _file_system(root: Path, kind: str) -> Iterator[Verdict]:
+def judged(root: Path, kind: str) -> Iterator[Verdict]:
+    """What is wrong with a base on a file system of this type, and with its folders' places."""
     if mounts.is_remote(kind):
         said = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
         yield warning(said, "keep the base on a local disk, and share it with git")
