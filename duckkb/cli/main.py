@@ -122,6 +122,8 @@ def run(args: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _interrupted(as_json)
     except click.exceptions.NoArgsIsHelpError as asked:
+        if as_json:
+            return _say("no command was given", "E_USAGE", _click_hint(asked), as_json, 2)
         printed.text(asked.format_message())
         return 2
     except click.ClickException as problem:
