@@ -20,9 +20,9 @@ def boot(wiring: Wiring) -> Base:
         layout.read_format(wiring.root)
         limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
         tree = read.load(wiring.root, wiring.ontology, limits)
-    refuse_missing_truth(wiring.root, tree)
     if not wiring.lenient:
         refuse_unreadable(tree)
+    refuse_missing_truth(wiring.root, tree)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
     return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
@@ -51,6 +51,8 @@ def refresh(base: Base) -> None:
         refuse_tracked_state(base.root)
         with shadow.reading(base.root, base.wiring.lock_timeout):
             sync(base)
+    elif not base.wiring.lenient:
+        refuse_unreadable(base.tree)
 
 
 def sync(base: Base) -> None:
@@ -59,14 +61,14 @@ def sync(base: Base) -> None:
     if paths:
         parts = read.reload(base.tree, base.root, paths)
         if not any({**base.tree.parts, **parts}.values()):
-            refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, []))
+            refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
 
 
 def refuse_unreadable(tree: Tree) -> None:
-    """Raise the error that names every line that cannot be read, if there is one."""
+    """Raise the error that names every line and file that cannot be read, if there is one."""
     lines = tree.unreadable
     if lines:
         count = "1 place" if len(lines) == 1 else f"{len(lines)} places"
@@ -113,8 +115,14 @@ def refuse_tracked_state(root: Path) -> None:
 
 
 def refuse_missing_truth(root: Path, tree: Tree) -> None:
-    """Raise the error for a `data/` that should hold records and does not: never take that for an empty base."""
-    if not tree.parts and history.head_has_records(root):
+    """Raise the error for a `data/` that should hold records and does not: never take that for an empty base.
+
+    Parts of types that the ontology no longer has are there all the same, and what stands in the way of parts is told as
+    that.
+    """
+    if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
+        return
+    if history.head_has_records(root):
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",

@@ -36,6 +36,7 @@ PART_BYTES = 400_000
 BASE_NUMBERS = 1_000
 
 _READ_ATTEMPTS = 5
+_ON_THE_WAY = re.compile(r"data/(nodes|edges)(?:/([^/]+)(?:/([0-9]{8})(?:/(.+))?)?)?")
 _PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl")
 
 
@@ -68,6 +69,20 @@ def parse_part(path: str) -> PartAddress | None:
     if not found or not safe_table_name(found[2]) or not is_day(found[3]):
         return None
     return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
+
+
+def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
+    """The table, if any, whose parts a path is or would lead to if it were a folder; None for a path that leads to none.
+
+    >>> leads_to_parts("data/nodes"), leads_to_parts("data/nodes/note/20260101"), leads_to_parts("data/indices")
+    ([], [('node', 'note')], None)
+    """
+    if path == DATA:
+        return []
+    found = _ON_THE_WAY.fullmatch(path)
+    if found is None or (found[3] and not is_day(found[3])) or (found[4] and parse_part(path) is None):
+        return None
+    return [("node" if found[1] == "nodes" else "edge", found[2])] if found[2] else []
 
 
 def safe_table_name(name: str) -> bool:

@@ -10,12 +10,14 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, TypedEnd, identity_key
 from duckkb.truth.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
+from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.line import Limits
 from duckkb.truth.table import StoredRow, Table
 
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 
 # File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
+_IN_THE_WAY = ("E_SYMLINK", "E_NOT_REGULAR")
 _GRANULARITY_NS = 2_000_000_000
 
 
@@ -86,8 +88,14 @@ class Tree:
 
     @property
     def unreadable(self) -> list[Finding]:
-        """Every line that cannot be read, in path order."""
-        return [finding for part in self.parts.values() for finding in part.findings]
+        """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line that cannot be read,
+        in path order: records may be missing there."""
+        hidden = [one for one in self.findings if one.code in _IN_THE_WAY and self._leads_to_parts(one.path)]
+        return hidden + [finding for part in self.parts.values() for finding in part.findings]
+
+    def _leads_to_parts(self, path: str) -> bool:
+        found = leads_to_parts(path)
+        return found is not None and all(self.ontology.by_table(kind, table) for kind, table in found)
 
     def get(self, kind: RecordType, identity: Identity) -> StoredRow | None:
         return self._table(kind).get(identity)
