@@ -1,9 +1,11 @@
 """Signals that ask a command to end: it puts down what it holds, and its exit code is 128 + the signal's number."""
 
 import signal
+import sys
 from types import FrameType
 
 _ASKING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+_AGAIN_S = 0.001
 _asked: list[int] = []
 
 
@@ -11,6 +13,7 @@ def listen() -> None:
     """From now on the first of these signals is a KeyboardInterrupt, and a second one ends the process at once."""
     for number in _heeded():
         signal.signal(number, _ask)
+    sys.unraisablehook = _unheard
 
 
 def asked() -> bool:
@@ -32,4 +35,17 @@ def _ask(number: int, _: FrameType | None) -> None:
     _asked.append(number)
     for one in _heeded():
         signal.signal(one, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _unheard(lost: "sys.UnraisableHookArgs") -> None:
+    """Python drops what is raised where nobody can catch it, such as the end of an object: then the signal comes again."""
+    if not (_asked and lost.exc_type is KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+    elif hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, _ask_again)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+
+
+def _ask_again(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt

@@ -36,6 +36,13 @@ class Worker:
         except ProcessLookupError:
             return
 
+    def is_running(self) -> bool:
+        """Whether it has not ended yet; one that has and was not waited for counts as ended."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
     def wait(self) -> int:
         """The exit code; negative: the signal that ended it."""
         return self.forge.ask({"wait": self.pid})

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+_ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MODULES = (
     "app",
     "backends.duckdb.backend",
@@ -58,6 +59,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     ):
         os.dup2(os.open(path, flags, 0o644), number)
     os.chdir(asked["cwd"])
+    signal.pthread_sigmask(signal.SIG_BLOCK if asked["start"] == "cli" else signal.SIG_UNBLOCK, _ASKING)
     for number in asked["ignore"]:
         signal.signal(number, signal.SIG_IGN)
     code = 70
@@ -66,10 +68,7 @@ def _become(asked: dict[str, Any]) -> NoReturn:
             case "exec":
                 os.execv(asked["args"][0], asked["args"])
             case "cli":
-                sys.argv = ["duckkb", *asked["args"]]
-                from duckkb.__main__ import main
-
-                main()
+                _command(asked["args"])
             case "loop":
                 from tests.campaigns.many_loop import write
 
@@ -77,3 +76,19 @@ def _become(asked: dict[str, Any]) -> NoReturn:
                 code = 0
     finally:
         os._exit(code)
+
+
+def _command(args: list[str]) -> None:
+    """A command line. It gets signals once it has had the time to prepare for them, not while this fork is being set up."""
+    import duckkb.cli.main as line
+    from duckkb.__main__ import main
+
+    run = line.run
+
+    def heeding(args: list[str]) -> int:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
+        return run(args)
+
+    line.run = heeding
+    sys.argv = ["duckkb", *args]
+    main()
