@@ -148,6 +148,7 @@ class Confined:
             import duckdb
 
             connection = duckdb.connect(":memory:")
+            connection.execute("SET enable_progress_bar=false")  # it would draw on stdout where Python has no script
             for setting in SETTINGS:
                 connection.execute(f"SET GLOBAL {setting}")
             self._connection = connection

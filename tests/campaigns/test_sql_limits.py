@@ -1,0 +1,154 @@
+"""Limits of statements that hold: rows, bytes, time, memory. What overruns ends with E_LIMIT and never by a signal."""
+
+import resource
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import duckkb
+from duckkb.backends.duckdb.engine import Engine
+from duckkb.backends.duckdb.isolated import Isolated
+from duckkb.backends.duckdb.tables import Tables
+from duckkb.errors import Unavailable, UsageError
+from duckkb.ontology.model import NodeType, Ontology
+from duckkb.ports import SqlLimits
+from duckkb.records import Record
+from tests.campaigns import sql_ground as ground
+from tests.campaigns.conftest import Campaign
+from tests.campaigns.sql_bombs import MEMORY, TIME
+from tests.conftest import ROOT, make_base, run_in
+
+BIG = NodeType("Big", "big", ("name",), {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}})
+ROWS = [{"name": f"row {n:05}", "n": n} for n in range(1, 1001)]
+BOMBS = {**MEMORY, **TIME}
+
+
+def _big(engine: Engine | None = None) -> Tables:
+    made = Tables(Ontology({"Big": BIG}), lambda kind: (), engine=engine)
+    made.load(BIG, [Record("Big", n, (row["name"],), row, ground.TIME, ground.TIME) for n, row in enumerate(ROWS, 1)])
+    return made
+
+
+@pytest.fixture(scope="module")
+def big() -> Iterator[Tables]:
+    engine = Isolated()
+    yield _big(engine)
+    engine.drop()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rule = "{type: object, properties: {name: {type: string}, n: {type: integer}}}"
+    config = f"global: {{embedding_model: none}}\nnodes: {{Big: {{table: big, identity: name, schema: {rule}}}}}\n"
+    made = make_base(tmp_path_factory.mktemp("limits") / "kb", config)
+    with duckkb.open(made) as kb:
+        kb.put("Big", ROWS)
+    return made
+
+
+def test_a_bomb_ends_its_own_process_and_the_next_call_works(big: Tables, campaign: Campaign) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for name in campaign.random("bombs").sample(sorted(BOMBS), campaign.pick(3, len(BOMBS))):
+        with pytest.raises(Unavailable) as caught:
+            big.sql(BOMBS[name], SqlLimits(seconds=campaign.pick(1, 5)))
+        assert (caught.value.code, caught.value.exit_code) == ("E_LIMIT", 1), name
+        assert big.sql("SELECT count(*), max(name) FROM big", SqlLimits()).rows == ((1000, "row 01000"),), name
+        campaign.count("bombs stopped")
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 300_000, f"this process grew by {grown} kB"
+
+
+def test_a_bomb_on_the_command_line_ends_with_exit_code_1_and_e_limit(root: Path, campaign: Campaign) -> None:
+    for name in campaign.random("doors").sample(sorted(BOMBS), campaign.pick(1, 8)):
+        ran = run_in(root, ["sql", BOMBS[name].replace("big", "Big"), "--timeout", "1", "--json"])
+        assert (ran.code, ran.out) == (1, ""), name
+        assert ran.error["code"] == "E_LIMIT", name
+        assert len(ran.err.splitlines()) == 1, name
+        campaign.count("bombs stopped")
+
+
+def test_for_people_a_bomb_ends_in_words(root: Path) -> None:
+    ran = run_in(root, ["sql", BOMBS["endless recursion"], "--timeout", "0.5"])
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == "duckkb: The query took too much time or memory and was stopped.\n  try: make it narrower\n"
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9"])
+def test_a_time_that_is_none_is_a_usage_error(root: Path, seconds: str) -> None:
+    ran = run_in(root, ["sql", "SELECT 1", "--timeout", seconds, "--json"])
+    assert (ran.code, ran.out, ran.error["code"]) == (2, "", "E_USAGE")
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e9])
+def test_a_time_that_is_none_is_refused_by_the_library_too(big: Tables, seconds: float) -> None:
+    with pytest.raises(UsageError):
+        big.sql("SELECT 1", SqlLimits(seconds=seconds))
+
+
+def test_one_row_larger_than_the_byte_cap_is_left_out_and_said(big: Tables) -> None:
+    wide = "SELECT 1 AS n, 'small' AS s UNION ALL SELECT 2, string_agg(a.name, '') FROM big a, big b"
+    for tables in (big, _big()):
+        found = tables.sql(f"SELECT * FROM ({wide}) ORDER BY n", SqlLimits(bytes=100_000))
+        assert (found.rows, found.truncated) == (((1, "small"),), True)
+
+
+def test_many_wide_rows_are_read_up_to_the_byte_cap(big: Tables, campaign: Campaign) -> None:
+    """1,000 rows of a megabyte: the process that answers holds a few of them at a time."""
+    statement = "SELECT a.n, s FROM (SELECT string_agg(name, '') || string_agg(name, '') AS s FROM big), big a"
+    for cap in (50_000, 500_000):
+        found = big.sql(statement, SqlLimits(bytes=cap))
+        assert found.truncated
+        assert len(found.rows) == cap // 18_010
+
+
+# A process with a bound of 100 MB, or without one, that runs a bomb and says how far it grew.
+ALONE = """
+import resource, sys
+from duckkb.backends.duckdb.bounds import Bounds
+from duckkb.backends.duckdb.confined import Confined
+from duckkb.ports import SqlLimits
+
+engine = Confined()
+engine.rows("SELECT 1", SqlLimits())
+if sys.argv[1] == "bounded":
+    Bounds(100 * 2**20).allow(60)
+try:
+    engine.rows(sys.argv[2], SqlLimits())
+except Exception:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bounds the address space, which Linux alone enforces")
+def test_without_its_bound_a_process_grows_past_it() -> None:
+    """The negative control of the memory bound: one replaced text of 290 MB. Nothing but the figure is on stdout."""
+    text = "'" + "a" * 600 + "'"
+    bomb = f"SELECT length(replace(replace({text}, 'a', {text}), 'a', repeat_)) FROM (SELECT {text} || {text[:202]}' AS repeat_)"
+
+    def peak(how: str) -> int:
+        args = [sys.executable, "-c", textwrap.dedent(ALONE), how, bomb]
+        done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
+        return int(done.stdout) if done.stdout else 0
+
+    assert peak("unbounded") > 350_000
+    assert peak("bounded") < 300_000  # kB: 100 MB on top of what the libraries take
+
+
+# Where the address space cannot be bounded, a look at the resident size must do.
+LOOKED_AT = """
+import time
+from duckkb.backends.duckdb.bounds import Bounds
+Bounds(50 * 2**20, by_address_space=False)
+taken = b"x" * (200 * 2**20)
+time.sleep(30)
+"""
+
+
+def test_a_process_that_is_looked_at_ends_when_it_holds_too_much() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOKED_AT], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 77
