@@ -1,6 +1,7 @@
 """Repair: derived state that is damaged is dropped and made again. Truth, the team's cache and a sealed write are not ours."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -113,7 +114,8 @@ def _state_needs(root: Path) -> Iterator[Need]:
     folder = state.folder_of(root)
     if not state.is_folder(folder):
         return
-    if not (folder / ".gitignore").is_file() or not (folder / ".gitignore").stat().st_size:
+    ignore = folder / ".gitignore"
+    if not os.path.lexists(ignore) or (ignore.is_file() and not ignore.is_symlink() and not ignore.stat().st_size):
         yield Need(f"{state.FOLDER}/.gitignore", "missing or empty, so git would see local state")
     for stage in journal.stages(root):
         yield Need(f"{state.FOLDER}/txn/{stage.name}", UNSEALED)

@@ -108,6 +108,9 @@ def local_state(ground: Ground) -> Verdict:
         return error(f"{state.FOLDER} is a link or a file", f"rm {state.FOLDER}")
     if journal.sealed_stages(ground.root):
         raise Skipped("an interrupted write comes first: duckkb recover")
+    ignore = folder / ".gitignore"
+    if ignore.is_symlink() or (ignore.exists() and not ignore.is_file()):
+        return error(f"{state.FOLDER}/.gitignore is no file of its own", f"rm -r {state.FOLDER}/.gitignore")
     if os.path.lexists(state.txn_path(ground.root)) and not state.is_folder(state.txn_path(ground.root)):
         return error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
     leftovers = [need for need in repair.state_needs(ground.root) if need.what != repair.UNSEALED]
