@@ -119,6 +119,8 @@ def read_format(root: Path) -> int:
     """The number in data/FORMAT.json, 1 where there is none. Raises `StateError` (E_FORMAT) for one not known
     here, `Unavailable` (E_IO) where it cannot be read."""
     try:
+        if not stat.S_ISDIR((root / DATA).lstat().st_mode):
+            return FORMAT  # no folder of ours, which reading the parts will say
         raw, _ = read_regular(root / FORMAT_PATH)
     except FileNotFoundError:
         return FORMAT
