@@ -37,9 +37,11 @@ def serve() -> None:
             _, status = os.waitpid(asked["wait"], 0)
             answer = os.waitstatus_to_exitcode(status)
         else:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
             answer = os.fork()
             if answer == 0:
                 _become(asked)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
         print(answer, flush=True)
 
 
@@ -59,7 +61,8 @@ def _become(asked: dict[str, Any]) -> NoReturn:
     ):
         os.dup2(os.open(path, flags, 0o644), number)
     os.chdir(asked["cwd"])
-    signal.pthread_sigmask(signal.SIG_BLOCK if asked["start"] == "cli" else signal.SIG_UNBLOCK, _ASKING)
+    if asked["start"] != "cli":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
     for number in asked["ignore"]:
         signal.signal(number, signal.SIG_IGN)
     code = 70

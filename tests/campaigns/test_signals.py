@@ -78,7 +78,7 @@ def _expected(root: Path, command: str) -> dict[str, object]:
 
 def _problem(worker: Worker, code: int, number: int) -> str:
     """What a user would complain of in the way a command ended after a signal."""
-    if code not in (0, 128 + number, -number):
+    if code not in (0, 128 + number):
         return f"exit code {code} after signal {number}: {worker.err}"
     if code == 128 + number and not all(word not in worker.err for word in ("Traceback", "ignored", "defect")):
         return worker.err
@@ -96,12 +96,11 @@ def _interrupt(workers: Forge, root: Path, command: str, number: int, rng: rando
         _wait_for_stage(root, worker)
         time.sleep(rng.random() * 0.012)
     worker.send(number)
-    code = worker.wait()
+    code, found = worker.wait(), _records(root)
+    if whole and code in (1, -number) and found == old and ", in main" not in worker.err:
+        return ""  # Python was still on its way to the command: what it says then is its own
     if problem := _problem(worker, code, number):
         return problem
-    found = _records(root)
-    if code == -number and not (whole and found == old):
-        return "the signal was not heeded"
     if found not in (old, new) or (code == 0 and found != new):
         return "half of a write is there"
     if left := oracle.leftovers(root):
@@ -126,7 +125,7 @@ def _reset(root: Path) -> None:
 
 def test_a_signal_ends_a_command_whole_with_its_exit_code(filled: Path, workers: Forge, campaign: Campaign) -> None:
     rng = campaign.random("signals")
-    for round_number in range(campaign.pick(2, 24)):
+    for round_number in range(campaign.pick(2, 40)):
         for at, command in enumerate(COMMANDS):
             number = ASKING[(round_number + at) % len(ASKING)]
             problem = _interrupt(workers, filled, command, number, rng)
