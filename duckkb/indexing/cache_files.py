@@ -4,6 +4,7 @@
 from 8 MB on the segments in `data/indices/search_cache/`. A segment is named after its kind and the hash of its bytes.
 """
 
+import errno
 import os
 import re
 import stat
@@ -113,13 +114,15 @@ def team_files(root: Path) -> list[CacheFile]:
 
 
 def write_local(root: Path, kind: Kind, data: bytes) -> CacheFile:
-    """Write a local segment, whole or not at all; makes `.duckkb/` where it is missing. Raises OSError."""
-    folder = root / LOCAL_FOLDER
+    """Write a local segment, whole or not at all; makes `.duckkb/` where it is missing. Raises OSError, also for a link:
+    what lies behind one is somebody else's."""
+    folder, name = root / LOCAL_FOLDER, segment_name(kind, data)
+    if is_behind_link(root, folder / name):
+        raise OSError(errno.ELOOP, "it lies behind a link", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     ignore = folder.parent / ".gitignore"
-    if not ignore.exists():
+    if not os.path.lexists(ignore):
         ignore.write_bytes(b"*\n")
-    name = segment_name(kind, data)
     with replacing(folder / name) as file:
         file.write(data)
     return CacheFile(root, f"{LOCAL_FOLDER}/{name}", kind)

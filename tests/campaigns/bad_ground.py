@@ -133,8 +133,14 @@ def unmended(root: Path, case: Bad) -> list[str]:
 
 def everything(root: Path) -> dict[str, Any]:
     """What a refused command may not touch: all of data/, the configuration, and what lies beside the base."""
-    beside = sorted(path.name for path in root.parent.iterdir())
+    beside = sorted(path.relative_to(root.parent).as_posix() for path in _beside(root))
     own = sorted(path.name for path in root.iterdir() if path.name != ".duckkb")
     settings = root / "config.yaml"
     text = settings.read_bytes() if settings.is_file() else b""
-    return {"data": oracle.digest(root), "beside": beside, "own": own, "config": text}
+    held = {path.name: path.read_bytes() for path in _beside(root) if path.is_file()}
+    return {"data": oracle.digest(root), "beside": beside, "held": held, "own": own, "config": text}
+
+
+def _beside(root: Path) -> list[Path]:
+    """What lies beside the base, where a link of it may lead."""
+    return [path for other in root.parent.iterdir() if other != root for path in (other, *other.rglob("*"))]
