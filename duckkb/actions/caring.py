@@ -13,11 +13,12 @@ from duckkb.queries import Receipt
 from duckkb.review import findings
 from duckkb.review.findings import CheckReport
 from duckkb.review.health import examine
-from duckkb.review.health.check import Ground
+from duckkb.review.health.check import Check, Ground
 from duckkb.review.health.examine import Health
 from duckkb.truth import history, lock
 
 __all__ = [
+    "Check",
     "CheckReport",
     "Ground",
     "Health",
@@ -72,8 +73,8 @@ def index_build(base: Base) -> index.Built:
     return index.build(base)
 
 
-def doctor(ground: Ground) -> Health:
-    return examine.examine(ground)
+def doctor(ground: Ground, on_check: Callable[[Check], None]) -> Health:
+    return examine.examine(ground, on_check)
 
 
 def repair(root: Path, state_home: Path, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:

@@ -1,6 +1,6 @@
 """What is done about a base that may be broken, so without opening it: doctor looks, repair mends what is derived."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,11 +11,19 @@ from duckkb.app.wiring import Choice, SystemClock, find, wire
 from duckkb.ports import Clock, Embedder
 
 
+def _unheard(check: caring.Check) -> None:
+    return
+
+
 def doctor(
-    path: "str | Path | None" = None, *, embedder: Embedder | None = None, clock: Clock | None = None
+    path: "str | Path | None" = None,
+    *,
+    embedder: Embedder | None = None,
+    clock: Clock | None = None,
+    on_check: Callable[[caring.Check], None] = _unheard,
 ) -> caring.Health:
-    """Check everything that a base needs here, with a verdict and a remedy each. Changes nothing; raises
-    `errors.StateError` (E_NO_KB) alone."""
+    """Check everything that a base needs here, with a verdict and a remedy each, told to `on_check` one by one. Changes
+    nothing; raises `errors.StateError` (E_NO_KB) alone."""
     root, env = find(path), config.environment()
     with _borrowed(env.cache_home.expanduser()) as cache_home:
         chosen = Choice(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
@@ -32,7 +40,7 @@ def doctor(
             demands,
             {"duckdb": _duckdb, "tantivy": _tantivy},
         )
-        return caring.doctor(ground)
+        return caring.doctor(ground, on_check)
 
 
 def repair(

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import click
 
-from duckkb.cli.common import base_options, emit, emit_lines, tell, wants_json
+from duckkb.cli.common import base_options, emit, tell, wants_json
 
 
 @click.command("doctor")
@@ -21,12 +21,13 @@ def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> 
 
     from duckkb import app
 
-    health = app.doctor(ctx.ensure_object(dict).get("kb"))
-    checks = [asdict(check) for check in health.checks]
+    root = ctx.ensure_object(dict).get("kb")
     if wants_json(ctx):
+        health = app.doctor(root)
+        checks = [asdict(check) for check in health.checks]
         emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
     else:
-        emit_lines(checks)
+        health = app.doctor(root, on_check=lambda check: emit(asdict(check)))
     if health.errors or (fail_on == "warning" and health.warnings):
         ctx.exit(1)
 

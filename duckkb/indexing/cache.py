@@ -141,9 +141,11 @@ class SearchCache:
             return True
         if not self._local:
             return False
-        self._remove(self._broken)
-        self._broken = []
+        from duckkb.indexing.salvage import rescue
+
         try:
+            while self._broken:
+                rescue(self._broken.pop(), self._trust)
             for kind in KINDS:
                 self._save(kind)
         except OSError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from duckkb.indexing.cache_files import CacheFile, Damaged, digest, local_files, write_local
+from duckkb.indexing.cache_files import CacheFile, Damaged, digest, is_behind_link, local_files, write_local
 from duckkb.indexing.sample import Trust
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ def damaged(root: Path, trust: Trust) -> Iterator[Salvage]:
             yield found
 
 
+def rescue(file: CacheFile, trust: Trust) -> None:
+    """Let a local segment that cannot be used give way to the good rows in it. Raises OSError."""
+    carry_over(_salvaged(file, "", trust), trust)
+
+
 def carry_over(found: Salvage, trust: Trust) -> None:
     """Write what is good to a segment of its own and remove the damaged one. Raises OSError.
 
@@ -51,7 +56,10 @@ def carry_over(found: Salvage, trust: Trust) -> None:
 
 
 def remove(file: CacheFile, trust: Trust) -> None:
-    """Remove a local segment, or whatever has its name, and what this machine remembers of it."""
+    """Remove a local segment, or whatever has its name, and what this machine remembers of it. What lies behind a link is
+    somebody else's and stays."""
+    if is_behind_link(file.root, file.root / file.path):
+        return
     trust.forget(file.path.rsplit("-", 1)[-1].removesuffix(".parquet"))
     path = file.root / file.path
     if path.is_dir() and not path.is_symlink():

@@ -248,6 +248,7 @@ FAULTS = {
     "case that git ignores": Fault("git_settings", "warning", lambda root: git(root, "config", "core.ignorecase", "true")),
     "no attributes": Fault("attributes", "warning", lambda root: git(root, "rm", "-q", ".gitattributes")),
     "attributes overridden": Fault("attributes", "warning", lambda root: _write(root, ".git/info/attributes", "*.jsonl text eol=crlf\n"), _remove(".git/info/attributes")),
+    "attributes that are a pipe": Fault("attributes", "error", lambda root: ((root / ".gitattributes").unlink(), os.mkfifo(root / ".gitattributes"))),
     "parts in LFS": Fault("attributes", "warning", lambda root: _add(root, ".gitattributes", "*.jsonl filter=lfs\n"), _restore(".gitattributes")),
     "local state in git": Fault("tracked_state", "error", lambda root: git(root, "add", "-f", ".duckkb/lock")),
     "a lock that is a folder": Fault("lock", "error", lambda root: ((root / ".duckkb/lock").unlink(), (root / ".duckkb/lock").mkdir()), only=False),
@@ -419,6 +420,31 @@ def test_a_defect_of_one_check_does_not_hide_the_others(base: Path) -> None:
     health = app.doctor(base, embedder=Broken(16))
     assert {check.check: check.status for check in health.checks if check.status != "ok"} == {"model": "error"}
     assert "ZeroDivisionError" in health.checks[-1].message
+
+
+def test_verdicts_are_told_one_by_one(base: Path) -> None:
+    """So that a native library that ends the process takes none of them with it."""
+
+    class Ending(HashEmbedder):
+        def embed_passages(self, texts: Any) -> np.ndarray:
+            raise SystemExit
+
+    told: list[str] = []
+    with pytest.raises(SystemExit):
+        app.doctor(base, embedder=Ending(16), on_check=lambda check: told.append(check.check))
+    assert told == list(CHECKS)[:-1]
+
+
+def test_a_base_in_a_folder_of_a_repository_and_in_a_linked_work_tree_is_healthy(base: Path, tmp_path: Path) -> None:
+    outer = tmp_path / "outer"
+    shutil.copytree(base, outer / "inner/kb", ignore=shutil.ignore_patterns(".git"))
+    git(outer, "init", "-q", "-b", "main")
+    commit(outer)
+    assert troubles(look(outer / "inner/kb")) == {}
+    git(base, "worktree", "add", "-q", str(tmp_path / "linked"), "-b", "side")
+    found = look(tmp_path / "linked")
+    assert troubles(found) == {}
+    assert "linked" in found["repository"].message
 
 
 # The rest through the real process, where the machine itself can be another one: libraries, limits, programs, rights.

@@ -145,6 +145,19 @@ def test_good_rows_of_a_damaged_segment_are_kept_and_believed_after_a_sample(bas
     assert model.passages == 0, "the bytes are those that this machine made, so nothing is computed again"
 
 
+def test_a_write_that_meets_a_damaged_segment_keeps_its_good_rows_too(base: Path) -> None:
+    """Not `repair` alone: what saves to the local cache clears damaged files away."""
+    rows = len(_rows(base))
+    for segment in segments(base, "vector"):
+        segment.rename(segment.with_name(f"vector-{segment.name[7:15]}{'0' * 8}.parquet"))
+    with duckkb.open(base, embedder=MODEL) as kb:
+        kb.put("Note", {"id": "more", "text": "one more vector to save"})
+    model = HashEmbedder(16)
+    answers(base, model)
+    assert model.passages == 0
+    assert len(_rows(base)) == rows + 1
+
+
 def test_rows_from_bytes_that_nobody_vouches_for_are_sampled_before_use(base: Path) -> None:
     rows = _rows(base)
     for segment in segments(base, "vector"):

@@ -1,5 +1,6 @@
 """`doctor`: every check in one order, each on its own. One that fails is an error of that check; the others go on."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from duckkb.errors import DuckkbError
@@ -62,14 +63,15 @@ class Health:
         return sum(check.status == "warning" for check in self.checks)
 
 
-def examine(ground: Ground) -> Health:
-    """Run every check. Changes nothing, and says the same of the same state."""
-    return Health(tuple(_check(name, look, ground) for name, look in CHECKS.items()))
-
-
-def _check(name: str, look: Look, ground: Ground) -> Check:
-    found = _verdict(look, ground)
-    return Check(name, found.status, found.message, found.remedy)
+def examine(ground: Ground, on_check: Callable[[Check], None]) -> Health:
+    """Run every check. Changes nothing, and says the same of the same state. `on_check` is told each as it is done: a
+    native library that ends the process takes no earlier verdict with it."""
+    checks = []
+    for name, look in CHECKS.items():
+        found = _verdict(look, ground)
+        checks.append(Check(name, found.status, found.message, found.remedy))
+        on_check(checks[-1])
+    return Health(tuple(checks))
 
 
 def _verdict(look: Look, ground: Ground) -> Verdict:
@@ -78,7 +80,7 @@ def _verdict(look: Look, ground: Ground) -> Verdict:
     except Skipped as reason:
         return Verdict("skipped", str(reason))
     except DuckkbError as problem:
-        return error(problem.message, problem.suggestion)
+        return error(problem.message, problem.suggestion or "mend what the message names, then look again")
     except OSError as problem:
         return error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")
     except Exception as problem:  # a defect of one check must not hide what the others see

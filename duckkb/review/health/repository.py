@@ -56,14 +56,23 @@ def tracked_state(ground: Ground) -> Verdict:
 
 def attributes(ground: Ground) -> Verdict:
     """What counts is what git makes of the attributes, which other files may override; without git, our lines do."""
+    if _is_odd(ground.root / ".gitattributes"):
+        return error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
     part, cache = (_asked(ground, path) for path in (_PART, _CACHE))
     if part is None or cache is None:
         return _lines(ground.root)
     return worst(_attributes(ground.root, part, cache), "parts are text with LF, the cache is binary")
 
 
+def _is_odd(path: Path) -> bool:
+    """Whether there is something that is no file of its own; git would wait for a FIFO."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
+
+
 def _asked(ground: Ground, path: str) -> dict[str, str] | None:
-    return repository.attributes(ground.root, path) if ground.has_readable_repository else None
+    if not ground.has_readable_repository or _is_odd(ground.root / ".gitattributes"):
+        return None
+    return repository.attributes(ground.root, path)
 
 
 def _attributes(root: Path, part: Mapping[str, str], cache: Mapping[str, str]) -> Iterator[Verdict]:
@@ -98,7 +107,7 @@ def _lines(root: Path) -> Verdict:
 def git_settings(ground: Ground) -> Verdict:
     if not ground.has_readable_repository:
         raise Skipped("there is no repository that git can read")
-    part = repository.attributes(ground.root, _PART) or {}
+    part = _asked(ground, _PART) or {}
     risky = risks(
         ground.git_settings, part.get("eol", ""), sys.platform, folds_case=(ground.root / "CONFIG.YAML").exists()
     )
