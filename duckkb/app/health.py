@@ -24,7 +24,8 @@ def doctor(
 ) -> caring.Health:
     """Check everything that a base needs here, with a verdict and a remedy each, told to `on_check` one by one. Changes
     nothing; raises `errors.StateError` (E_NO_KB) alone."""
-    root, env = find(path), config.environment()
+    root = find(path)
+    env = config.around(root)
     with _borrowed(env.cache_home.expanduser()) as cache_home:
         chosen = Choice(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
 
@@ -48,7 +49,8 @@ def repair(
 ) -> caring.Repaired:
     """Drop and rebuild derived state that is damaged; with `everything`, the whole local cache. `check_only` says what
     would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE), `errors.Unavailable` (E_LOCKED, E_IO)."""
-    root, env = find(path), config.environment()
+    root = find(path)
+    env = config.around(root)
     options = caring.RepairOptions(everything, check_only, lock_timeout)
     chosen = Choice(lenient=True, lock_timeout=lock_timeout)
     return caring.repair(root, env.state_home, options, lambda: wire(root, chosen)[1])

@@ -1,0 +1,183 @@
+"""Runs many command lines of duckkb in hostile places, quickly: one process that has imported everything forks for each place.
+
+As a program it reads requests from stdin, a JSON object a line (`cwd`, `env`, `lines`), and answers each with one line. What
+runs is `duckkb.cli.main.run`, the whole command line but for the interpreter's start.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+NODE = '{"id":"new","title":"狐狸","text":"a new fox"}'
+LINES: tuple[tuple[str, ...], ...] = (
+    ("status", "--json"),
+    ("put", "Note", NODE, "--dry-run"),
+    ("check",),
+    ("find", "Note", "fox", "-m", "--explain"),
+    ("index", "build"),
+    ("recover",),
+    ("export", "Note", "-o", "exported.jsonl", "--force"),
+    ("put", "Note", NODE),
+    ("init", "inside"),
+    ("fmt", "--check"),
+    ("doctor", "--json"),
+    ("status",),
+    ("check", "--json"),
+    ("find", "all", "fox", "--json"),
+    ("find", "Note", "-w", "size > 1"),
+    ("sql", "SELECT count(*) AS n FROM note"),
+    ("get", "Note", "a"),
+    ("list", "Note", "--json"),
+    ("schema",),
+    ("schema", "Note"),
+    ("schema", "--sql"),
+    ("export", "Note"),
+    ("import", "Note", "exported.jsonl", "--dry-run"),
+    ("graph", "neighbors", "Note", "a"),
+    ("graph", "path", "Note", "a", "Note", "b"),
+    ("embed", "fox", "--json"),
+    ("delete", "Note", "b", "--cascade", "--dry-run"),
+    ("rename", "Note", "a", "z", "--dry-run"),
+    ("dedupe", "--dry-run"),
+    ("recover", "--show"),
+    ("index", "status"),
+    ("config", "show", "--json"),
+    ("trust", "--show"),
+    ("trust",),
+    ("repair", "--check-only"),
+    ("put", "Note", NODE.replace("fox", "hare")),
+    ("rename", "Note", "new", "newer"),
+    ("import", "Note", "exported.jsonl"),
+    ("fmt",),
+    ("dedupe",),
+    ("delete", "Note", "newer"),
+    ("repair",),
+)
+"""Every verb at least once; those that ask git something come first."""
+
+
+def every_line() -> list[tuple[str, ...]]:
+    """`LINES` of the verbs that there are, and a bare line for each verb that stands in none."""
+    from duckkb.cli.main import VERBS
+
+    names = {verb.name for verb in VERBS}
+    return [line for line in LINES if line[0] in names] + [(name,) for name in names - {line[0] for line in LINES}]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What one command line said."""
+
+    line: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The JSON error of `--json`, which is the last line of stderr."""
+        found: dict[str, Any] = json.loads(self.err.splitlines()[-1])
+        return found
+
+    @property
+    def all(self) -> str:
+        return self.out + self.err
+
+
+class Runner:
+    """The forking process. `sources` is the folder whose `duckkb` runs: the product, or a weakened copy of it."""
+
+    def __init__(self, sources: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            env={**os.environ, "PYTHONPATH": str(sources), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate(timeout=60)
+
+    def run(self, cwd: Path, lines: Sequence[Sequence[str]], env: Mapping[str, str] | None = None) -> list[Said]:
+        """Run command lines one after the other in `cwd`. Fails where one crashes, hangs, or is a defect."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        wanted = {"cwd": str(cwd), "env": {**os.environ, **(env or {})}, "lines": [list(line) for line in lines]}
+        print(json.dumps(wanted), file=self._process.stdin, flush=True)
+        answers = json.loads(self._process.stdout.readline())
+        assert len(answers) == len(lines), f"died in {cwd} at {lines[len(answers)]}"
+        said = [Said(tuple(line), **answer) for line, answer in zip(lines, answers, strict=True)]
+        for one in said:
+            assert "E_INTERNAL" not in one.err and "Traceback" not in one.err, one
+        return said
+
+
+SECONDS = 120
+
+
+def serve() -> None:
+    """Answer requests until stdin ends."""
+    for name in ("duckkb.app", "duckkb.cli.main", "duckdb", "tantivy", "pyarrow.parquet"):
+        importlib.import_module(name)
+    for request in sys.stdin:
+        print(json.dumps(_forked(json.loads(request))), flush=True)
+
+
+def _forked(request: dict[str, Any]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        answers = Path(folder) / "answers"
+        answers.touch()
+        child = os.fork()
+        if child == 0:
+            import signal
+
+            signal.alarm(SECONDS)
+            os.chdir(request["cwd"])
+            os.environ.clear()
+            os.environ.update(request["env"])
+            for line in request["lines"]:
+                answer = _said(line, Path(folder))
+                with answers.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(answer) + "\n")
+            os._exit(0)
+        os.waitpid(child, 0)
+        return [json.loads(line) for line in answers.read_text("utf-8").splitlines()]
+
+
+def _said(line: list[str], folder: Path) -> dict[str, Any]:
+    """Run one command line with its output in files."""
+    from duckkb.cli.main import run
+
+    files = [os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for name in ("out", "err")]
+    kept = [os.dup(number) for number in (0, 1, 2)]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in enumerate((nothing, *files)):
+        os.dup2(source, target)
+    try:
+        code = run(line)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for target, source in enumerate(kept):
+            os.dup2(source, target)
+        for number in (*files, *kept, nothing):
+            os.close(number)
+    out, err = ((folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
+    return {"code": code, "out": out, "err": err}
+
+
+if __name__ == "__main__":
+    serve()

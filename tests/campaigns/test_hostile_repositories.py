@@ -1,0 +1,111 @@
+"""A repository that came from elsewhere runs nothing, whatever its configuration, attributes, hooks or files say."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.conftest import Campaign
+from tests.campaigns.hostile_places import TRAPS, Trap, honest_base, laid, stepped_into
+from tests.campaigns.hostile_run import Runner, Said, every_line
+from tests.conftest import ROOT
+
+ANSWERS = ("find", "get", "list", "export", "sql", "schema", "graph")
+"""Verbs whose answers a trap must not change."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return honest_base(tmp_path_factory.mktemp("honest") / "kb")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(ROOT) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def copy(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(honest, tmp_path_factory.mktemp("copy") / "kb"))
+
+
+def _is_possible(trap: Trap) -> bool:
+    return trap.name != "another user's" or (hasattr(os, "geteuid") and os.geteuid() == 0)
+
+
+def _chosen(campaign: Campaign) -> list[Trap]:
+    possible = [trap for trap in TRAPS if _is_possible(trap)]
+    if campaign.full:
+        return possible
+    always = [trap for trap in possible if trap.name.startswith(("fsmonitor", "partial", "variables", "FIFO"))]
+    rest = [trap for trap in possible if trap not in always]
+    return [*always, *campaign.random("traps").sample(rest, 4)]
+
+
+def test_no_verb_runs_a_command_of_the_repository(
+    campaign: Campaign, honest: Path, copy: Path, runner: Runner, tmp_path: Path
+) -> None:
+    lines = every_line()[: campaign.pick(10, 1000)]
+    expected = runner.run(copy, lines)
+    for trap in _chosen(campaign):
+        base, trace, env = laid(trap, honest, tmp_path)
+        said = runner.run(base, lines, env)
+        assert not trace.exists(), f"{trap.name}: {trace.read_text('utf-8')}"
+        campaign.count("hostile repositories")
+        campaign.count("hostile repositories x command lines", len(said))
+        if not trap.name.startswith("partial"):  # those have no data
+            assert _codes(said) == _codes(expected), trap.name
+            assert _answers(said) == _answers(expected), trap.name
+
+
+def _codes(said: list[Said]) -> list[tuple[tuple[str, ...], int]]:
+    return [(one.line, one.code) for one in said if one.line[0] != "doctor"]
+
+
+def _answers(said: list[Said]) -> list[tuple[tuple[str, ...], str]]:
+    """What was said before the first change, in which times differ."""
+    first = next(at for at, one in enumerate(said) if one.line[0] == "put" and "--dry-run" not in one.line)
+    return [(one.line, one.out) for one in said[:first] if one.line[0] in ANSWERS]
+
+
+def test_the_traps_work_on_git_as_it_is(campaign: Campaign, honest: Path, tmp_path: Path) -> None:
+    """The negative control: a canary that nothing wakes would prove nothing."""
+    for trap in _chosen(campaign):
+        if trap.steps:
+            base, trace, env = laid(trap, honest, tmp_path)
+            stepped_into(trap, base, {**trap.env, **env})
+            assert trace.exists(), f"{trap.name}: the trap does not work"
+            campaign.count("hostile repositories that do run a command under plain git")
+
+
+def weakened(folder: Path, *changes: tuple[str, str, str]) -> Path:
+    """A copy of the product with texts of its files replaced."""
+    shutil.copytree(ROOT / "duckkb", folder / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
+    for path, old, new in changes:
+        file = folder / "duckkb" / path
+        text = file.read_text("utf-8")
+        assert old in text, (path, old)
+        file.write_text(text.replace(old, new), "utf-8")
+    return folder
+
+
+def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> None:
+    sources = weakened(
+        tmp_path / "weak",
+        ("truth/history.py", '"--no-ext-diff", "--no-textconv", ', ""),
+        ("truth/history.py", "def _hardening(own: Path | None) -> dict[str, str]:\n", _NOTHING),
+    )
+    ran = []
+    with Runner(sources) as weak:
+        for trap in TRAPS:
+            if trap.name.startswith(("partial", "variables")):
+                base, trace, env = laid(trap, honest, tmp_path)
+                weak.run(base, [("put", "Note", '{"id":"x"}', "--dry-run"), ("check",), ("status",)], env)
+                ran += [trap.name] * trace.exists()
+    assert len(ran) >= 4, ran
+
+
+_NOTHING = "def _hardening(own: Path | None) -> dict[str, str]:\n    return {}\n"
