@@ -1,0 +1,22 @@
+"""Fixtures of the campaigns of faults: the process that forks, and the bases, once for each test process."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.campaigns.fault_bases import Ground
+from tests.campaigns.fault_run import Zygote
+
+
+@pytest.fixture(scope="session")
+def zygote(own_machine_state: None) -> Iterator[Zygote]:
+    if not hasattr(__import__("os"), "fork"):
+        pytest.skip("needs fork")
+    started = Zygote()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def ground(zygote: Zygote) -> Ground:
+    return Ground(zygote)

@@ -1,0 +1,159 @@
+"""A call that fails, at any step of any write: exit 1 with one JSON error, files as they were (or, once the write is
+committed, as they are to be, and the error says so), memory too, and the next run does what this one could not.
+"""
+
+import errno
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from tests.campaigns.conftest import Campaign
+from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
+from tests.campaigns.fault_fixtures import ground, zygote
+from tests.campaigns.fault_hooks import CHANGES, LOOKS
+from tests.campaigns.fault_judge import Judge, judge_of
+from tests.campaigns.fault_run import Ended, Zygote, taken
+
+__all__ = ["ground", "zygote"]
+
+KINDS = (*CHANGES, *LOOKS)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An error, the kinds of calls that can meet it, and those that go on meeting it where it lasts."""
+
+    error: int
+    kinds: tuple[str, ...]
+    lasting: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return errno.errorcode[self.error]
+
+
+FAULTS = (
+    Fault(errno.ENOSPC, ("create", "write", "fsync", "mkdir", "link", "rename"), ("create", "write", "mkdir", "link")),
+    Fault(errno.EIO, ("write", "fsync", "rename", "unlink", "open", "read", "list"), ("write", "fsync")),
+    Fault(
+        errno.EACCES, ("create", "rename", "unlink", "mkdir", "rmdir", "open", "list"), ("create", "rename", "mkdir")
+    ),
+    Fault(errno.EROFS, CHANGES, CHANGES),
+    Fault(errno.EXDEV, ("rename", "link"), ("rename", "link")),
+    Fault(errno.EMFILE, ("create", "open", "list"), ("create", "open", "list")),
+)
+EXPECTED = {"E_IO", "E_READ_ONLY", "E_UNREADABLE"}
+
+
+def cases(campaign: Campaign, judge: Judge, salt: str) -> list[tuple[Fault, int, bool]]:
+    """Every call with every error that it can meet, once and for good; calls that only look at the third part of them."""
+    found = []
+    rng = campaign.random(salt)
+    for at, (kind, path) in enumerate(judge.calls):
+        for fault in FAULTS:
+            if kind in fault.kinds and (kind in CHANGES or ".duckkb/txn" in path or rng.random() < 0.34):
+                found += [(fault, at, lasts) for lasts in (False, True)]
+    return found if campaign.full else rng.sample(found, min(len(found), 6))
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name.replace(" ", "-"))
+def test_dk_16_an_error_at_any_call_leaves_all_old_or_says_that_it_is_committed(
+    write: Write, campaign: Campaign, zygote: Zygote, ground: Ground
+) -> None:
+    judge = judge_of(ground, zygote, write)
+    for fault, at, lasts in cases(campaign, judge, write.name):
+        plan = {
+            "at": at,
+            "action": "fail",
+            "error": fault.error,
+            "kinds": KINDS,
+            "lasting": fault.lasting if lasts else (),
+        }
+        with zygote.case(judge.files) as folder:
+            args = ("--json", *write.args)
+            ended = zygote.run(folder, args, stdin=write.stdin, env=dict(write.env), plan=plan, role=1)
+            left = taken(folder)
+        told = f"{fault.name} at {at} {judge.calls[at]} {'for good' if lasts else 'once'}"
+        try:
+            side = judge.side(left) if not _is_committed(ended) else "new"
+            assert side == judged_by_its_words(ended), (side, ended)
+            assert judge.verdict(left) == side
+        except AssertionError as problem:
+            raise AssertionError(f"{told}: {ended.code} {ended.err}\n{problem}") from problem
+        campaign.count(f"injected errors: {fault.name}", bool(ended.failed))
+
+
+def judged_by_its_words(ended: Ended) -> str:
+    """ "old" or "new", as the exit code and the JSON error say it."""
+    if ended.code == 0:
+        assert ended.failed == 0 or ended.out, "what succeeded says so"
+        return "new"
+    error = ended.error
+    assert {"error", "code", "suggestion"} <= error.keys()
+    if ended.code == 2:  # a configuration that cannot be read counts as one that is wrong, with the file's name
+        assert "config.yaml" in ended.err, error
+        return "old"
+    assert ended.code == 1
+    assert error["code"] in EXPECTED and error["suggestion"], error
+    return "new" if _is_committed(ended) else "old"
+
+
+def _is_committed(ended: Ended) -> bool:
+    return ended.code == 1 and bool(ended.error.get("details", {}).get("committed"))
+
+
+def test_dk_16_memory_follows_the_files_after_an_error_at_any_call_of_a_put(
+    campaign: Campaign, zygote: Zygote, ground: Ground
+) -> None:
+    """Through the Python API: truth, words and SQL agree after the failure, and the next put works."""
+    files = ground.base("full")
+    with zygote.case(files) as folder:
+        whole = zygote.run(
+            folder, [], session="put_fails_then_works", plan={"kinds": KINDS}, env={"DUCKKB_WRITER": "x"}
+        )
+    calls = whole.calls
+    assert len(calls) > 60, whole
+    found = [
+        (fault, at, lasts)
+        for at, (kind, _) in enumerate(calls)
+        for fault in FAULTS
+        if kind in fault.kinds
+        for lasts in (False, True)
+    ]
+    for fault, at, lasts in found if campaign.full else campaign.random("memory").sample(found, 20):
+        plan = {"at": at, "action": "fail", "error": fault.error, "kinds": KINDS}
+        plan["lasting"] = fault.lasting if lasts else ()
+        with zygote.case(files) as folder:
+            ended = zygote.run(
+                folder, [], session="put_fails_then_works", plan=plan, role=1, env={"DUCKKB_WRITER": "x"}
+            )
+        told = f"{fault.name} at {at} {calls[at]} {'for good' if lasts else 'once'}: {ended.err}"
+        assert ended.out, told
+        said = json.loads(ended.out)
+        before, after = said["before"], said["after"]
+        done = [{"a": "omega", "zz": "omega"}, ["a", "zz"], ["a", "zz"]]
+        committed = said.get("committed") or "error" not in said
+        assert said.get("error", "E_IO") in EXPECTED, (told, said)
+        assert after == (done if committed else before), (told, said)
+        assert said["at last"] == done, (told, said)
+        assert said["receipt"] == (0 if committed else 1), (told, said)
+        assert (said["again"], said["check"]) == (2, 0), (told, said)
+        campaign.count("injected errors: in an open base", bool(said["failed"]))
+
+
+def test_the_campaign_notices_a_write_that_is_not_atomic(zygote: Zygote, ground: Ground) -> None:
+    """Negative control: the commit replaced by one that writes in place, on a disk that fills up."""
+    write = NAMED["delete --cascade"]
+    judge = judge_of(ground, zygote, write)
+    bad = 0
+    for at in range(0, len(judge.calls), 2):
+        plan = {"at": at, "action": "fail", "error": errno.ENOSPC, "lasting": ("create", "write")}
+        with zygote.case(judge.files) as folder:
+            write.run(zygote, folder, plan=plan, role=1, weak="in place")
+            left = taken(folder)
+        try:
+            judge.side(left)
+        except AssertionError:
+            bad += 1
+    assert bad > 2
