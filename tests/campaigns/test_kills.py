@@ -74,23 +74,25 @@ def _with(model: Model, op: Op | None) -> list[Model]:
 
 
 def test_dk_15_loops_killed_at_random_keep_what_they_acknowledged(
-    notes: Path, workers: Forge, campaign: Campaign
+    tmp_path: Path, workers: Forge, campaign: Campaign
 ) -> None:
-    rng, model, stages = campaign.random("kills"), Model(), set[str]()
-    with duckkb.open(notes) as kb:
-        for number in range(campaign.pick(20, 220)):
-            worker = workers.start("loop", notes, rng.randrange(10**9), f"k{number}")
-            model, pending = _killed(worker, rng, model, 0.012)
-            stages.add(stage := _stage(notes))
-            if rng.random() < 0.3:  # whoever recovers is killed too
-                recovering = workers.start("cli", notes, "get", "Note", "none")
-                time.sleep(rng.random() * 0.02)
-                recovering.send(signal.SIGKILL)
-                recovering.wait()
+    rng, stages = campaign.random("kills"), set[str]()
+    for number in range(campaign.pick(1, 12)):
+        root, model = make_base(tmp_path / str(number), NOTES), Model()
+        with duckkb.open(root) as kb:
+            for kill in range(20):
+                worker = workers.start("loop", root, rng.randrange(10**9), f"k{kill}")
+                model, pending = _killed(worker, rng, model, 0.012)
+                stages.add(stage := _stage(root))
+                if rng.random() < 0.3:  # whoever recovers is killed too
+                    recovering = workers.start("cli", root, "get", "Note", "none")
+                    time.sleep(rng.random() * 0.02)
+                    recovering.send(signal.SIGKILL)
+                    recovering.wait()
+                    campaign.count("kills of real processes")
+                model = _judge(root, kb, _with(model, pending))
                 campaign.count("kills of real processes")
-            model = _judge(notes, kb, _with(model, pending))
-            campaign.count("kills of real processes")
-            campaign.count(f"kills that left a write {stage}" if stage != "none" else "kills between two writes")
+                campaign.count("kills between two writes" if stage == "none" else f"kills that left a write {stage}")
     assert stages > {"none"}, "no kill came in the middle of a write"
 
 
