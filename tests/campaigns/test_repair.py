@@ -16,12 +16,10 @@ import pytest
 import duckkb
 from duckkb import app
 from duckkb.truth import lock, shadow
-from tests.campaigns.conftest import Campaign, campaign
+from tests.campaigns.conftest import Campaign
 from tests.conftest import commit, git, tree_bytes
 from tests.doors.test_doctor import CONFIG, MODEL, PART, TEXTS, whole
 from tests.fakes import HashEmbedder
-
-__all__ = ["campaign"]
 
 QUESTIONS = (
     ("journal files", "match"),
