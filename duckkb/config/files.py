@@ -20,7 +20,7 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
     `errors.StateError` (E_NO_KB), `errors.UsageError` (E_PATH)."""
     for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
         if named == "":
-            raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or leave it out")
+            raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or `duckkb init` one")
         if named is not None:
             root = _named(start, named)
             if root is not None and _has_config(root):

@@ -14,7 +14,7 @@ from duckkb.ontology.load import load as load_ontology
 from duckkb.ontology.model import Ontology
 from duckkb.ontology.questions import questions as read_questions
 from duckkb.ontology.section import root_section
-from duckkb.ontology.source import Document
+from duckkb.ontology.source import MAX_FINDINGS, Document
 from duckkb.settings import Environment, Settings
 
 
@@ -52,9 +52,11 @@ def _refusal(findings: Sequence[Finding]) -> OntologyError:
     files = list(dict.fromkeys(finding.path for finding in findings))
     named = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
     problems = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
+    if len(findings) > MAX_FINDINGS:
+        problems = f"more than {MAX_FINDINGS} problems"
     return OntologyError(
         f"{problems} in {named}; nothing was loaded or created",
         code=codes.pop() if len(codes) == 1 else "E_ONTOLOGY",
         suggestion="edit the lines named; config.example.yaml lists every setting",
-        findings=tuple(findings),
+        findings=tuple(findings[:MAX_FINDINGS]),
     )

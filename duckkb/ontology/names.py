@@ -13,12 +13,13 @@ _MOST_NAMED = 16
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a table or label can have this name: a safe folder on every system, and no runtime table of duckkb.
+    """Whether a table or label can have this name: a safe folder on every system, no runtime table of duckkb, not `all`.
 
     >>> is_table_name("person"), is_table_name("con"), is_table_name("Person"), is_table_name("search_index")
     (True, False, False, False)
     """
-    return bool(_TABLE.fullmatch(name)) and name not in _WINDOWS and name not in _RUNTIME_TABLES
+    is_taken = name in _WINDOWS or name in _RUNTIME_TABLES or name == _EVERY_TYPE
+    return bool(_TABLE.fullmatch(name)) and not is_taken
 
 
 def is_type_name(name: str) -> bool:

@@ -45,6 +45,7 @@ _REFUSED = {
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 _MOST_PARTS = 1_000
 _LONGEST_CHAIN = 64
+_LARGEST_PATTERN = 1 << 18  # bytes of the compiled form
 
 
 def check_schema(section: Section) -> None:
@@ -100,7 +101,8 @@ def _check_keywords(section: Section, place: str, schema: Mapping[str, Any]) -> 
         for message in _reference_problems(section.value, schema["$ref"]):
             problem("$ref", message)
     if "pattern" in schema and not _is_pattern(schema["pattern"]):
-        problem("pattern", f"is not a regular expression: {shown(schema['pattern'])}")
+        remedy = "lookaround, back-references and very large repetitions are refused: they could run for hours"
+        problem("pattern", f"is not a regular expression: {shown(schema['pattern'])}", remedy)
     wanted = schema.get("format")
     if isinstance(wanted, str) and wanted not in FORMATS and nearest(wanted, FORMATS):
         problem("format", f"unknown format {shown(wanted)}", did_you_mean(wanted, FORMATS))
@@ -128,7 +130,7 @@ def _compiles(pattern: str) -> bool:
     import jsonschema_rs
 
     try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern})
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=pattern_options())
     except (jsonschema_rs.ValidationError, ValueError):
         return False
     return True
@@ -225,10 +227,20 @@ def _check_compiles(section: Section) -> None:
     import jsonschema_rs
 
     try:
-        jsonschema_rs.Draft202012Validator(dict(section.value), validate_formats=True, retriever=refuse_remote)
+        jsonschema_rs.Draft202012Validator(
+            dict(section.value), validate_formats=True, retriever=refuse_remote, pattern_options=pattern_options()
+        )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         reason = str(getattr(error, "message", error)).partition("\n")[0][:200]
         section.problem(f"wrong JSON Schema: {reason}")
+
+
+def pattern_options() -> Any:
+    """The engine for patterns: one whose time grows with the text and not with its square or worse, so that no pattern
+    of a clone can hold up a write. It has no lookaround and no back-references."""
+    import jsonschema_rs
+
+    return jsonschema_rs.RegexOptions(size_limit=_LARGEST_PATTERN)
 
 
 def refuse_remote(uri: str) -> Any:

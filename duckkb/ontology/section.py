@@ -7,7 +7,7 @@ from typing import Any
 from duckkb.errors import Finding
 from duckkb.ontology.names import name_known, nearest
 from duckkb.ontology.rules import Rule, shown
-from duckkb.ontology.source import Document, pointer
+from duckkb.ontology.source import MAX_FINDINGS, Document, pointer
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,8 @@ class Section:
         for key in self.value:
             if key in known:
                 continue
+            if len(self.found) >= MAX_FINDINGS:
+                return  # nobody mends more at once, and looking for the nearest key takes its time
             if nearest(key, known) is None and elsewhere and key in elsewhere:
                 remedy = f"did you mean `{elsewhere[key]}`?"
             else:

@@ -15,7 +15,7 @@ from duckkb.ontology.identity import coerce, coerce_ends, fits
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
 from duckkb.ontology.rules import shown
-from duckkb.ontology.schema import FORMATS, refuse_remote, subschemas
+from duckkb.ontology.schema import FORMATS, pattern_options, refuse_remote, subschemas
 from duckkb.ontology.source import pointer
 from duckkb.ontology.words import worded
 from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
@@ -103,7 +103,11 @@ class Validator:
         import jsonschema_rs
 
         return jsonschema_rs.Draft202012Validator(
-            dict(self.kind.schema), validate_formats=True, retriever=refuse_remote, mask="the value"
+            dict(self.kind.schema),
+            validate_formats=True,
+            retriever=refuse_remote,
+            pattern_options=pattern_options(),
+            mask="the value",
         )
 
     @cached_property
@@ -126,7 +130,7 @@ class Validator:
 def _single_rule(rule: dict[str, Any]) -> Any:
     import jsonschema_rs
 
-    return jsonschema_rs.Draft202012Validator(rule, validate_formats=True)
+    return jsonschema_rs.Draft202012Validator(rule, validate_formats=True, pattern_options=pattern_options())
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
