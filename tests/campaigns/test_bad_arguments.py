@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import oracle
-from tests.campaigns.bad_ground import Bad, complaints, invoke, unmended
+from tests.campaigns.bad_ground import Bad, invoke, unmended
 from tests.campaigns.conftest import Campaign
-from tests.conftest import NOTES, Ran, commit, make_base
+from tests.conftest import NOTES, commit, make_base
 
 FIRST = '{"id":"a","title":"Ids","text":"内存数据库 and git"}\n{"id":"b","text":"<b> \\u001b[31m \\u009b \\u202e"}\n'
 

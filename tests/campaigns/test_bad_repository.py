@@ -2,8 +2,8 @@
 
 import os
 import shutil
-import time
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -244,7 +244,7 @@ def test_lines_that_are_odd_are_read_reported_and_put_right(campaign: Campaign, 
         put(root, b"\n".join([GOOD, odd, LAST]) + b"\n")
         shown = invoke(root, ["list", "Note"]).out
         checked = json.loads(invoke(root, ["check", "--json"]).out)
-        if not {"E_NOT_CANONICAL"} == {one["code"] for one in checked["findings"]}:
+        if {"E_NOT_CANONICAL"} != {one["code"] for one in checked["findings"]}:
             wrong.append(f"{name}: check says {checked['findings']}")
         invoke(root, ["fmt"])
         after = json.loads(invoke(root, ["check", "--json"]).out)
