@@ -14,8 +14,9 @@ from typing import Any
 
 from duckkb.truth.line import Limits
 from tests.campaigns import oracle
+from tests.campaigns.fuzz_book import canonical_line, judged, same
 from tests.campaigns.fuzz_cli import Command, Ended, make_notes, run_here
-from tests.campaigns.fuzz_codec import TOKENS, canonical_line, judged, same
+from tests.campaigns.fuzz_codec import TOKENS
 from tests.campaigns.fuzz_mutate import Mutator
 
 IDENTITY = ("id",)

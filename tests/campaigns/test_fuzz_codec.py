@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from duckkb.truth.line import Decoded, Limits, Shape, encode
 from duckkb.truth.merge import MergeRules, merge_duplicates, merge_record
 from tests.campaigns.conftest import Campaign
+from tests.campaigns.fuzz_book import canonical_line
 from tests.campaigns.fuzz_cli import Command, run_here
-from tests.campaigns.fuzz_codec import SHAPES, CodecTarget, canonical_line, check_given, check_line
+from tests.campaigns.fuzz_codec import SHAPES, CodecTarget, check_given, check_line
 from tests.campaigns.fuzz_loop import Hang, Run, hold
 from tests.campaigns.fuzz_parts import PartTarget
 
