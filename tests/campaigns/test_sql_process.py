@@ -73,7 +73,7 @@ def test_filters_answer_alike_in_both_processes(
     both: tuple[Tables, Tables], campaign: Campaign, tmp_path: Path
 ) -> None:
     here, there = both
-    count = campaign.pick(150, 3000)
+    count = campaign.pick(60, 3000)
     with ground.canaries(tmp_path) as secret:
         chance = campaign.random("alike")
         honest, hostile = Honest(chance), Hostile(chance, str(secret), ground.ENV_NAME)
@@ -311,12 +311,10 @@ class _Failing:
             raise self._error
         return self._real.execute(statement, *given)
 
-    def fetch_record_batch(self, *given: Any) -> Any:
+    def to_arrow_reader(self, *given: Any) -> Any:
         if self._at == "rows":
             raise OSError(str(self._error))
-        return self._real.fetch_record_batch(*given)
-
-    to_arrow_reader = fetch_record_batch
+        return self._real.to_arrow_reader(*given)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from duckkb.backends.duckdb.columns import Columns
+from duckkb.backends.duckdb.engine import Rejected
 from duckkb.errors import DuckkbError, FilterError
 from tests.campaigns import sql_ground as ground
 from tests.campaigns.conftest import Campaign
@@ -98,3 +99,35 @@ class Judge:
 
     def _note(self, fragment: str, fault: str) -> None:
         self.faults.append((fragment, fault))
+
+
+def test_the_judge_notices_fragments_that_nobody_walked(campaign: Campaign, tmp_path: Path) -> None:
+    """The negative control: fragments are pasted into the statement and the engine's own words are handed on."""
+    engine = ground.Recording()
+    tables = ground.tables(engine)
+    tables.where(ground.DOC, "true")
+    tables.sql("SELECT count(*) FROM vault", ground.SqlLimits())
+
+    def pasted(fragment: str) -> frozenset[int]:
+        try:
+            return engine.ids(f'SELECT "__id" FROM "doc" WHERE ({fragment}\n)', 10)
+        except Rejected as error:
+            raise FilterError(str(error.__cause__)) from error
+
+    judge = Judge(pasted, engine, tables.columns(ground.DOC))
+    with ground.canaries(tmp_path) as secret:
+        hostile = Hostile(campaign.random("pasted"), str(secret), ground.ENV_NAME)
+        judge.hostile("name::integer = 1")
+        judge.hostile("EXISTS (SELECT 1 FROM vault WHERE secret > 'a')")
+        for _ in range(100):
+            judge.hostile(hostile.fragment())
+        judge.honest("list_contains(tags, 'a') OR note = 5", {1, 8})
+    faults = " ".join(fault for _, fault in judge.faults)
+    for noticed in (
+        "a second SELECT",
+        "the word EXISTS",
+        "the engine's words",
+        f"tells {ground.ROW_SECRET}",
+        "an honest filter is refused",
+    ):
+        assert noticed in faults, noticed

@@ -350,3 +350,14 @@ def test_times_in_sql_are_utc_whatever_the_machine_says() -> None:
     env = {**os.environ, "TZ": "Asia/Tokyo"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert done.stdout == "((True,),)\n"
+
+
+def test_an_engine_of_an_unknown_version_runs_nothing() -> None:
+    """Another version may write other syntax trees, which nobody has judged."""
+    code = (
+        "import duckdb; duckdb.__version__ = '2.0.0'\n"
+        "from duckkb.backends.duckdb.confined import Confined; from duckkb.errors import Unavailable\n"
+        "try:\n    Confined().parse('SELECT 1')\nexcept Unavailable as error:\n    print(error.code, error.suggestion)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "E_UNAVAILABLE pip install 'duckdb>=1.5.5,<2'\n"

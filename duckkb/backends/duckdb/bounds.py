@@ -15,6 +15,7 @@ from math import ceil
 
 MEMORY = 3 * 1024**3  # bytes on top of what the process has when a statement begins; the engine's own limit is 2 GB
 OVER_MEMORY = 77  # the exit code of a process that took more
+UNKNOWN_VERSION = 78  # and of one that found an engine which the walks do not know
 _LOOK_SECONDS = 0.05
 _THREADS = 2
 
@@ -30,17 +31,15 @@ class Bounds:
     def __init__(self, memory: int | None = None, *, by_address_space: bool = sys.platform == "linux") -> None:
         self._memory = min(MEMORY, _half_of_the_machine()) if memory is None else memory
         self._by_address_space = by_address_space
-        self._sizes = -1
         if not available():
             return
         import resource
 
-        if by_address_space:
-            self._sizes = os.open("/proc/self/statm", os.O_RDONLY)
-            with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
-                _write("/proc/self/oom_score_adj", b"1000")
-        else:
-            threading.Thread(target=self._look, args=(_peak(),), daemon=True).start()
+        self._sizes = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
+        with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
+            _write("/proc/self/oom_score_adj", b"1000")
+        if not by_address_space:
+            threading.Thread(target=self._look, args=(self._resident(),), daemon=True).start()
         for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
             resource.setrlimit(limit, (0, 0))
 
@@ -51,15 +50,25 @@ class Bounds:
         import resource
 
         if self._by_address_space:
-            pages = int(os.pread(self._sizes, 100, 0).split()[0])
-            _soften(resource.RLIMIT_AS, pages * resource.getpagesize() + self._memory)
+            _soften(resource.RLIMIT_AS, self._pages(0) * resource.getpagesize() + self._memory)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         _soften(resource.RLIMIT_CPU, ceil(usage.ru_utime + usage.ru_stime + seconds * _THREADS) + 1)
 
     def _look(self, before: int) -> None:
-        while _peak() - before <= self._memory:
+        while self._resident() - before <= self._memory:
             threading.Event().wait(_LOOK_SECONDS)
         os._exit(OVER_MEMORY)
+
+    def _resident(self) -> int:
+        """Bytes in memory, at their most where the system tells no more. (Linux counts a parent's in that.)"""
+        import resource
+
+        if self._sizes is not None:
+            return self._pages(1) * resource.getpagesize()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def _pages(self, column: int) -> int:
+        return int(os.pread(self._sizes, 100, 0).split()[column]) if self._sizes is not None else 0
 
 
 def _soften(limit: int, value: int) -> None:
@@ -68,13 +77,6 @@ def _soften(limit: int, value: int) -> None:
     _, hard = resource.getrlimit(limit)
     with suppress(ValueError, OSError):
         resource.setrlimit(limit, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
-
-
-def _peak() -> int:
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _half_of_the_machine() -> int:

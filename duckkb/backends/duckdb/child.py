@@ -12,7 +12,7 @@ from typing import IO, Any, NoReturn
 
 import pyarrow as pa
 
-from duckkb.backends.duckdb.bounds import Bounds
+from duckkb.backends.duckdb.bounds import UNKNOWN_VERSION, Bounds
 from duckkb.backends.duckdb.confined import Confined
 from duckkb.backends.duckdb.engine import Rejected
 from duckkb.backends.duckdb.frames import receive, send
@@ -27,7 +27,10 @@ def main() -> NoReturn:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     engine = Confined()
-    _warm(engine)
+    try:
+        _warm(engine)
+    except Unavailable:
+        os._exit(UNKNOWN_VERSION)
     bounds = Bounds()
     requests: SimpleQueue[tuple[Any, pa.Table | None]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()

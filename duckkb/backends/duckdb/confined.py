@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from duckkb.backends.duckdb.engine import Rejected, broken, over_limit
+from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -47,6 +47,9 @@ SETTINGS = (
 )
 
 
+KNOWN_VERSION = "1."  # 2.0 writes other syntax trees
+
+
 class Confined:
     """Implements `engine.Engine`: a connection that opens on first use and is replaced after a fatal error."""
 
@@ -56,12 +59,15 @@ class Confined:
 
     def parse(self, text: str) -> Any:
         """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
-        with self._guarded() as connection:
-            row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
-            try:
-                return json.loads(row[0] if row else "{}")
-            except RecursionError:
-                return {"error": True, "error_type": "nesting"}
+        try:
+            with self._guarded() as connection:
+                row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
+        except Rejected:
+            return {"error": True, "error_type": "other"}
+        try:
+            return json.loads(row[0] if row else "{}")
+        except RecursionError:
+            return {"error": True, "error_type": "nesting"}
 
     def unparse(self, tree: Any) -> str:
         """The SQL text of a syntax tree that `parse` gave."""
@@ -147,6 +153,8 @@ class Confined:
         if self._connection is None:
             import duckdb
 
+            if not duckdb.__version__.startswith(KNOWN_VERSION):
+                raise unknown_version()
             connection = duckdb.connect(":memory:")
             connection.execute("SET enable_progress_bar=false")  # it would draw on stdout where Python has no script
             for setting in SETTINGS:

@@ -77,6 +77,15 @@ def over_limit(seconds: float | None) -> Unavailable:
     )
 
 
+def unknown_version() -> Unavailable:
+    """The error for a DuckDB whose syntax trees the walks do not know: what cannot be judged is not run."""
+    return Unavailable(
+        "This version of DuckDB is not known to duckkb, so filters and SQL do not run.",
+        suggestion="pip install 'duckdb>=1.5.5,<2'",
+        details={"retryable": False},
+    )
+
+
 def broken() -> Unavailable:
     """The error after the engine failed in itself; its state is derived, so the next call starts a fresh one."""
     return Unavailable(

@@ -14,8 +14,8 @@ from pathlib import Path
 from signal import Signals
 from typing import IO, TYPE_CHECKING, Any
 
-from duckkb.backends.duckdb.bounds import OVER_MEMORY
-from duckkb.backends.duckdb.engine import Rejected, broken, over_limit
+from duckkb.backends.duckdb.bounds import OVER_MEMORY, UNKNOWN_VERSION
+from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
 from duckkb.backends.duckdb.frames import receive, send
 from duckkb.errors import Unavailable
 from duckkb.ports import SqlLimits
@@ -114,6 +114,8 @@ class Isolated:
             process.wait(GRACE_SECONDS)
         code = process.returncode
         self.drop()
+        if code == UNKNOWN_VERSION:
+            return unknown_version()
         return over_limit(seconds) if clock.rang or _is_over_memory(code) else broken()
 
     def _value(self, answer: dict[str, Any], seconds: float) -> Any:
