@@ -60,6 +60,7 @@ class Zygote:
         self._out.mkdir()
         self._count = 0
         env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        env |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # a process with threads is no good parent
         self._process = subprocess.Popen(
             [sys.executable, str(_ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
         )

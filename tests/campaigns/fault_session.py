@@ -31,8 +31,8 @@ def put_fails_then_works(hooks: Hooks) -> None:
 
 
 def _seen(kb: Any) -> list[Any]:
-    """The two records by truth, by words and by SQL, which must agree."""
+    """The two records by truth, by words and by their rows, which must agree."""
     texts = {record["id"]: record.get("text") for record in kb.list("Note") if record["id"] in ("a", "zz")}
     found = sorted(hit.record["id"] for hit in kb.find("Note", "omega"))
-    rows = kb.sql("SELECT id FROM note WHERE text = 'omega' ORDER BY id").rows
-    return [texts, found, [identity for (identity,) in rows]]
+    rows = sorted(hit.record["id"] for hit in kb.find("Note", where="text = 'omega'"))
+    return [texts, found, rows]

@@ -57,7 +57,7 @@ def test_dk_15_death_at_any_call_of_a_write_ends_all_old_or_all_new(
     judge = judge_of(ground, zygote, write)
     sides, known = [], len(judge.verdicts)
     for action in ("die", "tear") if campaign.full else ("tear",):
-        for at in points(campaign, judge.calls, 3):
+        for at in points(campaign, judge.calls, 2):
             died, left = killed(judge, judge.files, at, action)
             sides.append(judge.verdict(left))
             campaign.count("crash points in writes" if action == "die" else "torn writes", died)
@@ -135,11 +135,11 @@ def test_dk_15_an_abort_or_a_forward_that_dies_ends_old_or_new(
                 campaign.count("crash points in recoveries", died)
 
 
-def test_the_campaign_notices_a_write_that_is_not_atomic(zygote: Zygote, ground: Ground) -> None:
+def test_the_campaign_notices_a_write_that_is_not_atomic(campaign: Campaign, zygote: Zygote, ground: Ground) -> None:
     """Negative control: the commit replaced by one that writes in place."""
     judge = judge_of(ground, zygote, NAMED["delete --cascade"])
     bad = 0
-    for at in range(len(judge.calls)):
+    for at in range(4, len(judge.calls), campaign.pick(3, 1)):
         with zygote.case(judge.files) as folder:
             ended = judge.write.run(zygote, folder, plan={"at": at, "action": "tear"}, role=1, weak="in place")
             left = taken(folder)
@@ -149,4 +149,22 @@ def test_the_campaign_notices_a_write_that_is_not_atomic(zygote: Zygote, ground:
             judge.verdict(left)
         except AssertionError:
             bad += 1
-    assert bad > 3
+    assert bad > campaign.pick(1, 3)
+
+
+def test_the_campaign_notices_a_recovery_that_forgets_the_journal(zygote: Zygote, ground: Ground) -> None:
+    """Negative control: a sealed write is taken for one that was never sealed."""
+    judge = judge_of(ground, zygote, NAMED["delete --cascade"])
+    changing = [call for call in judge.calls if call[0] in CHANGES]
+    seal = next(at for at, (_, path) in enumerate(changing) if path.endswith("/journal"))
+    bad = 0
+    for at in range(seal + 1, seal + 8):
+        _, start = killed(judge, judge.files, at)
+        with zygote.case(start) as folder:
+            zygote.run(folder, ["recover"], weak="no journal")
+            left = taken(folder)
+        try:
+            judge.verdict(left)
+        except AssertionError:
+            bad += 1
+    assert bad > 1

@@ -5,6 +5,7 @@ committed, as they are to be, and the error says so), memory too, and the next r
 import errno
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.campaigns.conftest import Campaign
 from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
 from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.fault_hooks import CHANGES, LOOKS
-from tests.campaigns.fault_judge import Judge, judge_of
+from tests.campaigns.fault_judge import judge_of
 from tests.campaigns.fault_run import Ended, Zygote, taken
 
 __all__ = ["ground", "zygote"]
@@ -33,28 +34,38 @@ class Fault:
         return errno.errorcode[self.error]
 
 
+# A folder that cannot be removed just this once stays, empty; git knows no empty folders, and a journal that waited for
+# it might wait for ever.
 FAULTS = (
     Fault(errno.ENOSPC, ("create", "write", "fsync", "mkdir", "link", "rename"), ("create", "write", "mkdir", "link")),
     Fault(errno.EIO, ("write", "fsync", "rename", "unlink", "open", "read", "list"), ("write", "fsync")),
-    Fault(
-        errno.EACCES, ("create", "rename", "unlink", "mkdir", "rmdir", "open", "list"), ("create", "rename", "mkdir")
-    ),
-    Fault(errno.EROFS, CHANGES, CHANGES),
+    Fault(errno.EACCES, ("create", "rename", "unlink", "mkdir", "open", "list"), ("create", "rename", "mkdir")),
+    Fault(errno.EROFS, tuple(kind for kind in CHANGES if kind != "rmdir"), CHANGES),
     Fault(errno.EXDEV, ("rename", "link"), ("rename", "link")),
     Fault(errno.EMFILE, ("create", "open", "list"), ("create", "open", "list")),
 )
 EXPECTED = {"E_IO", "E_READ_ONLY", "E_UNREADABLE"}
 
 
-def cases(campaign: Campaign, judge: Judge, salt: str) -> list[tuple[Fault, int, bool]]:
+def cases(campaign: Campaign, calls: list[list[str]], salt: str, short: int) -> list[tuple[Fault, int, bool]]:
     """Every call with every error that it can meet, once and for good; calls that only look at the third part of them."""
     found = []
     rng = campaign.random(salt)
-    for at, (kind, path) in enumerate(judge.calls):
+    for at, (kind, path) in enumerate(calls):
         for fault in FAULTS:
             if kind in fault.kinds and (kind in CHANGES or ".duckkb/txn" in path or rng.random() < 0.34):
                 found += [(fault, at, lasts) for lasts in (False, True)]
-    return found if campaign.full else rng.sample(found, min(len(found), 6))
+    return found if campaign.full else rng.sample(found, min(len(found), short))
+
+
+def failing(fault: Fault, at: int, lasts: bool) -> dict[str, Any]:
+    return {
+        "at": at,
+        "action": "fail",
+        "error": fault.error,
+        "kinds": KINDS,
+        "lasting": fault.lasting if lasts else (),
+    }
 
 
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name.replace(" ", "-"))
@@ -62,14 +73,8 @@ def test_dk_16_an_error_at_any_call_leaves_all_old_or_says_that_it_is_committed(
     write: Write, campaign: Campaign, zygote: Zygote, ground: Ground
 ) -> None:
     judge = judge_of(ground, zygote, write)
-    for fault, at, lasts in cases(campaign, judge, write.name):
-        plan = {
-            "at": at,
-            "action": "fail",
-            "error": fault.error,
-            "kinds": KINDS,
-            "lasting": fault.lasting if lasts else (),
-        }
+    for fault, at, lasts in cases(campaign, judge.calls, write.name, 5):
+        plan = failing(fault, at, lasts)
         with zygote.case(judge.files) as folder:
             args = ("--json", *write.args)
             ended = zygote.run(folder, args, stdin=write.stdin, env=dict(write.env), plan=plan, role=1)
@@ -82,6 +87,37 @@ def test_dk_16_an_error_at_any_call_leaves_all_old_or_says_that_it_is_committed(
         except AssertionError as problem:
             raise AssertionError(f"{told}: {ended.code} {ended.err}\n{problem}") from problem
         campaign.count(f"injected errors: {fault.name}", bool(ended.failed))
+
+
+@pytest.mark.parametrize("name", ["delete --cascade", "put, the first of a base", "dedupe", "index build, a change"])
+def test_dk_16_an_error_at_any_call_of_a_recovery_leaves_it_to_the_next(
+    name: str, campaign: Campaign, zygote: Zygote, ground: Ground
+) -> None:
+    """By `recover`, by a reader, and by `recover --abort`, which may fail before it has turned back or after."""
+    if not campaign.full and name != "delete --cascade":
+        return
+    judge = judge_of(ground, zygote, NAMED[name])
+    changing = [call for call in judge.calls if call[0] in CHANGES]
+    seal = next(at for at, (_, path) in enumerate(changing) if path.endswith("/journal"))
+    for death in (seal, seal + 1, seal + 5, len(changing) - 3) if campaign.full else (seal, seal + 5):
+        with zygote.case(judge.files) as folder:
+            judge.write.run(zygote, folder, plan={"at": death, "action": "die"}, role=1)
+            start = taken(folder)
+        for command in (["recover"], ["recover", "--abort"], ["--json", "list", "Note"]):
+            with zygote.case(start) as folder:
+                calls = zygote.run(folder, command, plan={"kinds": KINDS}, role=2).calls
+            sides = {judge.verdict(start), *(["old"] if "--abort" in command else [])}
+            for fault, at, lasts in cases(campaign, calls, f"{name}/{death}/{command}", 4):
+                with zygote.case(start) as folder:
+                    ended = zygote.run(folder, ["--json", *command], plan=failing(fault, at, lasts), role=2)
+                    left = taken(folder)
+                told = f"{fault.name} at {at} {calls[at]} of {command} {'for good' if lasts else 'once'}: {ended.err}"
+                assert ended.code == 0 or "config.yaml" in ended.err or ended.error["code"] in EXPECTED, told
+                try:
+                    assert judge.verdict(left) in sides
+                except AssertionError as problem:
+                    raise AssertionError(f"{told}\n{problem}") from problem
+                campaign.count("injected errors in recoveries", bool(ended.failed))
 
 
 def judged_by_its_words(ended: Ended) -> str:
@@ -121,9 +157,8 @@ def test_dk_16_memory_follows_the_files_after_an_error_at_any_call_of_a_put(
         if kind in fault.kinds
         for lasts in (False, True)
     ]
-    for fault, at, lasts in found if campaign.full else campaign.random("memory").sample(found, 20):
-        plan = {"at": at, "action": "fail", "error": fault.error, "kinds": KINDS}
-        plan["lasting"] = fault.lasting if lasts else ()
+    for fault, at, lasts in found if campaign.full else campaign.random("memory").sample(found, 12):
+        plan = failing(fault, at, lasts)
         with zygote.case(files) as folder:
             ended = zygote.run(
                 folder, [], session="put_fails_then_works", plan=plan, role=1, env={"DUCKKB_WRITER": "x"}
@@ -146,8 +181,13 @@ def test_the_campaign_notices_a_write_that_is_not_atomic(zygote: Zygote, ground:
     """Negative control: the commit replaced by one that writes in place, on a disk that fills up."""
     write = NAMED["delete --cascade"]
     judge = judge_of(ground, zygote, write)
+    with zygote.case(judge.files) as folder:
+        calls = write.run(zygote, folder, plan={}, role=1, weak="in place").calls
+    data = [
+        at for at, call in enumerate(call for call in calls if call[0] in CHANGES) if call[1].startswith("kb/data/")
+    ]
     bad = 0
-    for at in range(0, len(judge.calls), 2):
+    for at in data[1:]:
         plan = {"at": at, "action": "fail", "error": errno.ENOSPC, "lasting": ("create", "write")}
         with zygote.case(judge.files) as folder:
             write.run(zygote, folder, plan=plan, role=1, weak="in place")
@@ -156,4 +196,4 @@ def test_the_campaign_notices_a_write_that_is_not_atomic(zygote: Zygote, ground:
             judge.side(left)
         except AssertionError:
             bad += 1
-    assert bad > 2
+    assert bad > 1

@@ -57,7 +57,7 @@ def test_dk_15_a_power_cut_after_any_call_of_a_write_ends_all_old_or_all_new(
     assert seen == there, "the model knows every call that changed a file"
     found = distinct(replay, campaign, write.name)
     ends = [state for state in found if state[0] == len(replay.steps)]
-    chosen = found if campaign.full else campaign.random(f"cut/{write.name}").sample(found, 5) + ends[:1]
+    chosen = found if campaign.full else campaign.random(f"cut/{write.name}").sample(found, 3) + ends[:1]
     for made, kept, files in chosen:
         try:
             side = judge.glance(files)
