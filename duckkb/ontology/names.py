@@ -10,6 +10,7 @@ _WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 _RUNTIME_TABLES = {"search_index", "search_cache"}
 _EVERY_TYPE = "all"
 _MOST_NAMED = 16
+_MOST_COMPARED, _LONGEST_COMPARED = 1_000, 200
 
 
 def is_table_name(name: str) -> bool:
@@ -38,6 +39,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     'chunk_size'
     """
     by_folded = {name.casefold(): name for name in known}
+    if len(by_folded) > _MOST_COMPARED or len(word) > _LONGEST_COMPARED:
+        return None  # comparing takes its time, and is for names that somebody typed
     close = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 

@@ -1,26 +1,25 @@
 """Says whether a record's fields fit its type, and in words why not.
 
-Two validators share the work: a fast one gives the verdict, a slow one the words. Patterns and formats of the slow one
-are asked of the fast one, so the two cannot differ there; where they differ all the same, the verdict stands and the
-fast one's own words are used.
+Two validators share the work: a fast one gives the verdict, a slow one the words (`reasons`). Patterns and formats of the
+slow one are asked of the fast one, so the two cannot differ there; where they differ all the same, the verdict stands and
+the fast one's own words are used.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.identity import coerce, coerce_ends, fits
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.reasons import MOST, Reasons
 from duckkb.ontology.rules import shown
-from duckkb.ontology.schema import FORMATS, pattern_options, refuse_remote, subschemas
+from duckkb.ontology.schema import pattern_options, refuse_remote
 from duckkb.ontology.source import pointer
-from duckkb.ontology.words import worded
 from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
-
-_LONGEST_MESSAGE = 200
 
 
 class Validator:
@@ -63,15 +62,7 @@ class Validator:
             return False
 
     def _problems(self, own: dict[str, Any]) -> list[tuple[str, str]]:
-        if foreign := list(_foreign(own, "")):
-            return foreign
-        try:
-            found = worded(self._slow.iter_errors(own)) if self._slow else []
-        except RecursionError:
-            found = []
-        return found or [
-            (pointer(*error.instance_path), _brief(error.message)) for error in self._fast.iter_errors(own)
-        ]
+        return list(islice(_foreign(own, ""), MOST)) or self._reasons.of(own)
 
     def _end_problems(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(self.kind, EdgeType):
@@ -111,33 +102,8 @@ class Validator:
         )
 
     @cached_property
-    def _slow(self) -> Any:
-        """The validator that words errors; None where the schema has `patternProperties`, which only the fast one reads
-        by the rules of JSON Schema's regular expressions and in bounded time."""
-        if any("patternProperties" in part for _, part in subschemas(self.kind.schema)):
-            return None
-        from jsonschema import Draft202012Validator, FormatChecker
-        from jsonschema.validators import extend
-        from referencing import Registry
-
-        formats = FormatChecker(formats=())
-        for name in FORMATS:
-            formats.checks(name)(_single_rule({"format": name}).is_valid)
-        worded_class = extend(Draft202012Validator, {"pattern": _pattern})
-        return worded_class(dict(self.kind.schema), registry=Registry(), format_checker=formats)
-
-
-def _single_rule(rule: dict[str, Any]) -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator(rule, validate_formats=True, pattern_options=pattern_options())
-
-
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
-    from jsonschema import ValidationError
-
-    if isinstance(instance, str) and not _single_rule({"pattern": pattern}).is_valid(instance):
-        yield ValidationError("does not match")
+    def _reasons(self) -> Reasons:
+        return Reasons(self.kind.schema)
 
 
 def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
@@ -166,8 +132,3 @@ def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _brief(message: str) -> str:
-    line = message.partition("\n")[0]
-    return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"

@@ -1,6 +1,7 @@
 """Says in words what a JSON Schema validator found: where (a JSON pointer), what, and the rule that is broken."""
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from duckkb.ontology.kinds import kind_of
@@ -14,9 +15,9 @@ if TYPE_CHECKING:
 _LONGEST_LIST = 12
 
 
-def worded(errors: "Iterable[ValidationError]") -> list[tuple[str, str]]:
-    """`(pointer, message)` of each error, every pair once, in the order of the pointers."""
-    found = {pair: None for error in errors for pair in _worded_one(error)}
+def worded(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple[str, str]]:
+    """`(pointer, message)` of the first errors, every pair once, in the order of the pointers."""
+    found = dict.fromkeys(islice((pair for error in errors for pair in _worded_one(error)), most))
     return sorted(found, key=lambda pair: pair[0])
 
 

@@ -17,6 +17,8 @@ from duckkb.truth.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is
 
 # The parsers below recurse, and orjson refuses to write more than 254 levels.
 HARD_DEPTH = 200
+# Of one line; nobody mends more at once, and 8 MB can hold a million.
+MOST_FINDINGS = 100
 
 _BOM = b"\xef\xbb\xbf"
 _MARKER = re.compile(rb"(?:<{7}|\|{7}|={7}|>{7})(?:[ \r]|$)")
@@ -61,7 +63,7 @@ class LineError(InvalidRecord):
     """A line or a JSON text that cannot be read. The findings carry no path and line 0: the caller places them."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__("the text cannot be read as a record", findings=tuple(findings))
+        super().__init__("the text cannot be read as a record", findings=tuple(findings[:MOST_FINDINGS]))
 
 
 def parse(raw: bytes, shape: Shape, limits: Limits) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Records against their types: one verdict from two validators, and words that name field and rule."""
 
 import datetime
+import json
 import re
 from typing import Any
 
@@ -251,3 +252,31 @@ def test_the_words_point_where_the_reference_validator_points(fields: dict[str, 
     told = {finding.field for finding in PERSON.findings(fields)}
     # A missing or surplus key is named itself, where the standard names the object around it.
     assert {re.sub(r"/[^/]*$", "", field) if field not in wanted else field for field in told} == wanted
+
+
+_DEEP: dict[str, Any] = {"v": 1}
+for _ in range(50):
+    _DEEP = {"x": _DEEP}
+_SELF = {"$ref": "#/$defs/a"}
+_BRANCHING = [{"type": "object", "properties": {"x": _SELF}, "required": [name]} for name in ("p", "q")]
+
+
+@pytest.mark.parametrize(
+    ("rule", "value"),
+    [
+        ({"type": "array", "items": {"type": "string"}}, list(range(100_000))),
+        ({"type": "array", "items": {"enum": [f"v{number}" for number in range(20_000)]}}, ["x"] * 20_000),
+        ({"type": "array", "uniqueItems": True}, [[number, {"a": number}] for number in range(5_000)] + [1, 1]),
+        ({"additionalProperties": False, "properties": {f"p{n}": {} for n in range(300)}}, {f"x{n}": n for n in range(9_000)}),
+        (_SELF, _DEEP),
+    ],
+    ids=["many wrong items", "a huge enumeration", "unlike items", "many unknown names", "branches that refer to themselves"],
+)  # fmt: skip
+def test_words_for_a_huge_value_or_a_schema_that_explodes_are_few_and_come_soon(rule: Any, value: Any) -> None:
+    schema = {"properties": {"id": {"type": "string"}, "v": rule}, "$defs": {"a": {"anyOf": _BRANCHING}}}
+    document = {"nodes": {"T": {"table": "t", "identity": "id", "schema": schema}}}
+    ontology, found = load([read_yaml(json.dumps(document).encode(), "config.yaml")])
+    assert not found
+    findings = Validator(ontology.nodes["T"], ontology).findings({"id": "a", "v": value})
+    assert 1 <= len(findings) <= 100
+    assert all(finding.field.startswith("/v") for finding in findings)

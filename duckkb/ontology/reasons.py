@@ -1,0 +1,148 @@
+"""Why a record does not fit its schema, in bounded time.
+
+Whether it fits is decided elsewhere, quickly. Finding words means looking at every part with every rule, which for a large
+value, or for a schema that refers to itself and branches, could take hours: there the words name the field alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from duckkb.ontology.kinds import target
+from duckkb.ontology.rules import shown
+from duckkb.ontology.schema import FORMATS, pattern_options, subschemas
+from duckkb.ontology.source import pointer
+from duckkb.ontology.words import worded
+
+MOST = 100
+"""Problems of one record that are told."""
+
+_MOST_VALUES = 500
+_LONGEST_MESSAGE = 200
+_BRANCHES = ("anyOf", "oneOf", "allOf", "not", "if", "dependentSchemas", "patternProperties", "unevaluatedProperties",
+             "unevaluatedItems")  # fmt: skip
+
+
+class Reasons:
+    """The words for one schema, whose problems `check_schema` has found to be none."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._explodes = _refers_to_itself(schema) and any(
+            keyword in part for _, part in subschemas(schema) for keyword in _BRANCHES
+        )
+
+    def of(self, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """`(pointer, message)` of what is wrong with fields that do not fit; at most `MOST`, never none."""
+        if not self._explodes and _count(fields, _MOST_VALUES) <= _MOST_VALUES:
+            return _words(self._schema, dict(fields)) or [_WHOLE]
+        return list(islice(self._field_by_field(fields), MOST)) or [_WHOLE]
+
+    def _field_by_field(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        properties, is_closed = self._schema.get("properties", {}), self._schema.get("additionalProperties") is False
+        for name in self._schema.get("required", ()):
+            if name not in fields:
+                yield pointer(name), "is required (rule: required)"
+        for name, value in fields.items():
+            if name in properties:
+                yield from self._field(name, value)
+            elif is_closed and "patternProperties" not in self._schema:
+                yield pointer(name), "is no field of this schema (rule: additionalProperties)"
+
+    def _field(self, name: str, value: Any) -> Iterator[tuple[str, str]]:
+        alone = {"$defs": self._schema.get("$defs", {}), "properties": {name: self._schema["properties"][name]}}
+        if compiled(alone).is_valid({name: value}):
+            return
+        if self._explodes or _count(value, _MOST_VALUES) > _MOST_VALUES:
+            yield pointer(name), f"does not satisfy its schema, is {shown(value)} (rule: properties)"
+        else:
+            yield from _words(alone, {name: value})
+
+
+_WHOLE = ("", "the record as a whole does not satisfy the schema (rule: schema)")
+
+
+def compiled(rule: Mapping[str, Any]) -> Any:
+    """The quick validator of a part of a schema."""
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(
+        dict(rule), validate_formats=True, pattern_options=pattern_options(), mask="the value"
+    )
+
+
+def _words(schema: Mapping[str, Any], instance: dict[str, Any]) -> list[tuple[str, str]]:
+    """The slow validator's findings in our words; where it cannot serve, the quick one's own."""
+    try:
+        found = worded(_slow(schema).iter_errors(instance), MOST) if _is_spoken(schema) else []
+    except RecursionError:
+        found = []
+    own = islice(compiled(schema).iter_errors(instance), MOST)
+    return found or [(pointer(*error.instance_path), _brief(error.message)) for error in own]
+
+
+def _is_spoken(schema: Mapping[str, Any]) -> bool:
+    """`patternProperties` only the quick one reads by the rules of JSON Schema's expressions, and in bounded time."""
+    return not any("patternProperties" in part for _, part in subschemas(schema))
+
+
+def _slow(schema: Mapping[str, Any]) -> Any:
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.validators import extend
+    from referencing import Registry
+
+    formats = FormatChecker(formats=())
+    for name in FORMATS:
+        formats.checks(name)(lambda value, name=name: compiled({"format": name}).is_valid(value))
+    return extend(Draft202012Validator, {"pattern": _pattern})(
+        dict(schema), registry=Registry(), format_checker=formats
+    )
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if isinstance(instance, str) and not compiled({"pattern": pattern}).is_valid(instance):
+        yield ValidationError("does not match")
+
+
+def _refers_to_itself(schema: Mapping[str, Any]) -> bool:
+    """Whether a definition can be reached from itself."""
+    definitions = schema.get("$defs", {})
+    reached = {name: {id(target(schema, ref)) for ref in _references(part)} for name, part in definitions.items()}
+    names = {id(part): name for name, part in definitions.items()}
+    steps = {name: {names[place] for place in places if place in names} for name, places in reached.items()}
+    return any(name in _reachable(name, steps) for name in steps)
+
+
+def _reachable(start: str, steps: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    pending = [*steps[start]]
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += steps[name]
+    return found
+
+
+def _references(part: Any) -> set[str]:
+    return {inside["$ref"] for _, inside in subschemas(part) if isinstance(inside.get("$ref"), str)}
+
+
+def _count(value: Any, enough: int) -> int:
+    """How many values there are in a value, counted no further than just over `enough`."""
+    pending, count = [value], 0
+    while pending and count <= enough:
+        inside = pending.pop()
+        count += 1
+        if isinstance(inside, Mapping):
+            pending += inside.values()
+        elif isinstance(inside, (list, tuple)):
+            pending += inside
+    return count
+
+
+def _brief(message: str) -> str:
+    line = message.partition("\n")[0]
+    return line if len(line) <= _LONGEST_MESSAGE else line[: _LONGEST_MESSAGE - 1] + "…"
