@@ -84,7 +84,24 @@ class LaneTarget:
 
     def check(self, value: str) -> bool:
         self._checked += 1
-        return check_lane(self.lanes[self._checked % len(self.lanes)], parse(value), self._checked)
+        lane = self.lanes[self._checked % len(self.lanes)]
+        if self._checked % 7 == 0:
+            self._store(lane, value)
+        return check_lane(lane, parse(value), self._checked)
+
+    def _store(self, lane: Any, text: str) -> None:
+        """A query's text as that of a record: what is asked for must then be found there."""
+        record_id = 1 + self._checked % 20
+        lane.rows[record_id] = _row(
+            record_id, f"n{record_id:03}", {"title": text, "text": text[::-1]}, lane.tokenizer, 50_000
+        )
+        lane.lexical.touch([record_id])
+        (tokens,) = lane.tokenizer.tokenize([text])
+        for word in tokens.words.split(" ")[:3]:
+            hits = lane.lexical.match(LexicalQuery(word), 1_000)
+            assert not word or record_id in {hit.id for hit in hits}, (word, record_id)
+        phrase = lane.lexical.match(LexicalQuery(phrases=(text,)), 1_000)
+        assert not tokens.sequence or record_id in {hit.id for hit in phrase}, (text, record_id)
 
 
 def queries(chance: Random) -> Iterator[str]:
@@ -131,11 +148,11 @@ def records(chance: Random, number: int) -> dict[int, tuple[str, dict[str, str]]
 
 def _lane(held: dict[int, tuple[str, dict[str, str]]], tokenizer: Tokenizer, language: str) -> Any:
     rows = {record_id: _row(record_id, name, texts, tokenizer) for record_id, (name, texts) in held.items()}
-    return SimpleNamespace(lexical=Lexical(KIND, rows, tokenizer, language), rows=rows)
+    return SimpleNamespace(lexical=Lexical(KIND, rows, tokenizer, language), rows=rows, tokenizer=tokenizer)
 
 
-def _row(record_id: int, name: str, texts: dict[str, str], tokenizer: Tokenizer) -> Row:
-    pieces = [(field, piece) for field, text in texts.items() for piece in chunk(text, 120)]
+def _row(record_id: int, name: str, texts: dict[str, str], tokenizer: Tokenizer, size: int = 120) -> Row:
+    pieces = [(field, piece) for field, text in texts.items() for piece in chunk(text, size)]
     tokens = tokenizer.tokenize([piece.text for _, piece in pieces])
     entries = tuple(
         IndexEntry(field, piece.seq, piece.text, made) for (field, piece), made in zip(pieces, tokens, strict=True)

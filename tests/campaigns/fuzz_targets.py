@@ -9,6 +9,7 @@ from tests.campaigns.fuzz_codec import CodecTarget
 from tests.campaigns.fuzz_ontology import OntologyTarget
 from tests.campaigns.fuzz_parts import PartTarget
 from tests.campaigns.fuzz_query import LaneTarget, SyntaxTarget
+from tests.campaigns.fuzz_schema import SchemaTarget
 
 TARGETS: dict[str, Callable[[Path], Any]] = {
     CodecTarget.name: lambda folder: CodecTarget(),
@@ -16,5 +17,6 @@ TARGETS: dict[str, Callable[[Path], Any]] = {
     LaneTarget.name: lambda folder: LaneTarget(),
     OntologyTarget.name: OntologyTarget,
     PartTarget.name: PartTarget,
+    SchemaTarget.name: SchemaTarget,
     CliTarget.name: CliTarget,
 }

@@ -15,6 +15,7 @@ from duckkb.ontology.source import Document, read_yaml
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fuzz_loop import Run, hold, limited
 from tests.campaigns.fuzz_ontology import OntologyTarget
+from tests.campaigns.fuzz_schema import SchemaTarget
 
 SCALAR = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 PLAIN = SCALAR | st.text(max_size=12)
@@ -32,6 +33,13 @@ def test_configurations_that_grow_from_valid_ones_are_refused_with_places_or_wor
     hold(campaign, target, campaign.pick(400, 15_000))
     campaign.count("fuzzed configurations that loaded and were used", target.accepted)
     assert target.accepted
+
+
+def test_a_changed_ontology_never_makes_a_base_fall_over_its_records(campaign: Campaign, tmp_path: Path) -> None:
+    target = SchemaTarget(tmp_path)
+    hold(campaign, target, campaign.pick(12, 800))
+    campaign.count("fuzzed ontologies under which stored records were read", target.used)
+    assert target.used
 
 
 def test_any_value_written_as_yaml_is_read_back_or_refused(campaign: Campaign) -> None:
