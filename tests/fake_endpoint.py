@@ -91,6 +91,10 @@ class FakeEndpoint:
         """Give these answers to the coming requests, in this order; after them the truth again."""
         self._replies.extend(replies)
 
+    def forget(self) -> None:
+        """Forget the answers that were not needed."""
+        self._replies.clear()
+
     def reply(self, body: Mapping[str, Any]) -> Reply:
         if self._replies:
             return self._replies.pop(0)
