@@ -135,9 +135,7 @@ def _partial(*pairs: tuple[str, str]) -> Callable[[Path, str], None]:
 def _submodule(base: Path, program: str) -> None:
     make_base(base / "sub", "global: {embedding_model: none}\n")
     commit(base / "sub")
-    (base / ".gitmodules").write_text(
-        f'[submodule "sub"]\n\tpath = sub\n\turl = ext::{program}\n\tupdate = !{program}\n', "utf-8"
-    )
+    (base / ".gitmodules").write_text(f'[submodule "sub"]\n\tpath = sub\n\turl = ext::{program}\n', "utf-8")
     head = git(base / "sub", "rev-parse", "HEAD").strip()
     git(base, "update-index", "--add", "--cacheinfo", f"160000,{head},sub")
     git(base / "sub", "commit", "-q", "--allow-empty", "-m", "further")

@@ -108,7 +108,7 @@ def _hold(asked: Asked, cases: Iterator[tuple[str, bytes]], expected: Answers, c
     asked.close()
 
 
-def test_damaged_caches_never_change_an_answer(
+def test_dk_12_damaged_caches_never_change_an_answer(
     campaign: Campaign, ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path
 ) -> None:
     base, honest, other, expected = ground
@@ -133,7 +133,7 @@ def test_forged_caches_never_change_an_answer(
     _hold(Asked(ROOT, base, tmp_path / "asked"), cases, expected, campaign, "forged caches")
 
 
-def test_an_honest_cache_of_another_machine_is_used(ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path) -> None:
+def test_dk_11_an_honest_cache_of_another_machine_is_used(ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path) -> None:
     base, honest, other, expected = ground
     asked = Asked(ROOT, base, tmp_path / "asked")
     for data in (honest, other):
