@@ -15,10 +15,11 @@ Value = Callable[[Row], Any]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a filter and what it is for a record."""
+    """A part of a filter and what it is for a record. `exact` is whether a number is an integer by its type."""
 
     sql: str
     value: Value
+    exact: bool = True
 
 
 TEXTS = (
@@ -72,6 +73,11 @@ def _field(name: str, convert: Callable[[Any], Any] = lambda value: value) -> Va
 
 def _constant(value: Any) -> Value:
     return lambda row: value
+
+
+def _in_kind(number: float | None, exact: bool) -> float | None:
+    """What is picked among integers and fractions is a fraction by its type."""
+    return number if exact or number is None else float(number)
 
 
 class Honest:
@@ -243,7 +249,7 @@ class Honest:
 
         def value(row: Row) -> bool | None:
             found = first.value(row) if test.value(row) is True else other.value(row)
-            return o.compared(sign, found, beside.value(row))
+            return o.compared(sign, _in_kind(found, first.exact and other.exact), beside.value(row))
 
         return Piece(f"CASE WHEN {test.sql} THEN {first.sql} ELSE {other.sql} END {sign} {beside.sql}", value)
 
@@ -255,10 +261,10 @@ class Honest:
                 [
                     Piece("i", _field("i")),
                     Piece("I", _field("i")),
-                    Piece("x", _field("x")),
+                    Piece("x", _field("x"), exact=False),
                     Piece('"级别"', _field("级别")),
                     Piece(str(whole), _constant(whole)),
-                    Piece(str(part), _constant(part)),
+                    Piece(str(part), _constant(part), exact=False),
                     Piece("nums[1]", lambda row: o.element(row.get("nums"), 1)),
                     Piece("nums[-1]", lambda row: o.element(row.get("nums"), -1)),
                 ]
@@ -267,12 +273,11 @@ class Honest:
 
     def _calculated(self, depth: int) -> Piece:
         left, right, sign = self.number(depth), self.number(depth), self._chance.choice("+-*/%")
-        return Piece(
-            f"({left.sql} {sign} {right.sql})", lambda row: o.arithmetic(sign, left.value(row), right.value(row))
-        )
+        sql = f"({left.sql} {sign} {right.sql})"
+        return Piece(sql, lambda row: o.arithmetic(sign, left.value(row), right.value(row)), exact=False)
 
     def _counted(self, depth: int) -> Piece:
-        text, inner, day = self.text(depth), self.number(depth), self.day(depth)
+        text, field, inner, day = self.text(depth), self.text_field(), self.number(depth), self.day(depth)
 
         def on(piece: Piece, made: Callable[[Any], Any]) -> Value:
             return lambda row: None if (found := piece.value(row)) is None else made(found)
@@ -280,14 +285,14 @@ class Honest:
         return self._chance.choice(
             [
                 Piece(f"length({text.sql})", on(text, len)),
-                Piece(f"abs({inner.sql})", on(inner, lambda v: abs(float(v)))),
-                Piece(f"floor({inner.sql})", on(inner, lambda v: float(v) // 1)),
-                Piece(f"round({inner.sql})", on(inner, lambda v: o.rounded(float(v)))),
-                Piece(f"(-{inner.sql})" if inner.sql[0] != "-" else f"(0 - ({inner.sql}))", on(inner, lambda v: -float(v))),
+                Piece(f"abs({inner.sql})", on(inner, lambda v: abs(float(v))), exact=False),
+                Piece(f"floor({inner.sql})", on(inner, lambda v: float(v) // 1), exact=False),
+                Piece(f"round({inner.sql})", on(inner, lambda v: o.rounded(float(v))), exact=False),
+                Piece(f"(-{inner.sql})" if inner.sql[0] != "-" else f"(0 - ({inner.sql}))", on(inner, lambda v: -float(v)), exact=False),
                 Piece(f"year({day.sql})", on(day, lambda v: v.year)),
                 Piece(f"extract(month FROM {day.sql})", on(day, lambda v: v.month)),
                 Piece(f"date_part('day', {day.sql})", on(day, lambda v: v.day)),
-                Piece(f"{text.sql}::double", on(text, o.number_of_text)),
+                Piece(f"{field.sql}::double", on(field, o.number_of_text), exact=False),
                 Piece(f"date_diff('day', {day.sql}, d)", lambda row: o.days_between(o.midnight(day.value(row)), o.midnight(o.day(row.get("d"))))),
             ]
         )  # fmt: skip
@@ -301,7 +306,8 @@ class Honest:
         name = self._chance.choice(["coalesce", "greatest", "least"])
         choose: dict[str, Callable[[list[Any]], Any]] = {"coalesce": lambda v: v[0], "greatest": max, "least": min}
         sql = f"{name}({', '.join(part.sql for part in parts)})"
-        return Piece(sql, lambda row: choose[name](found) if (found := values(row)) else None)
+        exact = all(part.exact for part in parts)
+        return Piece(sql, lambda row: _in_kind(choose[name](found), exact) if (found := values(row)) else None, exact)
 
     def text_field(self) -> Piece:
         name = self._chance.choice(("name", "note", "NAME"))

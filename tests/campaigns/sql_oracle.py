@@ -31,6 +31,7 @@ def compared(operator: str, left: Any, right: Any) -> bool | None:
         return _same(left, right)
     if left is None or right is None:
         return None
+    left, right = _alike(left, right)
     match operator:
         case "=":
             return bool(left == right)
@@ -47,7 +48,17 @@ def compared(operator: str, left: Any, right: Any) -> bool | None:
 
 
 def _same(left: Any, right: Any) -> bool:
-    return left is right or (left is not None and right is not None and left == right)
+    if left is None or right is None:
+        return left is right
+    left, right = _alike(left, right)
+    return bool(left == right)
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Integers meet fractions as doubles, where 2^53 + 1 is 2^53. Python would compare them exactly."""
+    if float in (type(left), type(right)) and {type(left), type(right)} <= {int, float}:
+        return float(left), float(right)
+    return left, right
 
 
 def text_of_json(value: Any) -> str | None:

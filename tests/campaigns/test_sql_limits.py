@@ -54,7 +54,7 @@ def test_a_bomb_ends_its_own_process_and_the_next_call_works(big: Tables, campai
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in campaign.random("bombs").sample(sorted(BOMBS), campaign.pick(2, len(BOMBS))):
         with pytest.raises(Unavailable) as caught:
-            big.sql(BOMBS[name], SqlLimits(seconds=campaign.pick(1, 5)))
+            big.sql(BOMBS[name], SqlLimits(seconds=campaign.pick(1, 3)))
         assert (caught.value.code, caught.value.exit_code) == ("E_LIMIT", 1), name
         assert big.sql("SELECT count(*), max(name) FROM big", SqlLimits()).rows == ((1000, "row 01000"),), name
         campaign.count("bombs stopped")
@@ -63,7 +63,7 @@ def test_a_bomb_ends_its_own_process_and_the_next_call_works(big: Tables, campai
 
 
 def test_a_bomb_on_the_command_line_ends_with_exit_code_1_and_e_limit(root: Path, campaign: Campaign) -> None:
-    for name in campaign.random("doors").sample(sorted(BOMBS), campaign.pick(1, 8)):
+    for name in campaign.random("doors").sample(sorted(BOMBS), campaign.pick(1, 5)):
         ran = run_in(root, ["sql", BOMBS[name].replace("big", "Big"), "--timeout", "1", "--json"])
         assert (ran.code, ran.out) == (1, ""), name
         assert ran.error["code"] == "E_LIMIT", name

@@ -73,7 +73,7 @@ def test_filters_answer_alike_in_both_processes(
     both: tuple[Tables, Tables], campaign: Campaign, tmp_path: Path
 ) -> None:
     here, there = both
-    count = campaign.pick(60, 3000)
+    count = campaign.pick(60, 1000)
     with ground.canaries(tmp_path) as secret:
         chance = campaign.random("alike")
         honest, hostile = Honest(chance), Hostile(chance, str(secret), ground.ENV_NAME)
@@ -133,7 +133,7 @@ def test_an_interrupt_of_the_caller_leaves_no_answer_to_the_wrong_question(both:
 @linux
 def test_replaced_processes_leave_nothing_open_and_no_zombies(campaign: Campaign) -> None:
     engine = Isolated()
-    there, count = ground.tables(engine), campaign.pick(4, 40)
+    there, count = ground.tables(engine), campaign.pick(4, 16)
     opened = []
     for number in range(count):
         assert there.sql("SELECT count(*) FROM doc", SqlLimits()).rows == ((10,),)

@@ -112,7 +112,7 @@ def test_friendly_sql_reads_the_runtime_tables_and_nothing_else(
 def test_attacks_on_the_command_line_end_with_exit_code_2_and_one_line(
     root: Path, campaign: Campaign, tmp_path: Path
 ) -> None:
-    chance, count = campaign.random("doors"), campaign.pick(2, 40)
+    chance, count = campaign.random("doors"), campaign.pick(2, 12)
     with ground.canaries(tmp_path) as secret:
         calls = [(("find", "Doc", "-w", text), text) for text in chance.sample(sorted(FILTERS.values()), count)]
         calls += [(("sql", text), text) for text in chance.sample(sorted(STATEMENTS.values()), count)]

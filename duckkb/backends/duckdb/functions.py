@@ -211,7 +211,8 @@ def _date_part(arguments: Sequence[Term]) -> Term:
 
 def _date_trunc(arguments: Sequence[Term]) -> Term:
     name, moment = _part_name(arguments[0], _TRUNCATIONS), arguments[1]
-    return Term(f"TRY_CAST(date_trunc('{name}', {_moment(moment)}) AS TIMESTAMP)", "timestamp", moment.name)
+    # TRY keeps the optimizer from looking inside: it takes `date_trunc(...) <> DAY` for true where the field is NULL
+    return Term(f"TRY(CAST(date_trunc('{name}', {_moment(moment)}) AS TIMESTAMP))", "timestamp", moment.name)
 
 
 def _date_diff(arguments: Sequence[Term]) -> Term:

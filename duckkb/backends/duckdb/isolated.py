@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 2.0  # for a statement that heeds the interrupt, before the process is killed
 PARSE_SECONDS = 10.0
+START_SECONDS = 120.0  # for a new process until its first answer; a busy machine may need them
 TABLE_SECONDS = 300.0
 MOST = 1024**3  # bytes of an answer
 
@@ -41,13 +42,14 @@ class Isolated:
         self.generation = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._ready = False  # whether the process has answered before
 
     def start(self) -> None:
         """Have the process running, so that it is ready when the first statement comes."""
         if self._process is not None and (self._process.poll() is not None or self._owner != os.getpid()):
             self.drop()
         if self._process is None:
-            self._process, self._owner = _started(), os.getpid()
+            self._process, self._owner, self._ready = _started(), os.getpid(), False
 
     def parse(self, text: str) -> Any:
         """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
@@ -95,7 +97,7 @@ class Isolated:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise broken()
-        clock = _Clock(process, seconds + GRACE_SECONDS)
+        clock = _Clock(process, seconds + GRACE_SECONDS + (0 if self._ready else START_SECONDS))
         try:
             answer = _exchanged(process.stdin, process.stdout, {**request, "seconds": seconds}, table)
         except (EOFError, OSError, ValueError) as error:
@@ -105,6 +107,7 @@ class Isolated:
             raise
         finally:
             clock.cancel()
+        self._ready = True
         return self._value(answer, seconds)
 
     def _ended(self, process: "subprocess.Popen[bytes]", clock: "_Clock", seconds: float) -> Unavailable:
