@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from duckkb.backends.duckdb.vectors import unit_query
+from duckkb.errors import UsageError
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 from duckkb.queries import LexicalQuery
@@ -98,6 +100,21 @@ def test_a_pile_of_marks_is_tokenized_in_time(marks: str) -> None:
         with limited(20):
             (tokens,) = tokenizer.tokenize([piles])
         assert tokens.words
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("size", [1e308, 1e200, 1.0, 1e-200, 5e-324])
+def test_a_query_vector_points_somewhere_however_long_it_is(size: float) -> None:
+    assert unit_query([size, size]) == pytest.approx([0.5**0.5] * 2)
+    assert unit_query([0.0, -size]) == pytest.approx([0.0, -1.0])
+
+
+@pytest.mark.parametrize(
+    "vector", [[], [0.0], [float("nan")], [10**400], [[1.0]], "abc", None, [1, "a"], [float("inf")], [1j]]
+)
+def test_what_is_no_vector_is_refused(vector: Any) -> None:
+    with pytest.raises(UsageError):
+        unit_query(vector)
 
 
 def _without_prefixes(text: str) -> LexicalQuery:

@@ -184,16 +184,18 @@ def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
     """The vector with length 1; raises `UsageError` where there is none."""
     try:
         query = np.asarray(vector, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         query = np.empty((0, 0))
     if query.ndim != 1 or not np.isfinite(query).all():
         raise UsageError(
             "The query vector is not one row of finite numbers.", suggestion="Give as many numbers as the model does."
         )
-    length = float(np.linalg.norm(query))
-    if length == 0.0:
+    largest = float(np.abs(query).max(initial=0.0))
+    if largest == 0.0:
         raise UsageError("The query vector is zero: it points nowhere.", suggestion="Give a vector that is not zero.")
-    return query / length
+    # Squares of numbers past 1e154 are infinite, those below 1e-162 nothing: the largest is made 1 first.
+    query = query / largest
+    return query / float(np.linalg.norm(query))
 
 
 def _candidates(slots: _Slots, alive: Mask, query: Doubles, depth: int) -> Ints:
