@@ -54,6 +54,7 @@ def _words(value: object) -> str:
 
 
 @click.group("index")
+@base_options
 def index_command() -> None:
     """The team's cache of tokens and vectors, data/indices/."""
 
@@ -89,6 +90,7 @@ def index_build_command(ctx: click.Context) -> None:
 
 
 @click.group("config")
+@base_options
 def config_command() -> None:
     """The effective configuration."""
 

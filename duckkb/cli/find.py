@@ -90,6 +90,7 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
 
 
 @click.group("graph")
+@base_options
 def graph_command() -> None:
     """Walk the edges."""
 

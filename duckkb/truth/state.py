@@ -117,10 +117,9 @@ def clone_id(root: Path) -> str:
         return known
     fresh = str(uuid.uuid4())
     try:
-        if path.exists():  # torn or edited: nobody can be relying on it
+        _write_once(path, fresh.encode())
+        if _read_clone_id(path) is None:  # torn or edited: nobody can be relying on it
             write_atomic(path, fresh.encode())
-        else:
-            _write_once(path, fresh.encode())
     except OSError as error:
         raise refusal(f"{FOLDER}/clone_id cannot be written", error) from error
     return _read_clone_id(path) or fresh

@@ -19,7 +19,7 @@ USAGE = [
     Bad("unknown flag", ["list", "Note", "--limt", "3"], 2, "E_USAGE", said="--limit"),
     Bad("missing argument", ["list"], 2, "E_USAGE"),
     Bad("one argument too many", ["list", "Note", "b"], 2, "E_USAGE"),
-    Bad("a group alone", ["--json", "graph"], 2, "E_USAGE"),
+    Bad("a group alone", ["graph"], 2, "E_USAGE"),
     Bad("unknown subcommand", ["graph", "walk"], 2, "E_USAGE"),
     Bad("unknown format", ["check", "--format", "xml"], 2, "E_USAGE"),
     Bad("a wait that is no number", ["list", "Note", "--lock-timeout", "nan"], 2, "E_USAGE"),

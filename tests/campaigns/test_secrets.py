@@ -201,6 +201,7 @@ def test_a_key_is_never_shown_or_stored(
 
 def test_an_error_of_the_library_holds_no_key(env: dict[str, str], tmp_path: Path) -> None:
     """Not in its text, its details, nor in the whole traceback with all causes."""
+    before = dict(os.environ)
     os.environ.update(env)
     try:
         with FakeEndpoint() as endpoint:
@@ -217,8 +218,8 @@ def test_an_error_of_the_library_holds_no_key(env: dict[str, str], tmp_path: Pat
                 text = "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value)) + repr(kb)
                 assert not _parts_of_key(text), text
     finally:
-        for name in env:
-            os.environ.pop(name)
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _hold_no_key(said: list[Said], folder: Path) -> None:

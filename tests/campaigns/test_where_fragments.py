@@ -118,6 +118,7 @@ def test_the_judge_notices_fragments_that_nobody_walked(campaign: Campaign, tmp_
     with ground.canaries(tmp_path) as secret:
         hostile = Hostile(campaign.random("pasted"), str(secret), ground.ENV_NAME)
         judge.hostile("name::integer = 1")
+        judge.hostile(f"name = '{ground.ROW_SECRET[:6]}' || '{ground.ROW_SECRET[6:]}' AND note::integer = 1")
         judge.hostile("EXISTS (SELECT 1 FROM vault WHERE secret > 'a')")
         for _ in range(100):
             judge.hostile(hostile.fragment())
