@@ -36,7 +36,26 @@ nodes:
     schema: {type: object, properties: {id: {type: string}, text: {type: string}}}
     search: {full_text: [text], vectors: [text]}
 """
-WORDS = ["fox", "hare", "river", "stone", "lamp", "狐狸", "河流", "石头", "灯", "知识", "cache", "vector", "search", "index", "truth", "record", "merge", "write"]
+WORDS = [
+    "fox",
+    "hare",
+    "river",
+    "stone",
+    "lamp",
+    "狐狸",
+    "河流",
+    "石头",
+    "灯",
+    "知识",
+    "cache",
+    "vector",
+    "search",
+    "index",
+    "truth",
+    "record",
+    "merge",
+    "write",
+]
 QUESTIONS = (("Note", "fox river", "hybrid"), ("Page", "石头 lamp", "hybrid"), ("Note", "知识", "match"))
 SECONDS, MEGABYTES = 60, 600
 
