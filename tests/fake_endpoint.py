@@ -8,6 +8,8 @@ with FakeEndpoint() as endpoint:
 
 import base64
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -27,7 +29,8 @@ _PIECE = b" " * 65_536
 @dataclass(frozen=True)
 class Reply:
     """What to answer once instead of the truth. `endless` sends blanks until the client hangs up (or 100 MB are out),
-    `dripping` does so slowly, `silent` says nothing until the server closes, `body` replaces the vectors."""
+    `dripping` does so slowly, `silent` says nothing until the server closes, `reset` breaks the connection off, `slow_headers`
+    sends a header a byte at a time, `body` replaces the vectors."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -35,6 +38,8 @@ class Reply:
     endless: bool = False
     dripping: bool = False
     silent: bool = False
+    reset: bool = False
+    slow_headers: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Asked:
 
 class FakeEndpoint:
     """Answers with the vectors of `HashEmbedder`. `most_characters` refuses longer texts with 400, `backwards` turns the
-    order of the answer around, `always_base64` sends that whatever was asked for."""
+    order of the answer around, `always_base64` sends that whatever was asked for; `always` is the answer while it is set."""
 
     def __init__(
         self, dimension: int = 16, most_characters: int = 0, backwards: bool = False, always_base64: bool = False
@@ -65,6 +70,7 @@ class FakeEndpoint:
         self.asked: list[Asked] = []
         self.sent_bytes = 0
         self.closing = threading.Event()
+        self.always: Reply | None = None
         self._replies: list[Reply] = []
         self._server = _Server(self)
 
@@ -98,6 +104,8 @@ class FakeEndpoint:
     def reply(self, body: Mapping[str, Any]) -> Reply:
         if self._replies:
             return self._replies.pop(0)
+        if self.always:
+            return self.always
         if self.most_characters and any(len(text) > self.most_characters for text in body["input"]):
             error = {"error": {"message": "maximum context length exceeded", "type": "invalid_request_error"}}
             return Reply(400, json.dumps(error).encode())
@@ -137,6 +145,13 @@ class _Conversation(BaseHTTPRequestHandler):
         if reply.silent:
             endpoint.closing.wait()
             return
+        if reply.reset:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            return
+        if reply.slow_headers:
+            self._send_headers_slowly()
+            return
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
@@ -148,6 +163,11 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tests read `asked`."""
+
+    def _send_headers_slowly(self) -> None:
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
+        while not self.server.endpoint.closing.wait(0.05):
+            self.wfile.write(b"x")
 
     def _send_unendingly(self, slowly: bool) -> None:
         endpoint, piece = self.server.endpoint, b" " if slowly else _PIECE

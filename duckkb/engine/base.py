@@ -1,12 +1,15 @@
 """The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
+from duckkb.llm.deadline import within
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
@@ -60,6 +63,7 @@ class Base:
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
+    _dimension: int = 0  # of the vectors in the backend, 0 while there are none
     _dropped: int = 0
 
     @property
@@ -102,6 +106,7 @@ class Base:
             self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
         self._loaded[kind.name] = entries
         if entries:
+            self._dimension = self._dimension or self.cache.dimension
             self.cache.save()
 
     def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
@@ -140,12 +145,14 @@ class Base:
         return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
 
     def embed(
-        self, texts: "dict[bytes, str]", label: str = "embedding", *, save: bool = True
+        self, texts: "dict[bytes, str]", label: str = "embedding", *, save: bool = True, until: float | None = None
     ) -> "dict[bytes, np.ndarray]":
-        """Vectors for texts by their key, kept in the local cache batch by batch; raises `errors.Unavailable`."""
+        """Vectors for texts by their key, kept in the local cache batch by batch; raises `errors.Unavailable`, also for a
+        batch that the model has not finished at `until` (a time of the monotonic clock)."""
         made: dict[bytes, np.ndarray] = {}
         for batch in batches(sorted(texts.items(), key=lambda item: len(item[1])), EMBED_BATCH):
-            vectors = self.wiring.embedder.embed_passages([text for _, text in batch])
+            vectors = self._embedded([text for _, text in batch], until)
+            self._refuse_exchanged(vectors)
             fresh = {key: vector for (key, _), vector in zip(batch, vectors, strict=True)}
             made |= fresh
             self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, self.wiring.embedder.fingerprint)
@@ -156,6 +163,29 @@ class Base:
         if save:
             self.cache.save()
         return made
+
+    def expect(self, dimension: int) -> None:
+        """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
+        self.cache.expect(dimension)
+        if self._dimension not in (0, dimension):
+            self._loaded.clear()
+        self._dimension = dimension
+
+    def _embedded(self, texts: Sequence[str], until: float | None) -> "np.ndarray":
+        if until is None:
+            return self.wiring.embedder.embed_passages(texts)
+        vectors = within(until - time.monotonic(), lambda: self.wiring.embedder.embed_passages(texts))
+        if vectors is None:
+            raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
+        return vectors
+
+    def _refuse_exchanged(self, vectors: "np.ndarray") -> None:
+        if self._dimension not in (0, vectors.shape[1]):
+            raise Unavailable(
+                f"the model gives vectors of {vectors.shape[1]} numbers, the stored ones have {self._dimension}",
+                code="E_MODEL",
+                suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
+            )
 
     def adopt(self, kind: RecordType, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees,

@@ -45,6 +45,7 @@ def embed_query(
 def _question(base: Base, text: str, chosen: Plan) -> "np.ndarray":
     asked = syntax.plain_text(text) if chosen.mode == "hybrid" else text
     found: np.ndarray = base.wiring.embedder.embed_queries([asked or text])[0]
+    base.expect(len(found))
     return found
 
 
@@ -71,7 +72,7 @@ def _fill(base: Base, kind: RecordType, deadline: float) -> None:
     for batch in batches(missing, EMBED_BATCH):
         if time.monotonic() > deadline:
             break
-        base.backend.fill(kind, base.embed(dict(batch), save=False))
+        base.backend.fill(kind, base.embed(dict(batch), save=False, until=deadline))
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

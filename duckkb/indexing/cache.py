@@ -106,6 +106,15 @@ class SearchCache:
             dimension = self._dimension = self._dimension or lengths.most_common(1)[0][0]
         return [vector if vector is not None and len(vector) == dimension else None for vector in found]
 
+    @property
+    def dimension(self) -> int:
+        """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
+        return self._dimension
+
+    def expect(self, dimension: int) -> None:
+        """Say how long the model's vectors are; others count as missing from now on."""
+        self._dimension = dimension
+
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
         from duckkb.indexing.cache_format import fts_content

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Input = TypeVar("Input")
 
 _MOST_REDUCTIONS = 300
-_STUCK = 900.0
-"""Seconds after which a process that hangs in native code, where no signal reaches it, is ended with its stacks shown."""
+_WATCHED, _STUCK = 50, 900.0
+"""So many inputs within so many seconds, or all stacks are shown: no signal reaches a process that hangs in native code."""
 
 
 class Target(Protocol[Input]):
@@ -78,9 +78,10 @@ class Run(Generic[Input]):
     def fuzz(self, target: Target[Input], chance: Random, number: int) -> Outcome:
         """Check so many inputs; stops early once there is enough to mend."""
         outcome = Outcome()
-        faulthandler.dump_traceback_later(_STUCK, repeat=True, file=sys.__stderr__)
         try:
             for value in islice(target.inputs(chance), number):
+                if outcome.inputs % _WATCHED == 0:
+                    faulthandler.dump_traceback_later(_STUCK, repeat=True, file=sys.__stderr__)
                 outcome.inputs += 1
                 error = self._harm(target, value, outcome)
                 if error is not None:

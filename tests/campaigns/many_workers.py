@@ -41,7 +41,7 @@ class Worker:
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
         except OSError:
-            return False
+            return not Path("/proc/self").exists()  # without /proc nobody can say; a deadline ends the wait
 
     def wait(self) -> int:
         """The exit code; negative: the signal that ended it."""
@@ -63,7 +63,8 @@ class Worker:
         """Until it has said that many lines."""
         deadline = time.monotonic() + PATIENCE
         while self.out.count("\n") < lines:
-            assert time.monotonic() < deadline, f"it said {self.out[-500:]!r} and {self.err[-2000:]!r}"
+            is_well = self.is_running() and time.monotonic() < deadline
+            assert is_well or self.out.count("\n") >= lines, f"it said {self.out[-500:]!r} and {self.err[-2000:]!r}"
             time.sleep(0.002)
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -77,6 +78,8 @@ def _become(asked: dict[str, Any]) -> NoReturn:
 
                 write(Path(asked["cwd"]), *asked["args"])
                 code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         os._exit(code)
 

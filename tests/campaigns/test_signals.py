@@ -16,7 +16,7 @@ import duckkb
 from duckkb.truth import lock
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_workers import Forge, Worker, forge, weakened
+from tests.campaigns.many_workers import PATIENCE, Forge, Worker, forge, weakened
 from tests.conftest import NOTES, Run, make_base
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -110,7 +110,8 @@ def _interrupt(workers: Forge, root: Path, command: str, number: int, rng: rando
 
 def _wait_for_stage(root: Path, worker: Worker) -> None:
     """Until the command has begun to write, or has ended."""
-    while worker.is_running() and not any((root / ".duckkb" / "txn").iterdir()):
+    deadline = time.monotonic() + PATIENCE
+    while worker.is_running() and not any((root / ".duckkb" / "txn").iterdir()) and time.monotonic() < deadline:
         time.sleep(0.0005)
 
 

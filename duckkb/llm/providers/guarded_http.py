@@ -8,11 +8,15 @@ from typing import Any
 
 from openai import DefaultHttpxClient
 
+from duckkb.llm.deadline import within
+
 _ERROR_BYTES = 4096  # of an error's body: enough for its message
 # What an embeddings request needs. The openai client adds more: the platform, and whatever OPENAI_ORG_ID,
 # OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS hold, which is not meant for every host.
 _SENT = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
 _BODY_FORM = {"content-encoding", "content-length", "transfer-encoding"}
+_PAUSES = {"retry-after": 1.0, "retry-after-ms": 0.001}  # headers that ask for a pause, with their unit in seconds
+_GRACE = 0.5  # seconds, so that limits which know what they waited for come first
 
 
 class AnswerRefused(Exception):
@@ -23,7 +27,8 @@ class GuardedClient(DefaultHttpxClient):
     """Sends `key` as the bearer token, or none, and reads every body before anyone sees the answer.
 
     Raises `AnswerRefused` for a body of more than `most_bytes` or one that takes longer than `seconds`; the openai client
-    retries neither. Waiting for a connection or the next bytes is limited to `seconds` as well.
+    retries neither. Waiting for a connection or the next bytes is limited to `seconds` as well, and so is the whole of an
+    answer, whose headers may come a byte at a time.
     """
 
     def __init__(self, key: str | None, seconds: float, most_bytes: int) -> None:
@@ -33,13 +38,35 @@ class GuardedClient(DefaultHttpxClient):
         self._most_bytes = most_bytes
 
     def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        response = super().send(self._plain(request), stream=True, **options)
+        plain = self._plain(request)
+        answer = within(self._seconds + _GRACE, lambda: self._exchange(plain, **options))
+        if answer is None:
+            raise self._late()
+        response, body = answer
+        headers = [
+            (name, value)
+            for name, value in response.headers.multi_items()
+            if name.lower() not in _BODY_FORM and self._is_heeded(name.lower(), value)
+        ]
+        return type(response)(response.status_code, headers=headers, content=body, request=request)
+
+    def _exchange(self, request: Any, **options: Any) -> tuple[Any, bytes]:
+        response = super().send(request, stream=True, **options)
         try:
-            body = self._read(response)
+            return response, self._read(response)
         finally:
             response.close()
-        headers = [(name, value) for name, value in response.headers.multi_items() if name.lower() not in _BODY_FORM]
-        return type(response)(response.status_code, headers=headers, content=body, request=request)
+
+    def _is_heeded(self, name: str, value: str) -> bool:
+        """A server may ask for a pause, but for no longer than an answer may take."""
+        unit = _PAUSES.get(name)
+        try:
+            return unit is None or 0 <= float(value) * unit <= self._seconds
+        except ValueError:
+            return False
+
+    def _late(self) -> AnswerRefused:
+        return AnswerRefused(f"did not finish its answer in {self._seconds:g} s")
 
     def _plain(self, request: Any) -> Any:
         """A request of its own, as the openai client reads the headers of its own again after the answer."""
@@ -62,5 +89,5 @@ class GuardedClient(DefaultHttpxClient):
             if len(body) > limit:
                 break
             if time.monotonic() > deadline:
-                raise AnswerRefused(f"did not finish its answer in {self._seconds:g} s")
+                raise self._late()
         return bytes(body[:limit])
