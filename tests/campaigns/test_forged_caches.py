@@ -133,7 +133,9 @@ def test_forged_caches_never_change_an_answer(
     _hold(Asked(ROOT, base, tmp_path / "asked"), cases, expected, campaign, "forged caches")
 
 
-def test_dk_11_an_honest_cache_of_another_machine_is_used(ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path) -> None:
+def test_dk_11_an_honest_cache_of_another_machine_is_used(
+    ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path
+) -> None:
     base, honest, other, expected = ground
     asked = Asked(ROOT, base, tmp_path / "asked")
     for data in (honest, other):
