@@ -13,6 +13,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.conftest import NOTES, make_base
+
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MODULES = (
     "app",
@@ -47,11 +49,17 @@ def serve() -> None:
 
 
 def _warm() -> None:
-    """What a command would import: the fork has it already."""
+    """What a command would import and load, also at its first write: the fork has it already."""
     from importlib import import_module
 
     for name in _MODULES:
         import_module(f"duckkb.{name}")
+    made = make_base(Path("warm"), NOTES)
+    with import_module("duckkb").open(made) as kb:
+        kb.put("Note", {"id": "warm", "text": "内存 fox"})
+    made = make_base(Path("warm"), NOTES)
+    with import_module("duckkb").open(made) as kb:
+        kb.put("Note", {"id": "warm", "text": "内存 fox"})
 
 
 def _become(asked: dict[str, Any]) -> NoReturn:

@@ -207,8 +207,7 @@ def test_dk_04_and_dk_11_the_team_cache_spares_a_clone_the_model(own_base: Path,
     ran = run_in(home, ["find", "concept", "断电时怎样保证数据不丢失", "-H", "-l", "3"])
     assert ran.code == 0 and "_degraded" not in ran.lines[0], ran.err
     assert {"crash-recovery", "write-journal", "fsync"} & {line["id"] for line in ran.lines}
-    # Token rows belong to one version of Unicode, that is of Python; vectors serve all.
-    assert run_in(home, ["index", "status", "--json"]).line["pending"] == 0
+    # Each type's rows are believed once a sample of them agreed; `index build` asks for all. Vectors serve every Python.
     assert not list(home.rglob("*.db")) and not list(home.rglob("*.duckdb"))
     commit(home)
     assert run_in(home, ["index", "build"]).line["pending"] == 0
