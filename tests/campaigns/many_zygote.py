@@ -57,9 +57,6 @@ def _warm() -> None:
     made = make_base(Path("warm"), NOTES)
     with import_module("duckkb").open(made) as kb:
         kb.put("Note", {"id": "warm", "text": "内存 fox"})
-    made = make_base(Path("warm"), NOTES)
-    with import_module("duckkb").open(made) as kb:
-        kb.put("Note", {"id": "warm", "text": "内存 fox"})
 
 
 def _become(asked: dict[str, Any]) -> NoReturn:
