@@ -78,7 +78,7 @@ _YAML: dict[str, str | bytes] = {
     "a key for a directive": f"%{KEY}\n",
 }
 _SETTINGS: dict[str, str] = {
-    "60,000 unknown keys": "".join(f"k{n}: 1\n" for n in range(60_000)),
+    "20,000 unknown keys": "".join(f"k{n}: 1\n" for n in range(20_000)),
     "an unknown key": "globl: {}\n",
     "an unknown key inside": _settings("embeding: {}"),
     "a command": "hooks: {post_write: 'touch ran'}\n",
