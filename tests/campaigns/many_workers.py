@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import duckkb
+from tests.campaigns.many_zygote import RUNNING
 
 SOURCES = Path(duckkb.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,8 +46,14 @@ class Worker:
             return not Path("/proc/self").exists()  # without /proc nobody can say; a deadline ends the wait
 
     def wait(self) -> int:
-        """The exit code; negative: the signal that ended it."""
-        return self.forge.ask({"wait": self.pid})
+        """The exit code; negative: the signal that ended it. One that does not end is killed, and a failure."""
+        deadline = time.monotonic() + PATIENCE
+        while (code := self.forge.ask({"wait": self.pid})) == RUNNING:
+            if time.monotonic() > deadline:
+                self.send(signal.SIGKILL)
+                raise AssertionError(f"process {self.pid} did not end: {self.err[-2000:]}")
+            time.sleep(0.002)
+        return code
 
     @property
     def out(self) -> str:
@@ -97,6 +105,7 @@ class Forge:
         err.touch()
         asked = {"start": mode, "cwd": str(root), "args": args, "stdin": str(stdin) if stdin else None}
         pid = self.ask(asked | {"out": str(out), "err": str(err), "ignore": ignore})
+        assert pid > 1, "a signal to it would reach others"
         return Worker(self, pid, out, err)
 
     def command(self, root: Path, *args: str, stdin: Path | None = None) -> Worker:
@@ -110,7 +119,7 @@ class Forge:
         return int(self._zygote.stdout.readline())
 
     def close(self) -> None:
-        self._zygote.communicate()
+        self._zygote.communicate(timeout=PATIENCE)
 
 
 @contextmanager

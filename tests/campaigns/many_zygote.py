@@ -1,7 +1,7 @@
 """A warm process that forks: each child is a process of its own that needs no start of Python, so that kills are cheap.
 
 It reads one JSON object a line, {"start": MODE, "cwd", "args", "stdin", "out", "err", "ignore"} or {"wait": PID}, and
-answers one line, the PID or the exit code (negative: the signal that ended it). Modes: `cli` runs a command line in the
+answers one line, the PID or the exit code (negative: the signal that ended it; RUNNING: it has not ended). Modes: `cli` runs a command line in the
 fork, `exec` runs a program, `loop` runs `many_loop.write`.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from tests.conftest import NOTES, make_base
 
+RUNNING = 1000
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MODULES = (
     "app",
@@ -37,8 +38,8 @@ def serve() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
-            _, status = os.waitpid(asked["wait"], 0)
-            answer = os.waitstatus_to_exitcode(status)
+            ended, status = os.waitpid(asked["wait"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if ended else RUNNING
         else:
             signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
             answer = os.fork()

@@ -154,14 +154,13 @@ def test_sigxcpu_ends_at_once_and_the_next_command_recovers(filled: Path, worker
 def test_a_command_under_nohup_goes_on(notes: Path, workers: Forge) -> None:
     fifo = notes / "stdin"
     os.mkfifo(fifo)
-    keep = os.open(fifo, os.O_RDWR)
     ignored = [signal.SIGHUP, signal.SIGINT]
     worker = workers.start("cli", notes, "put", "Note", stdin=fifo, ignore=ignored)
-    os.write(keep, b'{"id": "a"}\n')
-    time.sleep(0.2)
-    for number in ignored:
-        worker.send(number)
-    os.close(keep)
+    with fifo.open("wb") as given:  # once the other end is open too
+        time.sleep(0.2)
+        for number in ignored:
+            worker.send(number)
+        given.write(b'{"id": "a"}\n')
     assert worker.wait() == 0, worker.err
     assert list(_records(notes)) == ["a"]
 
