@@ -46,11 +46,13 @@ def write(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text, "utf-8")
 
 
-def found(root: Path) -> set[tuple[str, str]]:
-    """Rules and places of what `check` reports."""
+def found(root: Path) -> set[str]:
+    """The rules of what `check` reports."""
     ran = invoke(root, ["check", "--json"])
-    assert ran.code == 1 and not complaints(ran, as_json=True, reports=True), ran.err
-    return {(one["code"], one["path"]) for one in json.loads(ran.out)["findings"]}
+    assert not complaints(ran, as_json=True, reports=True), ran.err
+    rules = {one["code"] for one in json.loads(ran.out)["findings"]}
+    assert ran.code == int(any(rule.startswith("E_") for rule in rules))
+    return rules
 
 
 CLASHES: dict[str, tuple[str, str, str]] = {
@@ -84,11 +86,7 @@ def test_what_clashes_is_read_reported_and_never_made_worse(campaign: Campaign, 
     before = everything(base)
     shown = invoke(base, ["list", "Note"])
     assert (shown.code, {json.loads(one)["id"] for one in shown.out.split("\n")[:-1]} >= {"a", "b"}) == (0, True)
-    assert (
-        (code, path) in found(base)
-        or (code, path.rsplit("/", 2)[0] + "/") in found(base)
-        or code in {c for c, _ in found(base)}
-    )
+    assert code in found(base)
     if code == "E_DUP_IDENTITY":
         assert unmended(base, Bad(name, ["put", "Note", '{"id":"a","title":"z"}'], 1, "E_DUP_IDENTITY")) == []
         assert "W_DUPLICATE" in shown.err
@@ -98,20 +96,15 @@ def test_what_clashes_is_read_reported_and_never_made_worse(campaign: Campaign, 
     assert everything(base) == before
     stranger = (base / path).read_bytes()
     assert invoke(base, ["put", "Note", '{"id":"new"}']).code == 0
-    assert invoke(base, ["delete", "Note", "b"]).code == (0 if name != "nothing" else 1)
+    assert invoke(base, ["delete", "Note", "b"]).code == 0
     if code == "E_UNEXPECTED_FILE":
         assert (base / path).read_bytes() == stranger
     if code in ("E_DUP_IDENTITY", "E_DUP_ID"):
         assert invoke(base, ["dedupe", "--reassign"]).code == 0
-        assert code not in {rule for rule, _ in found_or_none(base)}
+        assert code not in found(base)
         ids = [(key[0], record["id"]) for key, record in oracle.records(base).items()]
         assert len(ids) == len(set(ids))
     campaign.count("bad inputs tried: stored truth", 6)
-
-
-def found_or_none(root: Path) -> set[tuple[str, str]]:
-    findings = json.loads(invoke(root, ["check", "--json"]).out)["findings"]
-    return {(one["code"], one.get("path", "")) for one in findings}
 
 
 def test_a_clock_that_goes_backwards_moves_no_time_back(campaign: Campaign, base: Path) -> None:
@@ -197,8 +190,8 @@ def _unprivileged() -> list[str]:
 @pytest.mark.parametrize("path", [PART, "data/nodes/note/20260102", "data/nodes/note", "data/nodes", "data", "config.yaml", "data/FORMAT.json"])  # fmt: skip
 def test_what_may_not_be_read_stops_reading_and_writing_by_name(campaign: Campaign, base: Path, path: str) -> None:
     target, before = base / path, everything(base)
-    mode = target.stat().st_mode
-    for args in (["list", "Note"], ["put", "Note", '{"id":"c"}'], ["check"]):
+    mode, verbs = target.stat().st_mode, (["list", "Note"], ["put", "Note", '{"id":"c"}'], ["check"])
+    for args in campaign.random(path).sample(verbs, campaign.pick(1, 3)):
         target.chmod(0)
         try:
             command = [*_unprivileged(), sys.executable, "-m", "duckkb", *args, "--json"]
