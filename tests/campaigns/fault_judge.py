@@ -18,7 +18,7 @@ READERS = (
     ("find", "Note", "alpha"),
     ("status",),
     ("get", "Note", "b"),
-    ("find", "Note", "-w", "id = 'b'"),
+    ("export", "Note"),
     ("check",),
 )
 

@@ -27,6 +27,7 @@ class Worker:
     """One process: what it printed is in files, which outlive it whatever becomes of it."""
 
     forge: "Forge"
+    root: Path
     pid: int
     out_path: Path
     err_path: Path
@@ -106,7 +107,7 @@ class Forge:
         asked = {"start": mode, "cwd": str(root), "args": args, "stdin": str(stdin) if stdin else None}
         pid = self.ask(asked | {"out": str(out), "err": str(err), "ignore": ignore})
         assert pid > 1, "a signal to it would reach others"
-        return Worker(self, pid, out, err)
+        return Worker(self, root, pid, out, err)
 
     def command(self, root: Path, *args: str, stdin: Path | None = None) -> Worker:
         """A whole process from the very start: Python, imports and all."""
@@ -120,6 +121,13 @@ class Forge:
 
     def close(self) -> None:
         self._zygote.communicate(timeout=PATIENCE)
+
+
+def wait_for_stage(worker: Worker) -> None:
+    """Until it has begun to write, or has ended."""
+    txn, deadline = worker.root / ".duckkb" / "txn", time.monotonic() + PATIENCE
+    while worker.is_running() and not (txn.exists() and any(txn.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.0005)
 
 
 @contextmanager

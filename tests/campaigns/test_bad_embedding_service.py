@@ -159,7 +159,7 @@ def _tried(made: Service, reply: Reply) -> list[str]:
 def test_a_bad_answer_keeps_no_record_from_being_stored_and_no_hybrid_search_from_answering(
     campaign: Campaign, tmp_path: Path, key: str
 ) -> None:
-    chosen = campaign.random("replies").sample(sorted(REPLIES), campaign.pick(5, len(REPLIES)))
+    chosen = campaign.random("replies").sample(sorted(REPLIES), campaign.pick(3, len(REPLIES)))
     for name in dict.fromkeys(["headers that drip", *chosen]):
         root = tmp_path / str(sorted(REPLIES).index(name))
         waits: dict[str, Any] = {"seconds": SLOW} if name in NEVER_ENDING else {}

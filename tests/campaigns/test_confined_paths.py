@@ -131,7 +131,7 @@ def one(runner: Runner, base: Path, *line: str, env: Mapping[str, str] | None = 
 def test_no_link_leads_out_of_the_base(
     campaign: Campaign, honest: Path, runner: Runner, tmp_path: Path, tracked: bool
 ) -> None:
-    names = campaign.random("links").sample(sorted(LINKS), campaign.pick(8, len(LINKS)))
+    names = campaign.random("links").sample(sorted(LINKS), campaign.pick(5, len(LINKS)))
     lines = [line for line in every_line() if line[0] != "doctor" and "-w" not in line][: campaign.pick(9, 1000)]
     for name in names:
         base, beside = _with_link(honest, tmp_path / name.replace(" ", "-"), name, tracked)
@@ -176,7 +176,7 @@ def test_a_part_swapped_for_a_link_while_it_is_read_is_never_followed(campaign: 
     swapping.start()
     met = 0
     try:
-        for _ in range(campaign.pick(60, 600)):
+        for _ in range(campaign.pick(30, 600)):
             try:
                 with duckkb.open(base, lenient=True) as kb:
                     texts = [record["text"] for record in kb.list("Note")]

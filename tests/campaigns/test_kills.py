@@ -13,7 +13,7 @@ import duckkb
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.many_model import Model, Op
-from tests.campaigns.many_workers import Forge, Worker, forge, weakened
+from tests.campaigns.many_workers import Forge, Worker, forge, wait_for_stage, weakened
 from tests.conftest import NOTES, commit, make_base
 
 LAYOUT = {"data/nodes", "data/edges"}
@@ -29,6 +29,8 @@ def workers(tmp_path: Path) -> Iterator[Forge]:
 def _killed(worker: Worker, rng: random.Random, model: Model, seconds: float) -> tuple[Model, Op | None]:
     """Let it write a while, then kill it: the model after what it acknowledged, and the write that it was at."""
     worker.wait_for(1 + rng.choice((1, 2, 3, 8)) * 2)
+    if rng.random() < 0.5:  # half of the kills come once a write is under way, the others at any moment
+        wait_for_stage(worker)
     time.sleep(rng.random() * seconds)
     worker.send(signal.SIGKILL)
     assert worker.wait() in (-signal.SIGKILL, 0), worker.err
@@ -180,7 +182,9 @@ def test_dk_15_whole_commands_killed_at_random_are_done_or_not(
 
 def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campaign) -> None:
     """The control: the same loop, kills and judge over a copy that writes its files in place."""
-    naive = """    for target in targets:
+    naive = """    stage = root / ".duckkb" / "txn" / "in place"
+    stage.mkdir(parents=True, exist_ok=True)
+    for target in targets:
         path = root / target.change.path
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb", buffering=0) as file:
@@ -190,6 +194,7 @@ def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campai
         facts[target.change.path] = path.stat()
         if target.change.data is None:
             path.unlink()
+    stage.rmdir()
     return facts
     _seal(write, on_step)
 """

@@ -90,7 +90,7 @@ def test_nothing_is_asked_before_trust(campaign: Campaign, runner: Runner, env: 
     lines = [line for line in every_line() if line != ("trust",)]
     with Listener() as listener:
         base = base_of(tmp_path / "kb", listener.url, "AWS_SECRET_ACCESS_KEY")
-        said = runner.run(base, [*ASKING, *lines[: campaign.pick(12, 1000)]], env)
+        said = runner.run(base, [*ASKING, *lines[: campaign.pick(8, 1000)]], env)
         assert listener.connections == 0
         assert not [one for one in said if KEY in one.all]
         campaign.count("command lines before trust", len(said))
@@ -188,11 +188,11 @@ def test_a_key_is_never_shown_or_stored(
         runner.run(base, [("trust",)], env)
         commit(base)
         said = []
-        for reply in campaign.random("echo").sample(replies, campaign.pick(12, 60)):
+        for reply in campaign.random("echo").sample(replies, campaign.pick(5, 60)):
             endpoint.next(*[reply] * 20)
             said += runner.run(base, ASKING[1:] if said else ASKING, env)
             endpoint.forget()
-        said += runner.run(base, every_line()[: campaign.pick(12, 1000)], env)
+        said += runner.run(base, every_line()[: campaign.pick(8, 1000)], env)
         commit(base)
     _hold_no_key(said, tmp_path)
     campaign.count("command lines with a key in the environment", len(said))
