@@ -43,6 +43,18 @@ _USAGE = {
         "The type cannot serve this kind of search.",
         "Use the mode that the message names, or add the fields to `search` in the ontology.",
     ),
+    "E_POLICY": (
+        "There is no policy of this name.",
+        "`duckkb policy list` shows those of this base and those that duckkb comes with.",
+    ),
+    "E_PARAMS": (
+        "The parameters of a collection do not fit its policy.",
+        "`duckkb policy show POLICY` lists what can be set.",
+    ),
+    "E_SNAPSHOT": (
+        "A collection's snapshot file is no such file, damaged, or of another version.",
+        "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
+    ),
     "E_INVALID": (
         "A record does not fit its type: schema, identity, reserved or unknown names.",
         "Change the fields named; `duckkb schema TYPE` prints the schema.",
@@ -175,6 +187,7 @@ _CHECKS = {
 }
 _WARNINGS = {
     "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
+    "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result.", "Raise the limit, or page."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from duckkb.errors import Finding
 from duckkb.records import Identity
 from duckkb.settings import Expansion, Fusion
 
@@ -127,7 +128,8 @@ class SqlResult:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
-    `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`)."""
+    `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`);
+    `errors` has what is wrong with each record that a batch left out."""
 
     inserted: int = 0
     updated: int = 0
@@ -141,3 +143,4 @@ class Receipt:
     notices: tuple[Notice, ...] = ()
     dry_run: bool = False
     patch: str = ""
+    errors: tuple[tuple[Finding, ...], ...] = ()

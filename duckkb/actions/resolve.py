@@ -1,6 +1,7 @@
 """Names that callers use, resolved: types, identities, records as they were given."""
 
 import difflib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,16 +92,42 @@ def given_records(
     `items` are (place, object or the reason why it is none). `single` decides the exit code: 2 for one object given as
     an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
     """
+    found, wrong = sorted_out(base, kind, items, partial=partial)
+    if wrong:
+        raise _invalid(kind, [finding for findings in wrong for finding in findings], single)
+    return found
+
+
+def sorted_out(
+    base: Base, kind: RecordType, items: Iterable[tuple[str, Mapping[str, Any] | LineError]], *, partial: bool
+) -> tuple[tuple[Given, ...], list[list[Finding]]]:
+    """The records that can be written, and for each of the others what is wrong with it."""
     found: list[Given] = []
-    findings: list[Finding] = []
+    wrong: list[list[Finding]] = []
+    lengths = dict(base.lengths(kind)) if kind.given_vectors else {}
     for place, item in items:
         problems, given = _given(base, kind, place, item, partial)
-        findings += problems
         if given is not None and not problems:
+            problems = _length_problems(kind, given, lengths)
+        if problems:
+            wrong.append(problems)
+        elif given is not None:
             found.append(given)
-    if findings:
-        raise _invalid(kind, findings, single)
-    return tuple(found)
+    return tuple(found), wrong
+
+
+def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) -> list[Finding]:
+    """Vectors that are not as long as those that are stored or came before; the first of all fixes the length."""
+    problems = []
+    for name in lengths:
+        value = given.fields.get(name)
+        if isinstance(value, list):
+            lengths[name] = expected = lengths[name] or len(value)
+            if len(value) != expected:
+                said = f"has {len(value)} numbers, the others have {expected} (rule: vector)"
+                finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=f"give {expected} numbers")
+                problems.append(_placed(finding, given.place, kind, identity_text(given.identity)))
+    return problems
 
 
 def _given(
@@ -112,7 +139,7 @@ def _given(
     problems = _name_problems(fields)
     problems += _time_problems(item)
     try:
-        fields = base.validator(kind).coerce_ends(fields)
+        fields = _named(kind, base.validator(kind).coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
         return [_placed(finding, place, kind) for finding in (*problems, *error.findings)], None
@@ -130,6 +157,17 @@ def _given(
         updated_at=item.get(UPDATED_AT),
     )
     return [], given
+
+
+def _named(kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
+    """The fields with an identity, where the type makes one for a record that comes without. What is merged into a stored
+    record must name it."""
+    made = kind.generated
+    if made is None or fields.get(kind.identity_fields[0]) is not None:
+        return fields
+    if made.method == "uuid5":
+        return ids.with_key(fields, kind.identity_fields, made)
+    return fields if partial else {kind.identity_fields[0]: str(uuid.uuid4()), **fields}
 
 
 def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import given_records, granted, identity_named, kind_named, new_identity
+from duckkb.actions.resolve import given_records, granted, identity_named, kind_named, new_identity, sorted_out
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
@@ -44,14 +44,34 @@ def put(
 
 def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Options) -> Receipt:
     kind_named(base, type_name)
-    items = (
-        [_one(base, data)]
-        if single
-        else [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
-    )
+    items = [_one(base, data)] if single else _stream(base, data)
+    return _upsert(base, type_name, items, options, single=single)
+
+
+def put_batch(base: Base, type_name: str, data: bytes, options: Options) -> Receipt:
+    """As `put_json` for a stream, but lines that cannot be stored keep no other from it: the receipt has them."""
+    kind = kind_named(base, type_name)
+    given, wrong = sorted_out(base, kind, _stream(base, data), partial=options.merge)
+    receipt = _write(base, Upsert(kind, given, options.merge), options)
+    return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
+
+
+def _stream(base: Base, data: bytes) -> list[Item]:
+    """JSON Lines; or one object over several lines, or an array of them, as other tools print them."""
+    items: list[Item] = [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     if not items:
         raise InvalidRecord("nothing was given on stdin", suggestion="one JSON object a line", exit_code=1)
-    return _upsert(base, type_name, items, options, single=single)
+    if not isinstance(items[0][1], LineError):
+        return items
+    try:
+        value = parse_json(data, base.limits)
+    except LineError:
+        return items
+    if isinstance(value, dict):
+        return [("stdin", value)]
+    if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        return [(f"stdin, record {number}", one) for number, one in enumerate(value, 1)]
+    return items
 
 
 def import_files(

@@ -2,12 +2,14 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import config
 from duckkb.actions import asking, caring, reading, writing
+from duckkb.app.collections import Collections
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
@@ -134,6 +136,14 @@ class KnowledgeBase:
         with self._turn:
             options = writing.Options(merge, if_match, dry_run, embed, allow_shrink)
             return writing.put(self._fresh(), type, records, options)
+
+    def put_batch(
+        self, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
+    ) -> Receipt:
+        """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
+        the others, and its counts and their number add up to the lines read."""
+        with self._turn:
+            return writing.put_batch(self._fresh(), type, data, writing.Options(merge, None, dry_run, embed))
 
     def put_json(
         self,
@@ -265,6 +275,16 @@ class KnowledgeBase:
         """Compute missing vectors and write the team's cache."""
         with self._turn:
             return caring.index_build(self._fresh())
+
+    @property
+    def collections(self) -> Collections:
+        """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""
+        return Collections(self._in_turn)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[Base]:
+        with self._turn:
+            yield self._fresh()
 
     def _fresh(self) -> Base:
         """The base as the files are now: changed parts are read again, a changed configuration loads everything anew."""

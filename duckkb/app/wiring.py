@@ -9,7 +9,7 @@ from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Wiring
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
-from duckkb.settings import Environment, Settings
+from duckkb.settings import EmbeddingSettings, Environment, Settings
 
 if TYPE_CHECKING:
     from duckkb.backends.duckdb.isolated import Isolated
@@ -41,6 +41,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     loaded = config.load(root, env)
     engine = _engine(chosen)
+    models = _Models(loaded, env, chosen.embedder)
     wiring = Wiring(
         root=loaded.root,
         settings=loaded.settings,
@@ -48,7 +49,9 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         env=env,
         backend=lambda ends, rows: _backend(wiring, ends, rows, engine),
         tokenizer=_tokenizer(loaded.settings, env),
-        embedder=chosen.embedder or _embedder(loaded, env),
+        embedder=models.of(loaded.settings.embedding),
+        embedder_for=models.of,
+        preview=lambda files: config.load(loaded.root, env, files).ontology,
         clock=chosen.clock or SystemClock(),
         lock_timeout=chosen.lock_timeout,
         lenient=chosen.lenient,
@@ -91,11 +94,23 @@ def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
     return JiebaTokenizer(settings.fold_chinese, env.cache_home)
 
 
-def _embedder(loaded: "Loaded", env: Environment) -> Embedder:
-    from duckkb.llm.providers import make_embedder
+class _Models:
+    """The models of one base, each made once. One that the caller gave stands for all of them."""
 
-    trusted = config.is_trusted(loaded.root, loaded.settings, env)
-    return make_embedder(loaded.settings, env, trusted=trusted, secret=config.secret)
+    def __init__(self, loaded: "Loaded", env: Environment, given: Embedder | None) -> None:
+        self._loaded, self._env, self._given = loaded, env, given
+        self._made: dict[EmbeddingSettings, Embedder] = {}
+
+    def of(self, wanted: EmbeddingSettings) -> Embedder:
+        from duckkb.llm.providers import make_embedder
+
+        if self._given is not None:
+            return self._given
+        if wanted not in self._made:
+            trusted = config.is_trusted(self._loaded.root, self._loaded.settings, self._env)
+            settings = replace(self._loaded.settings, embedding=wanted)
+            self._made[wanted] = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
+        return self._made[wanted]
 
 
 class SystemClock:

@@ -40,6 +40,8 @@ VERBS = (
     Verb("sql", "find", "knowledge", "Run one read-only SELECT over the runtime tables."),
     Verb("graph", "find", "knowledge", "Walk edges: neighbors, path."),
     Verb("embed", "find", "knowledge", "Print the vector of a text."),
+    Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
+    Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from duckkb.queries import Notice, Receipt
 
+_UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
 _if_match = click.option("--if-match", metavar="ETAG", help="Only if the record is still at this version.")
 _no_embed = click.option("--no-embed", is_flag=True, help="Leave vectors to a later search or `index build`.")
@@ -22,6 +23,7 @@ _allow_shrink = click.option("--allow-shrink", is_flag=True, help="Allow deletin
 @click.argument("type_name", metavar="TYPE")
 @click.argument("json_text", metavar="[JSON]", required=False)
 @click.option("--merge", is_flag=True, help="Change only the fields given; otherwise the record is replaced.")
+@click.option("--batch", is_flag=True, help="Keep the good lines where others are bad; the receipt counts both.")
 @_if_match
 @_dry_run
 @_no_embed
@@ -33,17 +35,25 @@ def put_command(
     json_text: str | None,
     *,
     merge: bool,
+    batch: bool,
     if_match: str | None,
     dry_run: bool,
     no_embed: bool,
 ) -> None:
     """Insert or replace records by identity: one JSON object as an argument, else JSONL on stdin (also with -).
 
-    All or nothing. Fields that duckkb prints are ignored when they come back, but __id must match and _etag is a
-    precondition: duckkb get T X | jq -c '.title="new"' | duckkb put T
+    All or nothing, but for --batch: there each bad line is reported, the others are stored in one write, and the exit
+    code is 1. Fields that duckkb prints are ignored when they come back, but __id must match and _etag is a precondition:
+    duckkb get T X | jq -c '.title="new"' | duckkb put T
     """
     data, single = read_argument_or_stdin(json_text)
+    if batch and if_match is not None:
+        raise click.UsageError("--if-match names one version; in a batch put _etag into each line")
     with opened(ctx) as kb:
+        if batch:
+            receipt = kb.put_batch(type_name, data, merge=merge, dry_run=dry_run, embed=not no_embed)
+            _batch_receipt(receipt, kb.notices)
+            ctx.exit(1 if receipt.errors else 0)
         receipt = kb.put_json(
             type_name, data, single=single, merge=merge, if_match=if_match, dry_run=dry_run, embed=not no_embed
         )
@@ -126,6 +136,21 @@ def import_command(
             embed=not no_embed,
         )
         _receipt(receipt, kb.notices, named=False)
+
+
+def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
+    """One line of counts that add up to the lines read; on stderr a line for each record that was left out."""
+    for findings in receipt.errors:
+        first = findings[0]
+        where = f"line {first.line}" if first.line else first.path
+        what = "JSON" if first.code in _UNREAD else "record"
+        printed.note(printed.brief(f"Invalid {what} at {where}: {'; '.join(str(one.message) for one in findings)}"))
+    if receipt.dry_run:
+        printed.result(receipt.patch, end="")
+    counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}
+    line = {**counts, "errors": len(receipt.errors)}
+    emit(line) if not receipt.dry_run else printed.note(f"dry run: {line}")
+    tell((*notices, *receipt.notices))
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str]:

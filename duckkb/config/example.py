@@ -29,6 +29,7 @@ nodes:
 """,
     "edges": "edges: {}\n",
     "policies": "policies: {}\n",
+    "collections": "collections: {}\n",
     "questions": "questions: []\n",
 }
 _WIDTH = 116

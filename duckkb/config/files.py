@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from duckkb.errors import Finding, StateError, UsageError
@@ -41,11 +41,21 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
     )
 
 
-def read_documents(root: Path) -> tuple[Document, ...]:
-    """config.yaml, then the files of ontology/ by name. What cannot be read is a document with a finding."""
+def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Document, ...]:
+    """config.yaml, then the files of ontology/ by name, with the bytes given `instead` of some (None: gone). What cannot be
+    read is a document with a finding."""
     if not _has_config(root):
         raise StateError(f"{root} has no {CONFIG}", "E_NO_KB", f"duckkb init {root}")
-    return (_read(root, CONFIG), *(_read(root, path) for path in _ontology_paths(root)))
+    paths = [CONFIG, *_ontology_paths(root)]
+    paths += sorted(path for path in instead if path not in paths)
+    found = []
+    for path in paths:
+        data = instead.get(path)
+        if data is not None:
+            found.append(read_yaml(data, path))
+        elif path not in instead:
+            found.append(_read(root, path))
+    return tuple(found)
 
 
 def config_paths(root: Path) -> tuple[str, ...]:

@@ -163,7 +163,8 @@ KEYS: tuple[Key, ...] = (
 SECTIONS: Mapping[str, str] = {
     "nodes": "Node types: table, identity, schema (JSON Schema 2020-12), search, policy, merge.",
     "edges": "Edge types: label, from, to, cardinality, identity, schema, search, policy, merge.",
-    "policies": "How a type is searched: intents (allowed, default), fusion, expansion.",
+    "policies": "How records are indexed and searched: see `duckkb policy show`.",
+    "collections": "Collections, each with its own policy; `duckkb col init` writes them to ontology/collections/.",
     "questions": "Judged questions: question, type, mode, where, expected.",
 }
 

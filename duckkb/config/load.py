@@ -30,10 +30,11 @@ class Loaded:
     env: Environment
 
 
-def load(root: Path, env: Environment) -> Loaded:
-    """Read a base's configuration. Raises `errors.OntologyError` with all findings of settings and types together, and
+def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | None = None) -> Loaded:
+    """Read a base's configuration, with the bytes of some files of ontology/ instead of what stands there (None: as if the
+    file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
     `errors.StateError` (E_NO_KB) where there is no config.yaml."""
-    documents = read_documents(root)
+    documents = read_documents(root, instead or {})
     first, rest = documents[0], documents[1:]
     found: list[Finding] = []
     settings = read_settings(root_section(first, "E_CONFIG", found))

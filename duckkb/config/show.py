@@ -7,6 +7,7 @@ from typing import Any
 from duckkb.config.keys import DEFAULT, INCLUDE, KEYS
 from duckkb.config.load import Loaded
 from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
+from duckkb.ontology.policies import POLICY_KEYS
 from duckkb.ontology.source import Document, pointer
 from duckkb.settings import Settings
 
@@ -21,7 +22,9 @@ def normalised(loaded: Loaded) -> dict[str, Any]:
             place = place.setdefault(step, {})
         place[key.leaf] = _leaf(_setting(loaded.settings, key.name), loaded.settings.origins.get(key.name, DEFAULT))
     origin = _Origin(loaded.documents)
-    shown["nodes"] = {kind.name: _type(kind, "nodes", origin) for kind in loaded.ontology.nodes.values()}
+    nodes = loaded.ontology.nodes.values()
+    shown["nodes"] = {kind.name: _type(kind, "nodes", origin) for kind in nodes if not kind.is_collection}
+    shown["collections"] = {kind.name: _collection(kind) for kind in nodes if kind.is_collection}
     shown["edges"] = {kind.name: _type(kind, "edges", origin) for kind in loaded.ontology.edges.values()}
     shown["policies"] = {name: _policy(policy, origin) for name, policy in loaded.ontology.policies.items()}
     shown["questions"] = [
@@ -97,6 +100,12 @@ def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
     return shown
 
 
+def _collection(kind: RecordType) -> dict[str, Any]:
+    """A collection as its definition has it."""
+    policy = dict(kind.policy.source) if kind.policy else {}
+    return {key: _leaf(value, kind.place) for key, value in (("table", kind.table), ("policy", policy))}
+
+
 def _search_field(item: SearchField) -> dict[str, Any]:
     given = {"weight": item.weight, "language": item.language, "chunk_size": item.chunk_size}
     return {"field": item.name} | {key: value for key, value in given.items() if value is not None}
@@ -104,9 +113,10 @@ def _search_field(item: SearchField) -> dict[str, Any]:
 
 def _policy(policy: Policy, origin: _Origin) -> dict[str, Any]:
     at = ("policies", policy.name)
+    plain = {key: _leaf(policy.source.get(key), origin(*at, key)) for key in POLICY_KEYS if key in policy.source}
     fusion = asdict(policy.fusion) if policy.fusion else None
     expansion = asdict(policy.expansion) if policy.expansion else None
-    return {
+    return plain | {
         "intents": {
             "allowed": _leaf(list(policy.intents) if policy.intents else None, origin(*at, "intents", "allowed")),
             "default": _leaf(policy.default_intent, origin(*at, "intents", "default")),

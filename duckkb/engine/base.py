@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckkb.engine.observed import Observed
+from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
@@ -14,7 +16,7 @@ from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
 from duckkb.records import Record
-from duckkb.settings import Environment, Settings
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
 from duckkb.truth.tree import Differences, Part, StoredRow, Tree, collector_paused
 
@@ -28,7 +30,9 @@ EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 @dataclass(frozen=True)
 class Wiring:
     """The real parts of one base, as `app` chose them. `backend` takes what resolves edges' ends and what gives the rows
-    of the caches; `lock_timeout` is in seconds."""
+    of the caches; `embedder` is the base's own model, `embedder_for` the one of a policy; `preview` reads the
+    ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
+    seconds."""
 
     root: Path
     settings: Settings
@@ -37,6 +41,8 @@ class Wiring:
     backend: Callable[[EndIds, Callable[[], Any]], Backend]
     tokenizer: Tokenizer
     embedder: Embedder
+    embedder_for: Callable[[EmbeddingSettings], Embedder]
+    preview: Callable[[Mapping[str, bytes | None]], Ontology]
     clock: Clock
     lock_timeout: float = 60.0
     lenient: bool = False
@@ -63,7 +69,8 @@ class Base:
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
-    _dimension: int = 0  # of the vectors in the backend, 0 while there are none
+    _dimensions: dict[str, int] = field(default_factory=dict)  # of the vectors in the backend, by model
+    _observed: dict[str, Observed] = field(default_factory=dict)
     _dropped: int = 0
 
     @property
@@ -91,9 +98,29 @@ class Base:
     def builder(self) -> EntryBuilder:
         """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
         if self._builder is None:
-            model = None if self.settings.embedding.model == "none" else self.wiring.embedder.fingerprint
-            self._builder = EntryBuilder(self.wiring.tokenizer, self.settings, model, self.cache)
+            parts = self.wiring.tokenizer, self.settings, self.fingerprint, self.lengths
+            self._builder = EntryBuilder(*parts, self.cache)
         return self._builder
+
+    def embedder(self, kind: RecordType) -> Embedder:
+        """The model that embeds a type's texts: the base's, or what the type's policy makes of it."""
+        return self.wiring.embedder_for(embedding_of(kind, self.settings.embedding))
+
+    def fingerprint(self, kind: RecordType) -> Fingerprint | None:
+        """That of the type's model; None where nothing is embedded."""
+        is_none = embedding_of(kind, self.settings.embedding).model == "none"
+        return None if is_none or not kind.has_text_vectors else self.embedder(kind).fingerprint
+
+    def lengths(self, kind: RecordType) -> dict[str, int]:
+        """How long the vectors are that the records of a type give, by field; 0 where there is none yet."""
+        return self.observed(kind).lengths()
+
+    def observed(self, kind: RecordType) -> Observed:
+        """What the stored lines of a type say of its fields."""
+        if kind.name not in self._observed:
+            parts = [part for part in self.tree.parts.values() if part.kind.name == kind.name]
+            self._observed[kind.name] = Observed(kind, (row.record for part in parts for row in part.rows))
+        return self._observed[kind.name]
 
     def ensure(self, kind: RecordType, *, entries: bool) -> None:
         """Have the backend mirror one type: its records, and its index entries where a lane will need them."""
@@ -106,7 +133,9 @@ class Base:
             self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
         self._loaded[kind.name] = entries
         if entries:
-            self._dimension = self._dimension or self.cache.dimension
+            model = self.fingerprint(kind)
+            if model is not None and (known := self.cache.dimension(model)):
+                self._dimensions.setdefault(str(model), known)
             self.cache.save()
 
     def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
@@ -125,11 +154,25 @@ class Base:
         loaded anew when it is next needed.
         """
         try:
+            self._observe(parts)
             self._mirror(self.tree.replace(parts))
         except BaseException:
             self.tree.forget()
             self._loaded.clear()
+            self._observed.clear()
             raise
+
+    def _observe(self, parts: Mapping[str, Part | None]) -> None:
+        """Count these parts instead of those that they replace. A type whose vectors are now mostly of another length is
+        loaded anew when it is next needed."""
+        before = {name: observed.lengths() for name, observed in self._observed.items()}
+        for path, new in parts.items():
+            for part, sign in ((self.tree.parts.get(path), -1), (new, 1)):
+                if part is not None and part.kind.name in self._observed:
+                    self._observed[part.kind.name].count((row.record for row in part.rows), sign)
+        for name, lengths in before.items():
+            if self._observed[name].lengths() != lengths:
+                self._loaded.pop(name, None)
 
     def _mirror(self, delta: Differences) -> None:
         """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
@@ -145,17 +188,24 @@ class Base:
         return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
 
     def embed(
-        self, texts: "dict[bytes, str]", label: str = "embedding", *, save: bool = True, until: float | None = None
+        self,
+        kind: RecordType,
+        texts: "dict[bytes, str]",
+        label: str = "embedding",
+        *,
+        save: bool = True,
+        until: float | None = None,
     ) -> "dict[bytes, np.ndarray]":
-        """Vectors for texts by their key, kept in the local cache batch by batch; raises `errors.Unavailable`, also for a
-        batch that the model has not finished at `until` (a time of the monotonic clock)."""
+        """Vectors for texts of a type by their key, kept in the local cache batch by batch; raises `errors.Unavailable`,
+        also for a batch that the model has not finished at `until` (a time of the monotonic clock)."""
+        model = self.embedder(kind)
         made: dict[bytes, np.ndarray] = {}
         for batch in batches(sorted(texts.items(), key=lambda item: len(item[1])), EMBED_BATCH):
-            vectors = self._embedded([text for _, text in batch], until)
-            self._refuse_exchanged(vectors)
+            vectors = _embedded(model, [text for _, text in batch], until)
+            self._refuse_exchanged(model, vectors)
             fresh = {key: vector for (key, _), vector in zip(batch, vectors, strict=True)}
             made |= fresh
-            self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, self.wiring.embedder.fingerprint)
+            self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, model.fingerprint)
             if self.wiring.progress:
                 self.wiring.progress(label, len(made), len(texts))
             if save and len(made) % SAVE_EVERY < EMBED_BATCH:
@@ -164,25 +214,19 @@ class Base:
             self.cache.save()
         return made
 
-    def expect(self, dimension: int) -> None:
+    def expect(self, model: Embedder, dimension: int) -> None:
         """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
-        self.cache.expect(dimension)
-        if self._dimension not in (0, dimension):
+        name = str(model.fingerprint)
+        self.cache.expect(model.fingerprint, dimension)
+        if self._dimensions.get(name, dimension) != dimension:
             self._loaded.clear()
-        self._dimension = dimension
+        self._dimensions[name] = dimension
 
-    def _embedded(self, texts: Sequence[str], until: float | None) -> "np.ndarray":
-        if until is None:
-            return self.wiring.embedder.embed_passages(texts)
-        vectors = within(until - time.monotonic(), lambda: self.wiring.embedder.embed_passages(texts))
-        if vectors is None:
-            raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
-        return vectors
-
-    def _refuse_exchanged(self, vectors: "np.ndarray") -> None:
-        if self._dimension not in (0, vectors.shape[1]):
+    def _refuse_exchanged(self, model: Embedder, vectors: "np.ndarray") -> None:
+        known = self._dimensions.get(str(model.fingerprint), vectors.shape[1])
+        if known != vectors.shape[1]:
             raise Unavailable(
-                f"the model gives vectors of {vectors.shape[1]} numbers, the stored ones have {self._dimension}",
+                f"the model gives vectors of {vectors.shape[1]} numbers, the stored ones have {known}",
                 code="E_MODEL",
                 suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
             )
@@ -192,11 +236,11 @@ class Base:
         file by file while `goes_on`; raises `errors.Unavailable` where there is no model to recompute with."""
         pending = dict(self.backend.pending(kind))
         if pending:
-            model = self.wiring.embedder
+            model = self.embedder(kind)
             if not self.cache.verify_vectors(pending, model.embed_passages, goes_on):
                 self.ensure(kind, entries=True)
                 pending = dict(self.backend.pending(kind))
-            found = zip(pending, self.cache.vectors(list(pending), model.fingerprint.dimension), strict=True)
+            found = zip(pending, self.cache.vectors(list(pending), model.fingerprint), strict=True)
             self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})
 
     def close(self) -> None:
@@ -206,6 +250,27 @@ class Base:
 
 EMBED_BATCH = 16
 SAVE_EVERY = 512
+
+
+def embedding_of(kind: RecordType, standard: EmbeddingSettings) -> EmbeddingSettings:
+    """What the base sets of its model, and what a type's policy sets in its place. A policy cannot name hosts or keys:
+    the offline model and none need no address, any other model is asked at the base's."""
+    chosen = kind.policy.embedding if kind.policy else None
+    if chosen is None:
+        return standard
+    if chosen.model in (DEFAULT_MODEL, "none"):
+        standard = replace(standard, base_url=None, api_key_env=None, dimensions=None)
+    wanted = {name: value for name, value in asdict(chosen).items() if value is not None}
+    return replace(standard, **wanted)
+
+
+def _embedded(model: Embedder, texts: Sequence[str], until: float | None) -> "np.ndarray":
+    if until is None:
+        return model.embed_passages(texts)
+    vectors = within(until - time.monotonic(), lambda: model.embed_passages(texts))
+    if vectors is None:
+        raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
+    return vectors
 
 
 def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":

@@ -33,6 +33,7 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
     findings = list(_duplicates(base.tree, changeset))
     if check_schema:
         findings += _schema(base, changeset)
+    findings += _lengths(base, changeset)
     findings += _ends(base.tree, changeset)
     findings += _left_behind(base.tree, changeset)
     findings += _cardinality(base.tree, changeset)
@@ -76,6 +77,25 @@ def _schema(base: Base, changeset: Changeset) -> Iterator[Finding]:
             name = identity_text(change.new.identity)
             for finding in base.validator(_kind(base.tree, change.new.type)).findings(change.new.fields):
                 yield replace(finding, type=change.new.type, identity=name, message=f"{name}: {finding.message}")
+
+
+def _lengths(base: Base, changeset: Changeset) -> Iterator[Finding]:
+    """The vectors that records give are as long as those that stay; the first record of all fixes the length."""
+    kinds = {change.new.type: _kind(base.tree, change.new.type) for change in changeset.changes if change.new}
+    for kind in kinds.values():
+        if not kind.given_vectors:
+            continue
+        changes = [change for change in changeset.changes if change.record.type == kind.name]
+        stays = base.tree.count(kind) > sum(change.old is not None for change in changes)
+        expected = dict(base.lengths(kind)) if stays else {}
+        for record in (change.new for change in changes if change.new):
+            for name in kind.given_vectors:
+                value = record.fields.get(name)
+                if isinstance(value, list) and len(value) != (expected.get(name) or len(value)):
+                    said = f"{identity_text(record.identity)}: {name} has {len(value)} numbers, the others {expected[name]}"
+                    yield _found("E_SCHEMA", said, f"give {expected[name]} numbers, or use another collection", record)
+                elif isinstance(value, list):
+                    expected[name] = expected.get(name) or len(value)
 
 
 @dataclass(frozen=True, slots=True)

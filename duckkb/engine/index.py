@@ -70,12 +70,12 @@ def _fill(base: Base) -> str:
     try:
         for kind in base.ontology:
             base.ensure(kind, entries=True)
-            if not kind.vectors:
+            if not kind.has_text_vectors:
                 continue
             base.adopt(kind)
             missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
             for batch in batches(missing, EMBED_BATCH * 32):
-                base.backend.fill(kind, base.embed(dict(batch), label=f"embedding {kind.name}"))
+                base.backend.fill(kind, base.embed(kind, dict(batch), f"embedding {kind.name}"))
     except Unavailable as problem:
         return problem.message
     return ""

@@ -54,11 +54,11 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) where there is one."""
+    """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) by type where there is one."""
 
     words: LexicalQuery
     allowed: Mapping[str, frozenset[int] | None]
-    vector: "np.ndarray | Sequence[float] | None" = None
+    vectors: "Mapping[str, np.ndarray | Sequence[float]]"
 
 
 def find(base: Base, intent: Intent) -> FindResult:
@@ -139,10 +139,12 @@ def _run(
 ) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
     base.ensure_all(intent.kinds)
-    question = Question(syntax.parse(intent.text or ""), allowed, embedded.vector if embedded else None)
+    question = Question(syntax.parse(intent.text or ""), allowed, embedded.vectors if embedded else {})
     expanded_by: tuple[Key, ...] = ()
-    if question.vector is not None and chosen.expansion.method == "feedback":
-        question, expanded_by = _expanded(base, intent.kinds, chosen, question)
+    if chosen.expansion.method == "feedback":
+        for kinds in _by_model(intent.kinds, question.vectors):
+            question, moved_to = _expanded(base, kinds, chosen, question)
+            expanded_by += moved_to
     hits = {lane: _lane(base, intent.kinds, lane, chosen, question) for lane in chosen.lanes}
     rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
     return Lanes(rankings, hits, embedded.notices if embedded else (), expanded_by)
@@ -151,9 +153,8 @@ def _run(
 def _expanded(
     base: Base, kinds: Sequence[RecordType], chosen: Plan, question: Question
 ) -> tuple[Question, tuple[Key, ...]]:
-    """The question moved towards its first hits, and which these were. How many are asked for does not depend on the
-    limit, so that a record's rank does not either."""
-    assert question.vector is not None, "only a vector moves"
+    """The question of types with one model moved towards its first hits there, and which these were. How many are asked
+    for does not depend on the limit, so that a record's rank does not either."""
     first = replace(chosen, depth=chosen.expansion.hits)
     hits = _lane(base, kinds, "vector", first, question)
     keys = [key for key, _ in _ranking(base, hits, first.depth)]
@@ -163,17 +164,24 @@ def _expanded(
         for entry in base.backend.entries(_row(base, key)[0], key[1])
         if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
     ]
-    moved = feedback([float(value) for value in question.vector], found, chosen.expansion.weight)
-    return replace(question, vector=moved), tuple(keys)
+    moved = feedback([float(value) for value in question.vectors[kinds[0].name]], found, chosen.expansion.weight)
+    return replace(question, vectors={**question.vectors, **{kind.name: moved for kind in kinds}}), tuple(keys)
+
+
+def _by_model(kinds: Sequence[RecordType], vectors: Mapping[str, Any]) -> list[list[RecordType]]:
+    """The types that are asked by vector, those together that are asked by one and the same."""
+    groups: dict[int, list[RecordType]] = {}
+    for kind in kinds:
+        if kind.name in vectors:
+            groups.setdefault(id(vectors[kind.name]), []).append(kind)
+    return list(groups.values())
 
 
 def _lane(base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, question: Question) -> dict[Key, LaneHit]:
     """What one lane finds over all types; nothing where it was given up."""
     hits: dict[Key, LaneHit] = {}
-    if lane == "vector" and question.vector is None:
-        return hits
     for kind in kinds:
-        if kind.vectors if lane == "vector" else kind.full_text:
+        if kind.name in question.vectors if lane == "vector" else kind.full_text:
             base.ensure(kind, entries=True)
             for hit in _lane_hits(base, kind, lane, chosen, question):
                 hits[kind.name, hit.id] = hit
@@ -185,12 +193,11 @@ def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question:
     if lane == "fts":
         with collector_paused():  # the first question builds the index, out of a great many small objects
             return base.backend.match(kind, words, chosen.depth, allowed)
-    assert question.vector is not None, "a vector lane runs with a vector"
     if chosen.mode == "hybrid" and words.excluded and kind.full_text:
         ruled_out = base.backend.excluded(kind, words)
         everything = allowed if allowed is not None else frozenset(row.record.id for row in base.tree.rows(kind))
         allowed = everything - ruled_out
-    return base.backend.similar(kind, question.vector, chosen.depth, allowed)
+    return base.backend.similar(kind, question.vectors[kind.name], chosen.depth, allowed)
 
 
 def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
@@ -247,6 +254,6 @@ def _best_lane_hit(lanes: Lanes, one: Fused) -> LaneHit:
 
 def _chunk(base: Base, kind: RecordType, hit: LaneHit) -> ChunkRef | None:
     for entry in base.backend.entries(kind, hit.id):
-        if (entry.field, entry.seq) == (hit.field, hit.seq):
+        if (entry.field, entry.seq) == (hit.field, hit.seq) and entry.content:
             return ChunkRef(entry.field, entry.seq, entry.content)
     return None

@@ -1,25 +1,29 @@
 """The vector lane's preparation: a question as a vector, and the stored chunks that still lack one."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import EMBED_BATCH, Base, batches
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
+from duckkb.ports import Embedder
 from duckkb.queries import Notice, Plan
 from duckkb.search import syntax
 
 if TYPE_CHECKING:
     import numpy as np
 
+    Vector = np.ndarray | Sequence[float]
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A question's vector, None where the lane had to be given up, with what must be said about it."""
+    """A question's vector by the name of each type that is asked, as types may have models of their own; none where the
+    lane had to be given up; with what must be said about it."""
 
-    vector: "np.ndarray | Sequence[float] | None"
+    vectors: "Mapping[str, Vector]"
     notices: tuple[Notice, ...] = ()
 
 
@@ -27,26 +31,35 @@ def embed_query(
     base: Base,
     kinds: Sequence[RecordType],
     text: str | None,
-    given: "np.ndarray | Sequence[float] | None",
+    given: "Vector | None",
     chosen: Plan,
 ) -> Embedded:
     """The vector to search by. A hybrid search without a usable model goes on lexically and says so (W_DEGRADED);
     a similar search raises `errors.Unavailable`."""
+    if given is not None:
+        return Embedded({kind.name: given for kind in kinds if kind.vectors}, _count_pending(base, kinds))
     try:
-        vector = given if given is not None else _question(base, text or "", chosen)
+        vectors = _questions(base, kinds, text or "", chosen)
     except Unavailable as problem:
         if chosen.mode != "hybrid":
             raise
-        return Embedded(None, (_degraded(f"answered without vectors: {problem.message}", problem.suggestion),))
-    notices = fill_pending(base, kinds) if given is None else _count_pending(base, kinds)
-    return Embedded(vector, notices)
+        return Embedded({}, (_degraded(f"answered without vectors: {problem.message}", problem.suggestion),))
+    return Embedded(vectors, fill_pending(base, kinds))
 
 
-def _question(base: Base, text: str, chosen: Plan) -> "np.ndarray":
+def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan) -> "dict[str, Vector]":
+    """The question as each type's model sees it; asked once of each model."""
     asked = syntax.plain_text(text) if chosen.mode == "hybrid" else text
-    found: np.ndarray = base.wiring.embedder.embed_queries([asked or text])[0]
-    base.expect(len(found))
-    return found
+    found: dict[Embedder, np.ndarray] = {}
+    vectors: dict[str, Vector] = {}
+    for kind in kinds:
+        if kind.has_text_vectors:
+            model = base.embedder(kind)
+            if model not in found:
+                found[model] = model.embed_queries([asked or text])[0]
+                base.expect(model, len(found[model]))
+            vectors[kind.name] = found[model]
+    return vectors
 
 
 def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
@@ -57,7 +70,8 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
         while dropped != base.cache.dropped:  # a type may show that the rows given to one before it were forged
             dropped = base.cache.dropped
             for kind in kinds:
-                _fill(base, kind, deadline)
+                if kind.has_text_vectors:
+                    _fill(base, kind, deadline)
     except Unavailable as problem:
         return _count_pending(base, kinds, problem.message)
     finally:
@@ -72,7 +86,7 @@ def _fill(base: Base, kind: RecordType, deadline: float) -> None:
     for batch in batches(missing, EMBED_BATCH):
         if time.monotonic() > deadline:
             break
-        base.backend.fill(kind, base.embed(dict(batch), save=False, until=deadline))
+        base.backend.fill(kind, base.embed(kind, dict(batch), save=False, until=deadline))
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

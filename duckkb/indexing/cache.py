@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from duckkb.indexing.cache_format import CacheRow, Segment
 
+_ANY_MODEL = Fingerprint("", "")
 _MANY_SEGMENTS = 16
 _SMALL = 16 * 1024 * 1024
 _SAME_DIRECTION = 0.99
@@ -70,7 +71,7 @@ class SearchCache:
         """Files that were given up after rows of them may have been handed out."""
         self._files = [file for file in files if self._is_sound(file)]
         self._loaded: dict[Kind, list[Loaded]] = {}
-        self._dimension = 0
+        self._dimensions: dict[str, int] = {}
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
 
@@ -97,23 +98,23 @@ class SearchCache:
 
         return [None if content is None else tokens_of(content) for content in self._payloads("tokens", keys)]
 
-    def vectors(self, keys: Sequence[bytes], dimension: int = 0) -> "list[np.ndarray | None]":
+    def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
         """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
-        not of `dimension`: that of most, where it is 0."""
+        not of the model's dimension: that of most, where the model does not say."""
         found = self._payloads("vector", keys)
+        dimension = model.dimension
         lengths = Counter(len(vector) for vector in found if vector is not None)
         if not dimension and lengths:
-            dimension = self._dimension = self._dimension or lengths.most_common(1)[0][0]
+            dimension = self._dimensions.setdefault(str(model), lengths.most_common(1)[0][0])
         return [vector if vector is not None and len(vector) == dimension else None for vector in found]
 
-    @property
-    def dimension(self) -> int:
+    def dimension(self, model: Fingerprint) -> int:
         """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
-        return self._dimension
+        return self._dimensions.get(str(model), 0)
 
-    def expect(self, dimension: int) -> None:
+    def expect(self, model: Fingerprint, dimension: int) -> None:
         """Say how long the model's vectors are; others count as missing from now on."""
-        self._dimension = dimension
+        self._dimensions[str(model)] = dimension
 
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
@@ -124,7 +125,9 @@ class SearchCache:
     def add_vectors(self, rows: "Mapping[bytes, tuple[str, np.ndarray]]", fingerprint: Fingerprint) -> None:
         """Take vectors made here: key -> (text, float32 vector of unit length)."""
         self._add("vector", rows, fingerprint)
-        self._dimension = next((len(vector) for _, vector in rows.values()), self._dimension)
+        for _, vector in rows.values():
+            self._dimensions[str(fingerprint)] = len(vector)
+            break
 
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
         """Recompute a sample of the rows for these texts that come from files not made here: use them or drop the files.

@@ -1,14 +1,15 @@
 """Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.entries import Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.chunk import chunk, field_text
-from duckkb.ontology.model import RecordType, SearchField
+from duckkb.indexing.given import with_given
+from duckkb.ontology.model import EVERY, RecordType, SearchField
 from duckkb.ports import Tokenizer
 from duckkb.records import Record
 from duckkb.settings import Settings
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 KEY_BYTES = 16
+Models = Callable[[RecordType], Fingerprint | None]
+"""The fingerprint of the model that embeds a type's texts; None where nothing does."""
+Lengths = Callable[[RecordType], Mapping[str, int]]
+"""How long the vectors are that a type's records give, by field."""
 
 
 def token_key(tokenizer: Fingerprint, text: str) -> bytes:
@@ -42,20 +47,23 @@ class _Field:
 class EntryBuilder:
     """Makes the entries of records. Missing tokens are computed and added to the cache, missing vectors never are."""
 
-    def __init__(self, tokenizer: Tokenizer, settings: Settings, model: Fingerprint | None, cache: SearchCache) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, settings: Settings, models: Models, lengths: Lengths, cache: SearchCache
+    ) -> None:
         self._tokenizer = tokenizer
         self._chunk_size = settings.chunk_size
-        self._model = model
+        self._models = models
+        self._lengths = lengths
         self._cache = cache
 
     def build(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[IndexEntry, ...]]:
         """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
         vectors alone), each field's chunks in the order of the text."""
-        pieces = _pieces(self._fields(kind), records)
+        pieces = self._pieces(kind, records)
         tokens = self._tokens(_texts(pieces, "lexical"))
-        vectors = self._vectors(_texts(pieces, "vectors"))
+        vectors = self._vectors(self._models(kind), _texts(pieces, "vectors"))
         pending = (None, None)
-        return [
+        made = [
             tuple(
                 IndexEntry(field.name, seq, text, tokens[text] if field.lexical else None, *vectors.get(text, pending))
                 if field.vectors
@@ -64,24 +72,42 @@ class EntryBuilder:
             )
             for row in pieces
         ]
+        return with_given(self._lengths(kind), records, made) if kind.given_vectors else made
 
     def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
         """The texts of these records' chunks by the keys of their token rows, and of their vector rows. Computes nothing."""
-        pieces = _pieces(self._fields(kind), records)
+        pieces = self._pieces(kind, records)
         lexical, vectors = _texts(pieces, "lexical"), _texts(pieces, "vectors")
         tokens = dict(zip(_keys(self._tokenizer.fingerprint, lexical), lexical, strict=True))
-        if self._model is None:
-            return tokens, {}
-        return tokens, dict(zip(_keys(self._model, vectors), vectors, strict=True))
+        model = self._models(kind)
+        return tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {}
 
-    def _fields(self, kind: RecordType) -> list[_Field]:
+    def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}
-        vectors = {item.name: item for item in kind.vectors}
-        names = dict.fromkeys([*lexical, *vectors])
-        return [
+        vectors = {item.name: item for item in kind.vectors if not item.given}
+        named = [
             _Field(name, self._size(vectors.get(name), lexical.get(name)), name in lexical, name in vectors)
-            for name in names
+            for name in dict.fromkeys([*lexical, *vectors])
+            if name != EVERY
         ]
+        rest = lexical.get(EVERY), vectors.get(EVERY)
+        if not any(rest):
+            return [_cut(named, record) for record in records]
+        taken = {*lexical, *vectors, *kind.given_vectors}
+        names = [[name for name in record.fields if name not in taken] for record in records]
+        return [
+            _cut([*named, *self._others(kind, rest, record, free)], record)
+            for record, free in zip(records, names, strict=True)
+        ]
+
+    def _others(
+        self, kind: RecordType, rest: tuple[SearchField | None, SearchField | None], record: Record, names: list[str]
+    ) -> Iterator[_Field]:
+        """The fields that this record has and no search field names, as far as the lanes reach for them."""
+        for name in names:
+            wanted = [item is not None and _reaches(item, kind, name, record.fields[name]) for item in rest]
+            if any(wanted):
+                yield _Field(name, self._size(*reversed(rest)), *wanted)
 
     def _size(self, *items: SearchField | None) -> int:
         sizes = (item.chunk_size for item in items if item and item.chunk_size)
@@ -97,26 +123,32 @@ class EntryBuilder:
         self._cache.add_tokens(fresh, self._tokenizer.fingerprint)
         return {text: tokens for text, tokens in found.items() if tokens is not None} | dict(fresh.values())
 
-    def _vectors(self, texts: Sequence[str]) -> "dict[str, tuple[bytes, np.ndarray | None]]":
-        if self._model is None:
+    def _vectors(self, model: Fingerprint | None, texts: Sequence[str]) -> "dict[str, tuple[bytes, np.ndarray | None]]":
+        if model is None:
             return {}
-        keys = _keys(self._model, texts)
-        return dict(zip(texts, zip(keys, self._cache.vectors(keys, self._model.dimension), strict=True), strict=True))
+        keys = _keys(model, texts)
+        return dict(zip(texts, zip(keys, self._cache.vectors(keys, model), strict=True), strict=True))
 
 
 _Pieces = list[list[tuple[_Field, int, str]]]
 """For each record its chunks: field, place in the field's text, text. Plain tuples, as there may be millions."""
 
 
-def _pieces(fields: Sequence[_Field], records: Sequence[Record]) -> _Pieces:
+def _cut(fields: Sequence[_Field], record: Record) -> list[tuple[_Field, int, str]]:
     return [
-        [
-            (field, piece.seq, piece.text)
-            for field in fields
-            for piece in chunk(field_text(record.fields.get(field.name)), field.chunk_size)
-        ]
-        for record in records
+        (field, piece.seq, piece.text)
+        for field in fields
+        for piece in chunk(field_text(record.fields.get(field.name)), field.chunk_size)
     ]
+
+
+def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
+    """Whether a search field for every field means this one: any value, or a text or list of texts but the identity."""
+    if item.reach == "all":
+        return True
+    if name in kind.identity_fields:
+        return False
+    return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
 
 
 def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:

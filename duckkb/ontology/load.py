@@ -4,14 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from duckkb.errors import Finding
 from duckkb.ontology.check import check
-from duckkb.ontology.model import Ontology
+from duckkb.ontology.model import NodeType, Ontology, Policy
 from duckkb.ontology.names import name_known
 from duckkb.ontology.rules import shown
 from duckkb.ontology.section import Section, root_section
 from duckkb.ontology.source import Document
-from duckkb.ontology.types import edge_type, node_type, policy
+from duckkb.ontology.policies import policy
+from duckkb.ontology.types import collection, edge_type, node_type
 
-KEYS = ("nodes", "edges", "policies", "questions")
+KEYS = ("nodes", "edges", "policies", "collections", "questions")
 
 
 def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
@@ -26,16 +27,28 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
     policies = {name: policy(name, section) for name, section in _declared("policies", roots).items()}
     nodes = _declared("nodes", roots)
     edges = _declared("edges", roots)
+    collections = _declared("collections", roots)
+    usable = _with_presets(policies, {**nodes, **edges})
     ontology = Ontology(
-        {name: node_type(name, section, policies) for name, section in nodes.items()},
-        {name: edge_type(name, section, policies) for name, section in edges.items()},
+        _no_name_twice(nodes, usable, collections),
+        {name: edge_type(name, section, usable) for name, section in edges.items()},
         policies,
     )
     is_whole = not any(document.broken for document in documents)
-    check(ontology, nodes, edges, is_whole)
+    check(ontology, {**nodes, **collections}, edges, is_whole)
     if is_whole:
-        _check_policies(policies, {**nodes, **edges})
+        _check_policies(usable, {**nodes, **edges})
     return ontology, in_order(found, documents)
+
+
+def _no_name_twice(
+    nodes: Mapping[str, Section], policies: Mapping[str, Policy], collections: Mapping[str, Section]
+) -> dict[str, NodeType]:
+    """Node types, then collections, which are node types that carry their own policy."""
+    for name in nodes.keys() & collections.keys():
+        collections[name].problem(f"{shown(name)} is declared already at {nodes[name].place()}", remedy="rename one")
+    own = {name: collection(name, section) for name, section in collections.items() if name not in nodes}
+    return {name: node_type(name, section, policies) for name, section in nodes.items()} | own
 
 
 def in_order(found: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
@@ -63,6 +76,16 @@ def _mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
             yield name, section
         elif root.sub(key).value[name] in (None, {}):
             section.problem("declares nothing", remedy="fill it in, or remove it")
+
+
+def _with_presets(policies: Mapping[str, Policy], types: Mapping[str, Section]) -> dict[str, Policy]:
+    """The policies by every name that a type uses for one, those of the package included where one asks for them."""
+    named = {section.value["policy"] for section in types.values() if isinstance(section.value.get("policy"), str)}
+    if named <= policies.keys():
+        return dict(policies)
+    from duckkb.ontology.presets import find_policy
+
+    return dict(policies) | {name: found for name in sorted(named) if (found := find_policy(name, policies))}
 
 
 def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]) -> None:

@@ -10,27 +10,79 @@ from duckkb.records import FROM, TO
 from duckkb.settings import Expansion, Fusion
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
+Reach = Literal["auto", "all"]
+EVERY = "*"
+"""The name of a search field that stands for the fields which each record has, by its `reach`."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchField:
-    """One searched field: its weight in the lexical lane, and its own language and chunk size where given."""
+    """One searched field: its weight in the lexical lane, and its own language and chunk size where given.
+
+    With the name `EVERY` it stands for those fields of each record that no other names: all texts but the identity
+    (`reach` auto), or all values. `given` says that the value is itself the vector, of length `dimension` where that is
+    fixed.
+    """
 
     name: str
     weight: float = 1.0
     language: str | None = None
     chunk_size: int | None = None
+    reach: Reach | None = None
+    given: bool = False
+    dimension: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Generated:
+    """How a record without an identity gets one: a random UUID (`uuid4`), or the UUID of the text in the field `of`
+    within a `namespace` (`uuid5`, RFC 9562)."""
+
+    method: Literal["uuid4", "uuid5"]
+    of: str = ""
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Which fields are compared by meaning, which are searched by words, and which are columns of filters and SQL."""
+
+    vectors: tuple[SearchField, ...] = ()
+    lexical: tuple[SearchField, ...] = ()
+    relational: Reach | tuple[str, ...] = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingChoice:
+    """What a policy sets of the embedding model in place of the base; None leaves it."""
+
+    model: str | None = None
+    symmetric: bool | None = None
+    dimensions: int | None = None
+
+
+@dataclass(frozen=True)
 class Policy:
-    """How a collection is queried, never what it contains. None means: the base's setting, or every intent served."""
+    """How a collection is indexed and queried, never what it contains. None means: the base's setting, or every intent
+    served. `refuse` says by intent what to use instead; `params` where a named parameter goes (a JSON pointer into the
+    policy); `source` is the mapping that declares the policy, `place` its file:line."""
 
     name: str
     intents: tuple[Mode, ...] | None = None
     default_intent: Mode | None = None
     fusion: Fusion | None = None
     expansion: Expansion | None = None
+    description: str = ""
+    aliases: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()
+    generated: Generated | None = None
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    fields: Fields | None = None
+    embedding: EmbeddingChoice | None = None
+    refuse: Mapping[Mode, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +98,17 @@ class _RecordType:
     policy: Policy | None = None
     granularity: Literal["field", "record"] | None = None
     place: str = ""
+    relational: Reach | tuple[str, ...] = ()
+
+    @property
+    def has_text_vectors(self) -> bool:
+        """Whether a question in words can be compared with what the records hold."""
+        return any(not item.given for item in self.vectors)
+
+    @cached_property
+    def given_vectors(self) -> Mapping[str, SearchField]:
+        """The fields whose values are vectors, by name."""
+        return {item.name: item for item in self.vectors if item.given}
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -60,8 +123,11 @@ class _RecordType:
 
 @dataclass(frozen=True)
 class NodeType(_RecordType):
-    """The shape of one kind of node; `identity` names its identity fields in order."""
+    """The shape of one kind of node; `identity` names its identity fields in order. A collection is one that carries its
+    own policy."""
 
+    generated: Generated | None = None
+    is_collection: bool = False
     kind: ClassVar[Literal["node"]] = "node"
 
     @property
@@ -77,6 +143,8 @@ class EdgeType(_RecordType):
     to_types: tuple[str, ...] = ()
     cardinality: Cardinality = "N:N"
     kind: ClassVar[Literal["edge"]] = "edge"
+    generated: ClassVar[None] = None
+    is_collection: ClassVar[bool] = False
 
     @property
     def identity_fields(self) -> tuple[str, ...]:

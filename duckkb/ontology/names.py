@@ -4,6 +4,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
+from hashlib import blake2s
 
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
@@ -30,6 +31,25 @@ def is_type_name(name: str) -> bool:
     """
     is_word = name.isidentifier() and not name.startswith("_") and len(name) <= 64
     return is_word and unicodedata.is_normalized("NFC", name) and name.casefold() != _EVERY_TYPE
+
+
+def is_policy_name(name: str) -> bool:
+    """Whether a policy or a collection can have this name: as a type, and with hyphens inside.
+
+    >>> is_policy_name("knowledge-base"), is_policy_name("-kb"), is_policy_name("all")
+    (True, False, False)
+    """
+    return is_type_name(name.replace("-", "_")) and not name.startswith("-")
+
+
+def collection_table(name: str) -> str:
+    """The table of a collection that names none: its name where that is safe, else a short hash of it.
+
+    >>> collection_table("My-Notes"), collection_table("notes")
+    ('my_notes', 'notes')
+    """
+    plain = name.lower().replace("-", "_")
+    return plain if is_table_name(plain) else "c_" + blake2s(name.encode(), digest_size=6).hexdigest()
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -4,16 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EdgeType, NodeType, Policy, SearchField
-from duckkb.ontology.names import is_table_name, is_type_name, name_known
+from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, Reach, SearchField
+from duckkb.ontology.names import collection_table, is_policy_name, is_table_name, is_type_name, name_known
+from duckkb.ontology.policies import policy
 from duckkb.ontology.rules import (
     CARDINALITIES,
     CHUNK_SIZE,
-    EXPANSION,
-    FUSION,
     GRANULARITIES,
     LANGUAGE,
-    MODES,
     WEIGHT,
     Choice,
     Rule,
@@ -23,11 +21,10 @@ from duckkb.ontology.rules import (
 from duckkb.ontology.schema import check_schema
 from duckkb.ontology.section import Section
 from duckkb.records import FROM, TO
-from duckkb.settings import Expansion, Fusion
 
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge")
-POLICY_KEYS = ("intents", "fusion", "expansion")
+COLLECTION_KEYS = ("table", "policy", "merge")
 SEARCH_KEYS = ("full_text", "vectors")
 SEARCH_FIELD: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
 
@@ -70,37 +67,47 @@ def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> Ed
     )
 
 
-def policy(name: str, section: Section) -> Policy:
-    """A policy from its mapping."""
-    section.refuse_unknown(POLICY_KEYS)
-    _check_name(name, section)
-    intents = section.sub("intents")
-    intents.refuse_unknown(("allowed", "default"))
-    words = [word for word, _ in intents.names("allowed")] if "allowed" in intents else list(MODES)
-    for index, word in enumerate(words):
-        if problem := Choice(MODES).problem(word):
-            intents.problem(problem, "allowed", index)
-    default = intents.get("default", Choice(MODES), None)
-    if default and default not in words:
-        intents.problem(f"{shown(default)} is not among the allowed intents", "default")
-    allowed = tuple(mode for mode in MODES if mode in words) if "allowed" in intents else None
-    fusion = read_fusion(section.sub("fusion")) if "fusion" in section else None
-    expansion = read_expansion(section.sub("expansion")) if "expansion" in section else None
-    return Policy(name, allowed, default, fusion, expansion)
+def collection(name: str, section: Section) -> NodeType:
+    """A collection: a node type that carries its own policy, which alone says what its records look like."""
+    section.refuse_unknown(COLLECTION_KEYS)
+    if not is_policy_name(name):
+        message = f"{shown(name)} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64"
+        section.problem(message, remedy="rename it")
+    inner = section.sub("policy")
+    if not inner.value:
+        section.problem("needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY")
+    own = policy(inner.get("name", Text(), name), inner, ("name",))
+    identity = own.identity or ("id",)
+    merge = section.sub("merge")
+    merge.refuse_unknown(("granularity",))
+    fields = own.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))
+    return NodeType(
+        name,
+        _table(collection_table(name), "table", section),
+        identity,
+        _with_identity(_open_schema(own, identity, inner), identity),
+        fields.lexical,
+        fields.vectors,
+        own,
+        merge.get("granularity", Choice(GRANULARITIES), None),
+        section.place(),
+        fields.relational,
+        generated=own.generated,
+        is_collection=True,
+    )
 
 
-def read_fusion(section: Section) -> Fusion:
-    """A `fusion` mapping; what it leaves out has its default."""
-    section.refuse_unknown(tuple(FUSION))
-    standard = Fusion()
-    return Fusion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in FUSION.items()})
-
-
-def read_expansion(section: Section) -> Expansion:
-    """An `expansion` mapping; what it leaves out has its default."""
-    section.refuse_unknown(tuple(EXPANSION))
-    standard = Expansion()
-    return Expansion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in EXPANSION.items()})
+def _open_schema(own: Policy, identity: tuple[str, ...], section: Section) -> dict[str, Any]:
+    """The policy's schema, which may be empty, with the identity declared: a text where nothing else is said."""
+    schema = {"type": "object"} | dict(own.schema)
+    properties = schema.get("properties")
+    named = dict(properties) if isinstance(properties, dict) else {}
+    schema["properties"] = {name: named.pop(name, {"type": "string"}) for name in identity} | named
+    for name in identity:
+        if identity_kind(schema, schema["properties"][name]) is None:
+            message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
+            section.problem(message, "schema", "properties", name, remedy="set its `type` in the schema")
+    return schema
 
 
 def _check_name(name: str, section: Section) -> None:
@@ -180,21 +187,26 @@ class _Common(TypedDict):
     policy: Policy | None
     granularity: Any
     place: str
+    relational: Reach | tuple[str, ...]
 
 
 def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> _Common:
+    """What a type says of its search, or, where it says nothing, what its policy does."""
     search = section.sub("search")
     search.refuse_unknown(SEARCH_KEYS)
     merge = section.sub("merge")
     merge.refuse_unknown(("granularity",))
     full_text, vectors = (tuple(_search_fields(search, key, schema)) for key in SEARCH_KEYS)
     _check_chunk_sizes(search, full_text, vectors)
+    chosen = policies.get(section.get("policy", Text(), ""))
+    fields = chosen.fields if chosen and chosen.fields and "search" not in section else None
     return {
-        "full_text": full_text,
-        "vectors": vectors,
-        "policy": policies.get(section.get("policy", Text(), "")),
+        "full_text": fields.lexical if fields else full_text,
+        "vectors": fields.vectors if fields else vectors,
+        "policy": chosen,
         "granularity": merge.get("granularity", Choice(GRANULARITIES), None),
         "place": section.place(),
+        "relational": fields.relational if fields else (),
     }
 
 

@@ -19,6 +19,7 @@ from duckkb.ontology.reasons import MOST, Reasons
 from duckkb.ontology.rules import shown
 from duckkb.ontology.schema import pattern_options, refuse_remote
 from duckkb.ontology.source import pointer
+from duckkb.ontology.vectors import vector_problem
 from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
 
 
@@ -31,13 +32,15 @@ class Validator:
 
     def is_valid(self, fields: Mapping[str, Any]) -> bool:
         """Whether the fields fit; an edge's `from` and `to` by their own rule, the rest by the schema."""
-        return self._fits_schema(self._own(fields)) and not any(self._end_problems(fields))
+        own = self._own(fields)
+        return self._fits_schema(own) and not any(self._end_problems(fields)) and not any(self._vector_problems(own))
 
     def findings(self, fields: Mapping[str, Any]) -> list[Finding]:
         """What does not fit: `E_SCHEMA` with a JSON pointer each; empty exactly where `is_valid` is true."""
         own = self._own(fields)
         problems = [] if self._fits_schema(own) else self._problems(own)
         problems += self._end_problems(fields)
+        problems += self._vector_problems(own)
         return [Finding("E_SCHEMA", message, field=place, type=self.kind.name) for place, message in problems]
 
     def coerce_identity(self, values: Any) -> Identity:
@@ -70,6 +73,12 @@ class Validator:
                 problem = self._end_problem(fields.get(key), names)
                 if problem:
                     yield pointer(key), problem
+
+    def _vector_problems(self, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        for name, field in self.kind.given_vectors.items():
+            problem = vector_problem(own[name], field.dimension) if own.get(name) is not None else ""
+            if problem:
+                yield pointer(name), f"{problem} (rule: vector)"
 
     def _end_problem(self, value: Any, names: tuple[str, ...]) -> str | None:
         if value is None:

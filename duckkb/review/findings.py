@@ -36,6 +36,7 @@ def check(base: Base) -> CheckReport:
         findings += _part(part)
     for kind in base.ontology:
         findings += _schema(base, kind)
+        findings += _lengths(base, kind)
         findings += _duplicates(base, kind)
         if isinstance(kind, EdgeType):
             findings += _edges(base, kind)
@@ -78,6 +79,17 @@ def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
                 yield replace(
                     _at(row, "E_SCHEMA", finding.message, "change the record or the schema"), field=finding.field
                 )
+
+
+def _lengths(base: Base, kind: RecordType) -> Iterator[Finding]:
+    """Vectors that are not as long as the others are not searched; the schema does not see that."""
+    expected = base.lengths(kind) if kind.given_vectors else {}
+    for row in base.tree.rows(kind) if expected else ():
+        for name, length in expected.items():
+            value = row.record.fields.get(name)
+            if isinstance(value, list) and len(value) != length and not kind.given_vectors[name].dimension:
+                said = f"{name} has {len(value)} numbers, most others have {length}; it is not searched"
+                yield _at(row, "E_SCHEMA", said, "change the record", f"/{name}")
 
 
 def _duplicates(base: Base, kind: RecordType) -> Iterator[Finding]:

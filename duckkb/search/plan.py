@@ -73,11 +73,11 @@ def servable(kinds: Sequence[RecordType], mode: Mode | None) -> list[RecordType]
 def _can(kind: RecordType, mode: Mode | None) -> bool:
     match mode:
         case "similar":
-            return bool(kind.vectors)
+            return kind.has_text_vectors
         case "match":
             return bool(kind.full_text)
         case _:
-            return bool(kind.vectors or kind.full_text)
+            return bool(kind.has_text_vectors or kind.full_text)
 
 
 def _filter_only(ask: Ask, limit: int) -> Plan:
@@ -99,7 +99,7 @@ def _default_mode(ask: Ask, kinds: Sequence[RecordType], can: Capabilities) -> M
     chosen = {kind.policy.default_intent for kind in kinds if kind.policy and kind.policy.default_intent}
     if len(chosen) == 1:
         return chosen.pop()
-    vectors = can.model and any(kind.vectors for kind in kinds)
+    vectors = can.model and any(kind.has_text_vectors for kind in kinds)
     words = any(kind.full_text for kind in kinds)
     return "hybrid" if vectors and words else "similar" if vectors else "match"
 
@@ -107,9 +107,10 @@ def _default_mode(ask: Ask, kinds: Sequence[RecordType], can: Capabilities) -> M
 def _served(mode: Mode, ask: Ask, kinds: Sequence[RecordType]) -> tuple[Mode, tuple[Notice, ...]]:
     """The mode that these types can serve: hybrid narrows to the one lane there is, with a notice; others are refused."""
     names = ", ".join(kind.name for kind in kinds)
-    words, vectors = any(kind.full_text for kind in kinds), any(kind.vectors for kind in kinds)
+    words = any(kind.full_text for kind in kinds)
+    vectors = any(kind.vectors if ask.has_vector else kind.has_text_vectors for kind in kinds)
     if not words and not vectors:
-        raise _unserved(names, "has no search fields", "use --where, or add `search` to the type in the ontology")
+        raise _without_lanes(mode, kinds, names)
     if mode == "where":
         raise UsageError(
             "where takes a filter and no query text", suggestion="leave the query out, or choose -m, -s or -H"
@@ -121,19 +122,30 @@ def _served(mode: Mode, ask: Ask, kinds: Sequence[RecordType]) -> tuple[Mode, tu
         )
         return _allowed(mode, kinds), (notice,)
     if mode == "similar" and not vectors:
-        raise _unserved(names, "has no vectors fields", f'use -m: duckkb find {names} "..." -m')
+        raise _unserved(kinds, mode, f"{names} has no vectors fields", f'use -m: duckkb find {names} "..." -m')
     if mode == "match" and not words:
-        raise _unserved(names, "has no full_text fields", f'use -s: duckkb find {names} "..." -s')
+        raise _unserved(kinds, mode, f"{names} has no full_text fields", f'use -s: duckkb find {names} "..." -s')
     if mode == "match" and ask.has_vector:
         raise UsageError("match takes words, not a vector", suggestion="choose -s, or -H with both")
     return _allowed(mode, kinds), ()
+
+
+def _without_lanes(mode: Mode, kinds: Sequence[RecordType], names: str) -> UsageError:
+    """Nothing here answers a question: there are no search fields, or only vectors that callers give."""
+    if any(kind.vectors for kind in kinds):
+        remedy = f"duckkb find {names} --vector FILE"
+        said = f"{names} compares vectors that callers give, and a text is none"
+    else:
+        remedy, said = "use --where, or add `search` to the type in the ontology", f"{names} has no search fields"
+    return _unserved(kinds, "similar" if mode == "where" else mode, said, remedy)
 
 
 def _allowed(mode: Mode, kinds: Sequence[RecordType]) -> Mode:
     for kind in kinds:
         intents = kind.policy.intents if kind.policy else None
         if intents is not None and mode not in intents:
-            raise _unserved(kind.name, f"does not allow {mode}", f"its policy allows: {', '.join(intents)}")
+            said = f"{kind.name} does not allow {mode}"
+            raise _unserved([kind], mode, said, f"its policy allows: {', '.join(intents)}")
     return mode
 
 
@@ -149,5 +161,7 @@ def _agreed(given: Iterable[Choice | None]) -> Choice | None:
     return chosen.pop() if len(chosen) == 1 else None
 
 
-def _unserved(names: str, what: str, suggestion: str) -> UsageError:
-    return UsageError(f"{names} {what}", code="E_INTENT", suggestion=suggestion)
+def _unserved(kinds: Sequence[RecordType], mode: Mode, message: str, suggestion: str) -> UsageError:
+    """What a policy says to use instead goes before what could be said of any type."""
+    refused = (kind.policy.refuse.get(mode) for kind in kinds if kind.policy)
+    return UsageError(message, code="E_INTENT", suggestion=next(filter(None, refused), suggestion))

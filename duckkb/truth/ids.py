@@ -4,13 +4,14 @@ import hashlib
 import json
 import re
 import unicodedata
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
 from duckkb.errors import Finding, InvalidRecord
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import Generated, RecordType
 from duckkb.records import FROM, TO, Identity, component_of, component_value
 
 MAX_ID = 2**53 - 1
@@ -53,6 +54,25 @@ def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
     named = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
     text = json.dumps(named, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
+
+
+def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generated | None) -> dict[str, Any]:
+    """The fields with the identity that follows from them (`uuid5`), where a record comes without one; else as they are.
+
+    >>> from duckkb.ontology.model import Generated
+    >>> with_key({"text": "a"}, ["key"], Generated("uuid5", "text", "6ba7b811-9dad-11d1-80b4-00c04fd430c8"))["key"]
+    'e1407479-3136-56c0-9908-bb02fb0339e2'
+    """
+    if generated is None or generated.method != "uuid5" or fields.get(identity[0]) is not None:
+        return fields
+    text = fields.get(generated.of)
+    if not isinstance(text, str) or not text:
+        return fields
+    namespace = uuid.UUID(generated.namespace) if generated.namespace else uuid.NAMESPACE_OID
+    try:
+        return fields | {identity[0]: str(uuid.uuid5(namespace, text))}
+    except UnicodeEncodeError:  # half of a surrogate pair: whoever reads the line says so
+        return fields
 
 
 def identity_of(kind: RecordType, fields: Mapping[str, Any]) -> Identity:

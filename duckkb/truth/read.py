@@ -142,7 +142,7 @@ class _Lines:
             # The last LF is missing, or the file is empty and should not be.
             self.canonical = False
             lines.append(rest)
-        shape = Shape(self.kind.identity_fields)
+        shape = Shape(self.kind.identity_fields, self.kind.generated)
         in_conflict = False
         for number, line in enumerate(lines, 1):
             if not line.strip(b" \t"):

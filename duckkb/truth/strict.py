@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from duckkb.errors import Finding, InvalidRecord
+from duckkb.ontology.model import Generated
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
-from duckkb.truth.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time
+from duckkb.truth.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time, with_key
 
 # The parsers below recurse, and orjson refuses to write more than 254 levels.
 HARD_DEPTH = 200
@@ -43,9 +44,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest."""
+    """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest.
+    `generated` gives a stored line the identity that it lacks, where that follows from its fields."""
 
     identity: tuple[str, ...]
+    generated: Generated | None = None
 
     @property
     def edge(self) -> bool:
@@ -73,6 +76,7 @@ def parse(raw: bytes, shape: Shape, limits: Limits) -> dict[str, Any]:
     findings = [Finding("E_CR", "the line holds a carriage return (CR)")] if b"\r" in raw else []
     value = _value(raw.rstrip(b"\r"), limits, findings)
     if isinstance(value, dict):
+        value = with_key(value, shape.identity, shape.generated)
         findings += record_findings(value, shape)
     elif not findings:
         findings.append(_not_an_object(value))

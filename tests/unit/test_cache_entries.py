@@ -51,7 +51,8 @@ def builder(
     return EntryBuilder(
         tokenizer or CountingTokenizer(),
         Settings(**settings),
-        MODEL,
+        lambda _: MODEL,
+        lambda _: {},
         cache or SearchCache.open(root, state_home=root / "state"),
     )
 
@@ -107,7 +108,9 @@ def test_the_size_of_the_field_wins_over_the_base(
 
 def test_without_a_model_no_entry_waits_for_a_vector(tmp_path: Path) -> None:
     cache = SearchCache.open(tmp_path)
-    made = EntryBuilder(JiebaTokenizer(), Settings(), None, cache).build(BOTH, [record(1, body="b", summary="c")])[0]
+    made = EntryBuilder(JiebaTokenizer(), Settings(), lambda _: None, lambda _: {}, cache).build(
+        BOTH, [record(1, body="b", summary="c")]
+    )[0]
     assert [entry.vector_key for entry in made] == [None, None]
 
 

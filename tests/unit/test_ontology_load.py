@@ -182,7 +182,16 @@ def test_an_empty_configuration_is_an_empty_ontology() -> None:
         ("policies:\n  p: {intents: {allowed: [match], default: where}}\n", ("config.yaml:2", "/policies/p/intents/default", "not among")),
         ("policies:\n  p: {fusion: {method: rff}}\n", ("config.yaml:2", "/policies/p/fusion/method", "did you mean `rrf`")),
         ("policies:\n  p: {fusion: {weight: 2}}\n", ("config.yaml:2", "/policies/p/fusion/weight", "0 to 1")),
-        ("policies:\n  p: {refuse: x}\n", ("config.yaml:2", "/policies/p/refuse", "unknown key")),
+        ("policies:\n  p: {refuse: x}\n", ("config.yaml:2", "/policies/p/refuse", "must be a mapping")),
+        ("policies:\n  p: {refuses: {}}\n", ("config.yaml:2", "/policies/p/refuses", "unknown key")),
+        ("policies:\n  p: {refuse: {match: x}}\n", ("config.yaml:2", "/policies/p/refuse/match", "match is allowed")),
+        ("policies:\n  p: {fields: {vectors: most}}\n", ("config.yaml:2", "/policies/p/fields/vectors", "none, auto, all")),
+        ("policies:\n  p: {fields: {vectors: [{field: a, dimension: 3}]}}\n", ("config.yaml:2", "/policies/p/fields/vectors/0/dimension", "`given`")),
+        ("policies:\n  p: {identity: {fields: [a, b], generate: uuid4}}\n", ("config.yaml:2", "/policies/p/identity/generate", "one field")),
+        ("policies:\n  p: {identity: {fields: a, generate: serial}}\n", ("config.yaml:2", "/policies/p/identity/generate", "uuid4")),
+        ("policies:\n  p: {params: {size: fields}}\n", ("config.yaml:2", "/policies/p/params/size", "pointer")),
+        ("collections:\n  c: {table: c}\n", ("config.yaml:2", "/collections/c", "needs `policy`")),
+        ("collections:\n  -c: {policy: {name: x}}\n", ("config.yaml:2", "/collections/-c", "cannot name a collection")),
     ],
 )  # fmt: skip
 def test_dk_03_a_wrong_declaration_is_named_with_its_line(text: str, expected: tuple[str, str, str]) -> None:

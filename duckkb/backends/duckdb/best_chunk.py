@@ -30,7 +30,7 @@ class Wanted:
         stems = {
             words.name: set(words.stems(set(split(entry.tokens.words))))
             for words in self.fields
-            if entry.field in words.sources
+            if words.holds(entry.field)
         }
         sequence = set(split(entry.tokens.sequence))
         return sum(

@@ -13,7 +13,7 @@ from functools import cached_property
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from duckkb.errors import UsageError
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
 
 ID, SEQUENCE = "id", "sequence"
@@ -37,13 +37,19 @@ class _Stems(dict[str, str]):
 
 @dataclass(frozen=True, eq=False)
 class WordsField:
-    """A stemmed field that holds the words of `sources`, the record fields of one weight and language."""
+    """A stemmed field that holds the words of `sources`, the record fields of one weight and language. `EVERY` among them
+    stands for all record fields that are not `elsewhere`, in another words field."""
 
     name: str
     weight: float
     language: str
     sources: frozenset[str]
     analyzer: TextAnalyzer
+    elsewhere: frozenset[str] = frozenset()
+
+    def holds(self, source: str) -> bool:
+        """Whether the words of a record field are in this one."""
+        return source in self.sources or (EVERY in self.sources and source not in self.elsewhere)
 
     def stemmed(self, tokens: str) -> str:
         """A joined list with each word as its term. Looking words up is cheaper than stemming every one of a text."""
@@ -65,8 +71,9 @@ def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
     sources: dict[tuple[float, str], set[str]] = {}
     for searched in kind.full_text:
         sources.setdefault((searched.weight, (searched.language or language).lower()), set()).add(searched.name)
+    every = frozenset(searched.name for searched in kind.full_text)
     return tuple(
-        WordsField(f"words_{number}", weight, spoken, frozenset(names), _analyzer(spoken))
+        WordsField(f"words_{number}", weight, spoken, frozenset(names), _analyzer(spoken), every - names)
         for number, ((weight, spoken), names) in enumerate(sources.items())
     )
 
@@ -101,7 +108,7 @@ def document(row: Row, fields: Iterable[WordsField], sequence: bool) -> Document
     for pieces in sequences.values():
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:
-        pieces = [piece for source, found in words.items() if source in target.sources for piece in found]
+        pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]
         made.add_text(target.name, target.stemmed(clipped(" ".join(pieces))))
     return made
 

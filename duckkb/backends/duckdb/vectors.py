@@ -81,7 +81,7 @@ class Vectors:
         if len(query) != self._slots.matrix.shape[1]:
             raise UsageError(
                 f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.matrix.shape[1]}.",
-                suggestion="Ask with the model that made the stored vectors, or `duckkb index build`.",
+                suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
         slots, alive = self._scope(allowed)
         return self._hits(slots.only(_candidates(slots, alive, query, depth)), query, depth)

@@ -1,0 +1,147 @@
+"""col and policy: collections as wholes, and the policies that they are made by."""
+
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions.resolve import granted, kind_named
+from duckkb.engine import collections
+from duckkb.engine.base import Base
+from duckkb.engine.collections import Changed
+from duckkb.errors import NotFound, UsageError
+from duckkb.ontology.model import EVERY, Policy, RecordType, SearchField
+from duckkb.ontology.names import is_policy_name, name_known
+from duckkb.ontology.presets import find_policy, presets
+from duckkb.ontology.snapshot import define
+
+
+def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:
+    return collections.create(base, _sound(name), define(name, policy_named(base, policy), params))
+
+
+def listing(base: Base) -> list[dict[str, Any]]:
+    return [_line(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
+
+
+def show(base: Base, name: str) -> dict[str, Any]:
+    """A collection with its policy, the fields that its records have and how each is searched."""
+    kind = collection_named(base, name)
+    assert kind.policy is not None, "a collection carries its policy"
+    types = base.observed(kind).types()
+    return _line(base, kind) | {
+        "table": kind.table,
+        "identity": list(kind.identity),
+        "definition": kind.place,
+        "vectors": [_searched(field, base.lengths(kind)) for field in kind.vectors],
+        "lexical": [_searched(field, {}) for field in kind.full_text],
+        "intents": list(kind.policy.intents) if kind.policy.intents else ["similar", "match", "hybrid", "where"],
+        "default": kind.policy.default_intent,
+        "fields": types,
+    }
+
+
+def remove(base: Base, name: str, confirmed: bool) -> Changed:
+    return collections.remove(base, collection_named(base, name), confirmed=confirmed)
+
+
+def rename(base: Base, name: str, new: str) -> Changed:
+    return collections.rename(base, collection_named(base, name), _sound(new))
+
+
+def snapshot(base: Base, name: str, named: str | Path, force: bool) -> int:
+    """Write a collection to a file of its own; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
+    path = granted(base, named)
+    data = collections.pack(base, collection_named(base, name))
+    if path.exists() and not (force and path.is_file()):
+        said = f"{path} exists already" if path.is_file() else f"{path} is not a regular file"
+        raise UsageError(said, code="E_PATH", suggestion="--force overwrites a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        with draft.open("xb") as file:  # never through a link that somebody laid there
+            file.write(data)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return len(data)
+
+
+def restore(base: Base, named: str | Path, name: str | None) -> Changed:
+    path = granted(base, named)
+    if not path.is_file():
+        raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a snapshot")
+    return collections.unpack(base, path.read_bytes(), None if name is None else _sound(name))
+
+
+def collection_named(base: Base, name: str) -> RecordType:
+    """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
+    kind = kind_named(base, name)
+    if not kind.is_collection:
+        raise NotFound(
+            f"{kind.name} is a type of the ontology, not a collection",
+            code="E_UNKNOWN_TYPE",
+            suggestion="`duckkb col list` lists the collections",
+        )
+    return kind
+
+
+def policies(base: Base) -> list[dict[str, Any]]:
+    """Every policy that `col init` takes: the base's own, then those of the package that no own one hides."""
+    own = base.ontology.policies
+    found = {**{name: policy for name, policy in presets().items() if name not in own}, **own}
+    return [_policy_line(policy) for _, policy in sorted(found.items())]
+
+
+def policy_show(base: Base, name: str) -> dict[str, Any]:
+    """A policy as it is written, with where it stands."""
+    policy = policy_named(base, name)
+    return _policy_line(policy) | {"policy": dict(policy.source)}
+
+
+def policy_named(base: Base, name: str) -> Policy:
+    """The policy of this name or alias; raises `errors.UsageError` (E_POLICY) that names the nearest."""
+    found = find_policy(name, base.ontology.policies)
+    if found is None:
+        known = [*base.ontology.policies, *presets()]
+        raise UsageError(f"no policy {name!r}", code="E_POLICY", suggestion=name_known(name, known))
+    return found
+
+
+def _sound(name: str) -> str:
+    if not is_policy_name(name):
+        raise UsageError(
+            f"{name!r} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64, not `all`",
+            suggestion="choose another name",
+        )
+    return name
+
+
+def _line(base: Base, kind: RecordType) -> dict[str, Any]:
+    parts = [part for part in base.tree.parts.values() if part.kind.name == kind.name]
+    return {
+        "name": kind.name,
+        "policy": kind.policy.name if kind.policy else None,
+        "records": base.tree.count(kind),
+        "bytes": sum(part.stamp.size for part in parts),
+    }
+
+
+def _searched(field: SearchField, lengths: Mapping[str, int]) -> dict[str, Any]:
+    """`{"field"}`, or `{"fields": "auto"}`; of a vector that records give also its dimension, None before there is one."""
+    if field.name == EVERY:
+        return {"fields": field.reach}
+    return {"field": field.name} | (
+        {"given": True, "dimension": lengths.get(field.name) or None} if field.given else {}
+    )
+
+
+def _policy_line(policy: Policy) -> dict[str, Any]:
+    return {
+        "name": policy.name,
+        "description": policy.description,
+        "aliases": list(policy.aliases),
+        "params": sorted(policy.params),
+        "origin": policy.place,
+    }

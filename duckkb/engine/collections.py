@@ -1,0 +1,257 @@
+"""Collections as wholes: made, removed, renamed, packed and unpacked, each in one write with their definition."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from duckkb.engine.base import Base
+from duckkb.engine.write import settled
+from duckkb.errors import Conflict, Finding, InvalidRecord, OntologyError, Refused, StateError, UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.ontology.snapshot import collection_of, path_of, renamed
+from duckkb.truth import journal, layout, render, shadow
+from duckkb.truth.line import LineError, Shape, decode
+
+FORMAT = "duckkb collection 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a collection: its name, the records in it, and the files that were written or removed."""
+
+    name: str
+    records: int
+    files: tuple[str, ...]
+
+
+def create(base: Base, name: str, definition: bytes) -> Changed:
+    """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
+    it clashes with another type."""
+    with settled(base):
+        return _added(base, name, definition, {})
+
+
+def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
+    """Delete a collection's files and definition; raises `errors.Refused` (E_SHRINK) where it holds records and that was not
+    confirmed, (E_EDGES) where edges touch them."""
+    with settled(base):
+        definition = _own_file(base, kind)
+        count = base.tree.count(kind)
+        if count and not confirmed:
+            raise Refused(
+                f"{kind.name} holds {count} records", code="E_SHRINK", suggestion=f"duckkb col rm {kind.name} --yes"
+            )
+        _refuse_edges(base, kind)
+        changes = [shadow.FileChange(path, _digest(data), None) for path, data in _parts(base, kind).items()]
+        changes.append(shadow.FileChange(path_of(kind.name), _digest(definition), None))
+        return _committed(base, kind.name, count, changes)
+
+
+def rename(base: Base, kind: RecordType, name: str) -> Changed:
+    """Give a collection another name, and its files the folder that goes with it; every line stays as it is."""
+    with settled(base):
+        definition = _own_file(base, kind)
+        _refuse_taken(base, name)
+        _refuse_incomplete(base, kind)
+        new = renamed(definition, name)
+        found, findings = collection_of(new, path_of(name))
+        if found is None:
+            raise _unfit(name, findings)
+        changes = [shadow.FileChange(path_of(kind.name), _digest(definition), None)]
+        changes.append(shadow.FileChange(path_of(name), None, new))
+        for path, data in _parts(base, kind).items():
+            moved = f"{_folder(found)}/{path.removeprefix(_folder(kind) + '/')}"
+            if moved != path:
+                changes += [shadow.FileChange(moved, None, data), shadow.FileChange(path, _digest(data), None)]
+        return _committed(base, name, base.tree.count(kind), changes)
+
+
+def pack(base: Base, kind: RecordType) -> bytes:
+    """A collection as one self-contained file: a JSON line that names and hashes what follows, then every part as it is.
+
+    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet.
+    """
+    definition = _own_file(base, kind)
+    _refuse_incomplete(base, kind)
+    parts = _parts(base, kind)
+    body = b"".join(parts.values())
+    head = {
+        "format": FORMAT,
+        "name": kind.name,
+        "records": base.tree.count(kind),
+        "definition": definition.decode(),
+        "parts": [
+            {"path": path.removeprefix(_folder(kind) + "/"), "bytes": len(data), "sha256": _digest(data)}
+            for path, data in parts.items()
+        ],
+    }
+    line = json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
+    return line + b"\n" + json.dumps({"sha256": _digest(line + body)}).encode() + b"\n" + body
+
+
+def unpack(base: Base, data: bytes, name: str | None) -> Changed:
+    """Put a packed collection back, under another name where one is given. Raises `errors.StateError` (E_SNAPSHOT) for a
+    file that is damaged in any byte, `errors.Conflict` (E_EXISTS) where the name is taken."""
+    head, body = _opened(data)
+    definition = head["definition"].encode()
+    if name is not None:
+        definition = renamed(definition, name)
+    kind, findings = collection_of(definition, "definition")
+    if kind is None:
+        raise _damaged(f"its definition is wrong: {findings[0].message}")
+    parts = {}
+    for entry in head["parts"]:
+        parts[f"{_folder(kind)}/{entry['path']}"], body = body[: entry["bytes"]], body[entry["bytes"] :]
+    _check_parts(base, kind, parts)
+    with settled(base):
+        if any((base.root / _folder(kind)).glob("*/part_*.jsonl")):
+            said = f"{_folder(kind)} holds records already, of no type that the ontology declares"
+            raise Conflict(said, code="E_EXISTS", suggestion="restore under another name: --as NAME")
+        return _added(base, kind.name, definition, parts)
+
+
+def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
+    _refuse_taken(base, name)
+    changes = [shadow.FileChange(path_of(name), None, definition)]
+    changes += [shadow.FileChange(path, None, data) for path, data in parts.items()]
+    return _committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
+
+
+def _committed(base: Base, name: str, records: int, changes: Sequence[shadow.FileChange]) -> Changed:
+    """Commit, once the ontology as it will be has been read."""
+    definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
+    _refuse_unfit(base, name, definitions)
+    known = render.format_change(base.root)
+    extra = [shadow.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
+    shadow.commit(base.root, [*changes, *extra])
+    base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
+    return Changed(name, records, tuple(sorted(change.path for change in changes)))
+
+
+def _refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]) -> None:
+    try:
+        base.wiring.preview(definitions)
+    except OntologyError as problem:
+        raise _unfit(name, problem.findings) from problem
+
+
+def _unfit(name: str, findings: Iterable[Finding]) -> UsageError:
+    many = tuple(findings)
+    return UsageError(
+        f"{name}: {many[0].message}",
+        code="E_PARAMS",
+        suggestion=many[0].remedy or "choose another name",
+        findings=many if len(many) > 1 else (),
+    )
+
+
+def _refuse_taken(base: Base, name: str) -> None:
+    """What stands there now counts, not what stood there when the base was opened."""
+    taken = base.ontology.find(name)
+    if taken is not None or (base.root / path_of(name)).exists():
+        raise Conflict(
+            f"{name} exists already" + (f" as {taken.name}" if taken and taken.name != name else ""),
+            code="E_EXISTS",
+            suggestion=f"duckkb col show {name}",
+        )
+
+
+def _own_file(base: Base, kind: RecordType) -> bytes:
+    """The bytes of the file that defines a collection; raises `errors.Refused` where that is not one of its own."""
+    path = path_of(kind.name)
+    found = journal.read_target(base.root, path) if kind.is_collection else None
+    if found is None or collection_of(found[0], path)[0] is None:
+        raise Refused(
+            f"{kind.name} is declared at {kind.place}, not in a file of its own",
+            suggestion=f"change it there, or move it to {path}" if kind.is_collection else "edit the ontology by hand",
+        )
+    return found[0]
+
+
+def _parts(base: Base, kind: RecordType) -> dict[str, bytes]:
+    """The bytes of a collection's parts by path, in path order; raises `errors.Conflict` (E_STALE) for one that changed."""
+    found = {}
+    for path, part in base.tree.parts.items():
+        if part.kind.name == kind.name:
+            data = (base.root / path).read_bytes()
+            if _digest(data) != part.digest:
+                raise Conflict(f"{path} changed since it was read", code="E_STALE", suggestion="repeat the command")
+            found[path] = data
+    return dict(sorted(found.items()))
+
+
+def _folder(kind: RecordType) -> str:
+    return f"{layout.DATA}/{layout.FOLDERS[kind.kind]}/{kind.table}"
+
+
+def _refuse_incomplete(base: Base, kind: RecordType) -> None:
+    if any(not row.complete for row in base.tree.rows(kind)):
+        raise StateError(
+            f"{kind.name} has hand-written lines without id or times, which follow from their folder",
+            code="E_INCOMPLETE",
+            suggestion="duckkb fmt",
+        )
+
+
+def _refuse_edges(base: Base, kind: RecordType) -> None:
+    touching = {
+        (edge.name, found.record.id)
+        for row in base.tree.rows(kind)
+        for edge, found, _ in base.tree.edges_at(kind.name, row.record.identity)
+    }
+    if touching:
+        labels = ", ".join(sorted({name for name, _ in touching}))
+        raise Refused(
+            f"{len(touching)} edges ({labels}) touch records of {kind.name}",
+            code="E_EDGES",
+            suggestion=f"duckkb delete {kind.name} IDENTITY --cascade, for each of them",
+        )
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, rest = data.partition(b"\n")
+    seal, _, body = rest.partition(b"\n")
+    try:
+        head, sealed = json.loads(line), json.loads(seal)
+        if head["format"] != FORMAT:
+            raise _damaged(f"it is of the format {head['format']!r}, not {FORMAT!r}")
+        if sealed["sha256"] != _digest(line + body):
+            raise _damaged("its bytes are not those that were written")
+        sound = sum(entry["bytes"] for entry in head["parts"]) == len(body) and isinstance(head["definition"], str)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged("it does not begin as one") from error
+    if not sound:
+        raise _damaged("its parts are not all there")
+    return head, body
+
+
+def _check_parts(base: Base, kind: RecordType, parts: Mapping[str, bytes]) -> None:
+    """Every part lies where parts of this collection lie, and every line is a sound record of it."""
+    shape = Shape(kind.identity_fields)
+    for path, data in parts.items():
+        if layout.parse_part(path) is None:
+            raise _damaged(f"{path} is no path of a part")
+        for number, line in enumerate(data.split(b"\n")[:-1], 1):
+            try:
+                decode(line, shape, base.limits)
+            except LineError as error:
+                raise InvalidRecord(
+                    f"{path}:{number}: {error.findings[0].message}",
+                    code="E_SNAPSHOT",
+                    findings=error.findings,
+                    exit_code=1,
+                ) from error
+
+
+def _damaged(why: str) -> StateError:
+    return StateError(
+        f"the file is no snapshot of a collection: {why}",
+        code="E_SNAPSHOT",
+        suggestion="take it again: duckkb col snapshot NAME FILE",
+    )
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()

@@ -1,0 +1,198 @@
+"""Reads policies and collections: how records are indexed and asked, as data. Every problem becomes a finding."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from duckkb.ontology.model import (
+    EVERY,
+    EmbeddingChoice,
+    Fields,
+    Generated,
+    Policy,
+    Reach,
+    SearchField,
+)
+from duckkb.ontology.names import is_policy_name
+from duckkb.ontology.rules import CHUNK_SIZE, EXPANSION, FUSION, LANGUAGE, MODES, WEIGHT, Choice, Flag, Rule, Text, Whole, shown
+from duckkb.ontology.schema import check_schema
+from duckkb.ontology.section import Section
+from duckkb.queries import Mode
+from duckkb.settings import Expansion, Fusion
+
+POLICY_KEYS = (
+    "description", "aliases", "identity", "schema", "fields", "chunk_size", "embedding",
+    "intents", "fusion", "expansion", "refuse", "params",
+)  # fmt: skip
+LANES = ("vectors", "lexical")
+FIELD_RULES: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
+GIVEN_RULES: Mapping[str, Rule] = {"given": Flag(), "dimension": Whole(1, 16_384)}
+EMBEDDING: Mapping[str, Rule] = {"model": Text(), "symmetric": Flag(), "dimensions": Whole(1, 16_384)}
+_REACHES: tuple[Reach, ...] = get_args(Reach)
+_POINTER = re.compile(r"(/[A-Za-z0-9_]+)+")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
+    """A policy from its mapping; `extra` names keys that only a collection's snapshot has."""
+    section.refuse_unknown((*POLICY_KEYS, *extra))
+    if not is_policy_name(name):
+        message = f"{shown(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
+        section.problem(message, remedy="rename it")
+    chunk_size = section.get("chunk_size", CHUNK_SIZE, None)
+    identity, generated = _identity(section)
+    allowed, default = _intents(section.sub("intents"))
+    if "schema" in section:
+        check_schema(section.sub("schema"))
+    return Policy(
+        name,
+        allowed,
+        default,
+        read_fusion(section.sub("fusion")) if "fusion" in section else None,
+        read_expansion(section.sub("expansion")) if "expansion" in section else None,
+        description=section.get("description", Text(500), ""),
+        aliases=tuple(alias for alias, _ in section.names("aliases")) if "aliases" in section else (),
+        identity=identity,
+        generated=generated,
+        schema=dict(section.sub("schema").value),
+        fields=_fields(section.sub("fields"), chunk_size) if "fields" in section else None,
+        embedding=_embedding(section.sub("embedding")) if "embedding" in section else None,
+        refuse=_refuse(section.sub("refuse"), allowed),
+        params=_params(section.sub("params")),
+        source=section.value,
+        place=section.place(),
+    )
+
+
+def read_fusion(section: Section) -> Fusion:
+    """A `fusion` mapping; what it leaves out has its default."""
+    section.refuse_unknown(tuple(FUSION))
+    standard = Fusion()
+    return Fusion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in FUSION.items()})
+
+
+def read_expansion(section: Section) -> Expansion:
+    """An `expansion` mapping; what it leaves out has its default."""
+    section.refuse_unknown(tuple(EXPANSION))
+    standard = Expansion()
+    return Expansion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in EXPANSION.items()})
+
+
+def _intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:
+    section.refuse_unknown(("allowed", "default"))
+    words = [word for word, _ in section.names("allowed")] if "allowed" in section else list(MODES)
+    for index, word in enumerate(words):
+        if problem := Choice(MODES).problem(word):
+            section.problem(problem, "allowed", index)
+    default = section.get("default", Choice(MODES), None)
+    if default and default not in words:
+        section.problem(f"{shown(default)} is not among the allowed intents", "default")
+    return tuple(mode for mode in MODES if mode in words) if "allowed" in section else None, default
+
+
+def _identity(section: Section) -> tuple[tuple[str, ...], Generated | None]:
+    """`identity` is a field, a list of them, or `{fields, generate}`."""
+    value = section.value.get("identity")
+    if not isinstance(value, dict):
+        return (tuple(name for name, _ in section.names("identity")) if "identity" in section else ()), None
+    inner = section.sub("identity")
+    inner.refuse_unknown(("fields", "generate", "namespace"))
+    fields = tuple(name for name, _ in inner.names("fields"))
+    made = _generated(inner) if "generate" in inner else None
+    if made and len(fields) != 1:
+        inner.problem("only an identity of one field can be generated", "generate")
+    return fields, made
+
+
+def _generated(section: Section) -> Generated | None:
+    value = section.value["generate"]
+    if value == "uuid4":
+        return Generated("uuid4")
+    namespace = section.value.get("namespace", "")
+    if namespace and not (isinstance(namespace, str) and _UUID.fullmatch(namespace)):
+        section.problem(f"must be a UUID in lower case, is {shown(namespace)}", "namespace")
+        namespace = ""
+    if isinstance(value, dict) and set(value) == {"uuid5"} and isinstance(value["uuid5"], str) and value["uuid5"]:
+        return Generated("uuid5", value["uuid5"], namespace)
+    section.problem(f"must be uuid4 or {{uuid5: FIELD}}, is {shown(value)}", "generate")
+    return None
+
+
+def _fields(section: Section, chunk_size: int | None) -> Fields:
+    section.refuse_unknown((*LANES, "relational"))
+    vectors, lexical = (_lane(section, key, chunk_size) for key in LANES)
+    relational = section.value.get("relational", "auto")
+    if not isinstance(relational, str):
+        relational = tuple(name for name, _ in section.names("relational"))
+    elif problem := Choice(("auto", "all")).problem(relational):
+        section.problem(f"{problem}, or a list of fields", "relational")
+        relational = "auto"
+    return Fields(vectors, lexical, relational)
+
+
+def _lane(section: Section, key: str, chunk_size: int | None) -> tuple[SearchField, ...]:
+    """`none`, `auto` (every text), `all` (every value), or a list of fields."""
+    value = section.value.get(key, "none")
+    if isinstance(value, str):
+        if value in _REACHES:
+            return (SearchField(EVERY, chunk_size=chunk_size, reach=value),)
+        if problem := Choice(("none", *_REACHES)).problem(value):
+            section.problem(f"{problem}, or a list of fields", key)
+        return ()
+    found: dict[str, SearchField] = {}
+    for index, item in section.items(key):
+        entry = section.entry(key, index, item if isinstance(item, dict) else {"field": item})
+        field = _field(entry, GIVEN_RULES if key == "vectors" else {}, chunk_size)
+        if field and field.name in found:
+            entry.problem(f"names {shown(field.name)} twice")
+        elif field:
+            found[field.name] = field
+    return tuple(found.values())
+
+
+def _field(entry: Section, more: Mapping[str, Rule], chunk_size: int | None) -> SearchField | None:
+    rules = {**FIELD_RULES, **more}
+    entry.refuse_unknown(("field", *rules))
+    name = entry.value.get("field")
+    if not isinstance(name, str) or not name or name.startswith("_") or name == EVERY:
+        entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(name)}")
+        return None
+    given = {key: entry.get(key, rule, None) for key, rule in rules.items()}
+    if given.get("dimension") and not given["given"]:
+        entry.problem("only a vector that is `given` has a dimension here", "dimension")
+    return SearchField(
+        name,
+        given["weight"] or 1.0,
+        given["language"],
+        given["chunk_size"] or chunk_size,
+        given=bool(given.get("given")),
+        dimension=given.get("dimension"),
+    )
+
+
+def _embedding(section: Section) -> EmbeddingChoice:
+    section.refuse_unknown(tuple(EMBEDDING))
+    return EmbeddingChoice(**{key: section.get(key, rule, None) for key, rule in EMBEDDING.items()})
+
+
+def _refuse(section: Section, allowed: tuple[Mode, ...] | None) -> dict[Mode, str]:
+    """What to do instead, by intent that is not allowed."""
+    section.refuse_unknown(MODES)
+    found: dict[Mode, str] = {}
+    for mode in MODES:
+        if mode in section:
+            if allowed is None or mode in allowed:
+                section.problem(f"{mode} is allowed, so nothing refuses it", mode, remedy="leave it out of intents.allowed")
+            found[mode] = section.get(mode, Text(500), "")
+    return found
+
+
+def _params(section: Section) -> dict[str, str]:
+    """Where a named parameter goes: a JSON pointer into the policy."""
+    found: dict[str, str] = {}
+    for name, at in section.value.items():
+        if isinstance(at, str) and _POINTER.fullmatch(at) and at.split("/")[1] in POLICY_KEYS:
+            found[name] = at
+        else:
+            section.problem(f"must be a pointer into the policy, such as /fields/vectors/0, is {shown(at)}", name)
+    return found

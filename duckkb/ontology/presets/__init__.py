@@ -1,0 +1,39 @@
+"""The policies that duckkb comes with, one YAML file each. Adding a policy is adding a file."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+
+from duckkb.errors import Finding
+from duckkb.ontology.model import Policy
+from duckkb.ontology.policies import policy
+from duckkb.ontology.section import root_section
+from duckkb.ontology.source import read_yaml
+
+
+@lru_cache(maxsize=1)
+def presets() -> Mapping[str, Policy]:
+    """The policies of the package by name; each's `place` is its file. Raises ValueError for a file that is wrong."""
+    found: dict[str, Policy] = {}
+    for path in sorted(files(__name__).iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".yaml"):
+            document = read_yaml(path.read_bytes(), f"presets/{path.name}")
+            findings: list[Finding] = list(document.findings)
+            root = root_section(document, "E_ONTOLOGY", findings)
+            found |= {name: policy(name, section) for name, section in root.each("policies")}
+            if findings:
+                raise ValueError(f"the preset is wrong: {findings[0]}")
+    return found
+
+
+def find_policy(name: str, own: Mapping[str, Policy]) -> Policy | None:
+    """The policy of this name or alias: the base's own first, then those of the package."""
+    for policies in (own, presets()):
+        chosen = policies.get(name) or _by_alias(name, policies.values())
+        if chosen is not None:
+            return chosen
+    return None
+
+
+def _by_alias(name: str, policies: Iterable[Policy]) -> Policy | None:
+    return next((one for one in policies if name in one.aliases), None)

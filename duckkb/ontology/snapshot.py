@@ -1,0 +1,108 @@
+"""A collection's definition: the policy that was chosen, resolved with its parameters, as a file of its own."""
+
+import copy
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from duckkb.errors import Finding, UsageError
+from duckkb.ontology.load import load
+from duckkb.ontology.model import NodeType, Policy
+from duckkb.ontology.names import collection_table, name_known
+from duckkb.ontology.policies import POLICY_KEYS
+from duckkb.ontology.rules import shown
+from duckkb.ontology.source import read_yaml
+
+FOLDER = "ontology/collections"
+_HEAD = "# The collection {name}, with its policy as it was when the collection was made.\n"
+_OWN_TO_PRESETS = ("params", "aliases")
+
+
+def path_of(name: str) -> str:
+    """The file that defines a collection, relative to the base."""
+    return f"{FOLDER}/{name}.yaml"
+
+
+def define(name: str, chosen: Policy, params: Mapping[str, Any]) -> bytes:
+    """The definition of a new collection: YAML. Raises `errors.UsageError` (E_PARAMS) with everything that is wrong with
+    the name or the parameters."""
+    resolved = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
+    problems = [problem for key, value in params.items() if (problem := _set(resolved, chosen, key, value))]
+    for key in _OWN_TO_PRESETS:
+        resolved.pop(key, None)
+    _fix_namespace(resolved, name)
+    text = _dump(name, {"table": collection_table(name), "policy": resolved})
+    problems += [finding.message for finding in _read(text)[1]] if not problems else []
+    if problems:
+        raise UsageError(
+            f"{name}: {problems[0]}" if len(problems) == 1 else f"{len(problems)} problems with the collection {name}",
+            code="E_PARAMS",
+            suggestion=f"duckkb policy show {chosen.name}",
+            findings=() if len(problems) == 1 else tuple(Finding("E_PARAMS", problem) for problem in problems),
+        )
+    return text
+
+
+def renamed(data: bytes, name: str) -> bytes:
+    """A definition under another name, with the table that this name has. Its records keep their identities."""
+    ((_, values),) = dict(read_yaml(data, "definition").value)["collections"].items()
+    return _dump(name, {**values, "table": collection_table(name)})
+
+
+def collection_of(data: bytes, path: str) -> tuple[NodeType | None, list[Finding]]:
+    """The one collection that a definition declares, and what is wrong with it."""
+    found, findings = _read(data, path)
+    if not findings and len(found) != 1:
+        findings = [Finding("E_ONTOLOGY", "does not declare exactly one collection", path)]
+    return (next(iter(found.values())) if not findings else None), findings
+
+
+def _read(data: bytes, path: str = "definition") -> tuple[Mapping[str, NodeType], list[Finding]]:
+    ontology, findings = load([read_yaml(data, path)])
+    return {name: kind for name, kind in ontology.nodes.items() if kind.is_collection}, findings
+
+
+def _dump(name: str, values: Mapping[str, Any]) -> bytes:
+    body = yaml.safe_dump(
+        {"collections": {name: dict(values)}}, sort_keys=False, allow_unicode=True, width=120, default_flow_style=False
+    )
+    return (_HEAD.format(name=name) + body).encode()
+
+
+def _fix_namespace(resolved: dict[str, Any], name: str) -> None:
+    """Keys that follow from a text stay the same when the collection is renamed or copied."""
+    identity = resolved.get("identity")
+    if isinstance(identity, dict) and isinstance(identity.get("generate"), dict):
+        made = str(uuid.uuid5(uuid.NAMESPACE_URL, f"duckkb:collection:{name}"))
+        resolved["identity"] = {**identity, "namespace": identity.get("namespace") or made}
+
+
+def _set(resolved: dict[str, Any], chosen: Policy, key: str, value: Any) -> str:
+    """Set one parameter; what is wrong with it, empty where nothing is."""
+    known = [*chosen.params, *(one for one in POLICY_KEYS if one not in (*_OWN_TO_PRESETS, "description"))]
+    if key in chosen.params:
+        return _set_at(resolved, chosen.params[key].split("/")[1:], value, key)
+    if key not in known:
+        return f"unknown parameter {shown(key)}; {name_known(key, known)}"
+    present = resolved.get(key)
+    resolved[key] = {**present, **value} if isinstance(present, dict) and isinstance(value, dict) else value
+    return ""
+
+
+def _set_at(resolved: dict[str, Any], steps: list[str], value: Any, name: str) -> str:
+    place: Any = resolved
+    *before, last = steps
+    try:
+        for step in before:
+            place = place[int(step)] if isinstance(place, list) else place.setdefault(step, {})
+        if isinstance(place, list):
+            place[int(last)] = value
+        else:
+            place[last] = value
+    except (AttributeError, IndexError, TypeError, ValueError):
+        return f"the parameter {shown(name)} has no place in this policy"
+    return ""
+
+
