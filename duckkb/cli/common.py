@@ -110,7 +110,7 @@ def wants_json(ctx: click.Context) -> bool:
 def only_json(what: str) -> None:
     """Raise `click.UsageError` where the command line asks for rows of what has none."""
     form = chosen_format(click.get_current_context())
-    if form not in ("jsonl", "json"):
+    if form in formats.ROWS:
         raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
 
 
@@ -146,7 +146,7 @@ def _progress() -> Callable[[str, int, int], None]:
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
     """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field. An array is JSON alone."""
     form = chosen_format(click.get_current_context())
-    if form in ("jsonl", "json", "text"):
+    if form not in formats.ROWS:
         printed.result(dumps(line))
     elif not isinstance(line, Mapping):
         only_json("an array")
@@ -162,7 +162,7 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
     form = chosen_format(click.get_current_context())
     if form == "json":
         printed.result(dumps({"results": list(lines)}))
-    elif form in ("jsonl", "text"):
+    elif form not in formats.ROWS:
         for line in lines:
             printed.result(dumps(line))
     else:

@@ -13,16 +13,24 @@ from typing import Any
 
 from duckkb.cli import table
 
-FORMATS = ("jsonl", "json", "csv", "md", "table")
+ROWS = ("csv", "md", "table")
+FORMATS = ("jsonl", "json", *ROWS)
 Record = Mapping[str, Any]
 # What starts markup, and underscores that could end an emphasis: `__id` stays readable.
 _MARKUP = re.compile(r"[\\|`<&\[*~]|_+(?!\w)")
+_LINE_ENDS = ("\x85", "\u2028", "\u2029")
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
 _BREAK = re.compile("\r\n|\r|\n")
 
 
 def dumps(value: Any) -> str:
-    """A value as JSON on one line."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    r"""A value as JSON on one line, also for readers to which more than LF ends a line.
+
+    >>> dumps({"a": "\u2028备"})
+    '{"a":"\\u2028备"}'
+    """
+    line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return line.translate(_ESCAPES) if any(end in line for end in _LINE_ENDS) else line
 
 
 def cell(value: Any) -> str:
