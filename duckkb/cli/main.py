@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -144,7 +144,8 @@ def run(args: Sequence[str]) -> int:
 
 def _wants_json(args: Sequence[str]) -> bool:
     """Also of a command line that cannot be parsed, and of which the error is what there is to print."""
-    return "--json" in args or "--format=json" in args or ("--format", "json") in pairwise(args)
+    words = list(takewhile(lambda word: word != "--", args))
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _interrupted(as_json: bool) -> int:

@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from duckkb.cli.printed import one_line
 
@@ -45,6 +46,7 @@ def places(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_place, text))
 
 
+@cache
 def _place(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
         return 0
@@ -53,9 +55,9 @@ def _place(character: str) -> int:
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
     """The text on one line in at most `limit` places, and whether something of it is missing."""
-    start = text[: 4 * limit + 1]  # a text may be megabytes, and what combines takes no place
+    start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
     shown = one_line(start)
-    if len(start) == len(text) and places(shown) <= limit:
+    if len(start) == len(text) and (len(shown) * 2 <= limit or places(shown) <= limit):
         return shown, False
     kept, room = [], limit - 1
     for character in shown:

@@ -207,3 +207,4 @@ def test_with_format_json_errors_are_objects_too(base: Path) -> None:
         ran = run_in(base, args)
         assert (ran.code, ran.error["code"]) == (1, "E_NOT_FOUND")
     assert run_in(base, ["lst", "--format", "json"]).error["code"] == "E_USAGE"
+    assert run_in(base, ["get", "Note", "--", "--json"]).err.startswith("duckkb: "), "that is an identity"
