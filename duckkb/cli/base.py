@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, dumps, emit, opened, tell, wants_json
+from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
 
 
 @click.command("init")
@@ -14,15 +14,17 @@ from duckkb.cli.common import base_options, dumps, emit, opened, tell, wants_jso
 @base_options
 @click.pass_context
 def init_command(ctx: click.Context, path: str) -> None:
-    """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git."""
+    """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
+
+    Prints the files made, a `file` a line.
+    """
     from duckkb import app
 
     made = app.init(path)
     if wants_json(ctx):
         emit({"path": str(made.root), "files": list(made.files)})
     else:
-        for file in made.files:
-            printed.result(printed.one_line(file))
+        emit_lines({"file": file} for file in made.files)
         printed.note('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit')
 
 
@@ -32,25 +34,8 @@ def init_command(ctx: click.Context, path: str) -> None:
 def status_command(ctx: click.Context) -> None:
     """Say what this base is: revision, records, pending vectors, model, trust, lock."""
     with opened(ctx) as kb:
-        _show(ctx, kb.status())
+        emit(kb.status())
         tell(kb.notices)
-
-
-def _show(ctx: click.Context, status: dict[str, Any]) -> None:
-    """One object for programs, a line a key for people."""
-    if wants_json(ctx):
-        emit(status)
-    else:
-        for name, value in status.items():
-            printed.result(printed.one_line(f"{name}: {_words(value)}"))
-
-
-def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
-    if value is None:
-        return "none"
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 @click.group("index")
@@ -66,7 +51,7 @@ def index_status_command(ctx: click.Context) -> None:
     """Say how many chunks there are, how many lack a vector, and what the caches hold. Exit 0 fresh, 1 not."""
     with opened(ctx) as kb:
         status = kb.index_status()
-        _show(ctx, status)
+        emit(status)
         tell(kb.notices)
         if not status["fresh"]:
             ctx.exit(1)
@@ -99,15 +84,14 @@ def config_command() -> None:
 @base_options
 @click.pass_context
 def config_show_command(ctx: click.Context) -> None:
-    """Print every setting and type with its origin."""
+    """Print every setting and type with its origin: `name`, `value`, `origin`; with --json as one nested object."""
     from duckkb import app
 
     shown = app.config_show(ctx.ensure_object(dict).get("kb"))
     if wants_json(ctx):
         emit(shown)
-        return
-    for name, entry in _leaves(shown, ""):
-        printed.result(printed.one_line(f"{name} = {dumps(entry['value'])}  # {entry['origin']}"))
+    else:
+        emit_lines({"name": name, **entry} for name, entry in _leaves(shown, ""))
 
 
 def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:

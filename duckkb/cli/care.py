@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, opened, tell, wants_json
+from duckkb.cli.common import base_options, base_options_and, chosen_format, emit, emit_lines, only_json, opened, tell
 
 if TYPE_CHECKING:
     from duckkb.queries import Receipt
 
 
 @click.command("check")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
-@base_options
+@base_options_and("text")
 @click.pass_context
-def check_command(ctx: click.Context, form: str, fail_on: Literal["error", "warning"]) -> None:
+def check_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> None:
     """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
 
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
+    The one verb whose default is --format text: lines for people and for a pull request's log.
     """
     from dataclasses import asdict
 
@@ -27,12 +27,16 @@ def check_command(ctx: click.Context, form: str, fail_on: Literal["error", "warn
 
     chosen = ctx.ensure_object(dict)
     report = app.check(chosen.get("kb"), lock_timeout=chosen.get("lock_timeout", 60.0))
-    if form == "json" or wants_json(ctx):
-        findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
+    form = chosen_format(ctx, "text")
+    findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
+    if form == "json":
         emit({"errors": report.errors, "warnings": report.warnings, "records": report.records, "findings": findings})
     else:
-        for finding in report.findings:
-            printed.result(printed.one_line(str(finding)))
+        if form == "text":
+            for finding in report.findings:
+                printed.result(printed.one_line(str(finding)))
+        else:
+            emit_lines(findings)
         printed.note(f"{report.records} records, {report.errors} errors, {report.warnings} warnings")
     if report.errors or (fail_on == "warning" and report.warnings):
         ctx.exit(1)
@@ -43,7 +47,7 @@ def check_command(ctx: click.Context, form: str, fail_on: Literal["error", "warn
 @base_options
 @click.pass_context
 def fmt_command(ctx: click.Context, check_only: bool) -> None:
-    """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints the files."""
+    """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints a `file` a line."""
     with opened(ctx) as kb:
         receipt = kb.fmt(check=check_only)
         _files(ctx, receipt)
@@ -61,6 +65,7 @@ def dedupe_command(ctx: click.Context, reassign: bool, dry_run: bool) -> None:
     with opened(ctx) as kb:
         receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
         if dry_run:
+            only_json("a patch")
             printed.result(receipt.patch, end="")
         else:
             _files(ctx, receipt)
@@ -81,9 +86,8 @@ def recover_command(ctx: click.Context, action: Literal["show", "forward", "abor
 
 
 def _files(ctx: click.Context, receipt: "Receipt") -> None:
-    if wants_json(ctx):
+    if chosen_format(ctx) == "json":
         emit({"files": list(receipt.files), "updated": receipt.updated, "deleted": receipt.deleted})
     else:
-        for path in receipt.files:
-            printed.result(printed.one_line(path))
+        emit_lines({"file": path} for path in receipt.files)
     tell(receipt.notices)

@@ -1,7 +1,10 @@
-"""What the verbs share: options that work before and after the verb, the open base, lines on stdout."""
+"""What the verbs share: options that work before and after the verb, the open base, results on stdout.
 
-import json
+A verb prints by `emit` (one object) or `emit_lines` (records), in the format that the command line asks for.
+"""
+
 import math
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -9,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from duckkb.cli import printed
+from duckkb.cli import formats, printed
+from duckkb.cli.formats import dumps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +43,52 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
     return store
 
 
+class Format(click.Choice[str]):
+    """The name of a format; a wrong one names the nearest. A verb's `own` come first, and the first is the default."""
+
+    def __init__(self, *own: str) -> None:
+        super().__init__((*own, *formats.FORMATS))
+
+    @property
+    def help(self) -> str:
+        return f"How results are printed: {self.choices[0]} (default), {', '.join(self.choices[1:])}."
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        import difflib
+
+        near = difflib.get_close_matches(str(value).lower(), self.choices, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        return f"{value!r} is no format. {hint}There are {', '.join(self.choices)}."
+
+
+def _remember_format(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+    if value:
+        chosen = ctx.ensure_object(dict)
+        chosen["json" if value is True else "format"] = value
+        agree(chosen)
+
+
+def agree(chosen: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` where --json stands beside another format."""
+    if chosen.get("json") and chosen.get("format") not in (None, "json"):
+        raise click.UsageError(f"--json and --format {chosen['format']} contradict each other; give one of them")
+
+
 def base_options(callback: Callback) -> Callback:
-    """--kb, --json, --lenient and --lock-timeout after the verb; those before it are read by the group."""
+    """--kb, --format, --json, --lenient and --lock-timeout after the verb; those before it are read by the group."""
+    return _with_options(callback, Format())
+
+
+def base_options_and(*own_formats: str) -> Callable[[Callback], Callback]:
+    """`base_options` of a verb that has formats of its own; the first is its default."""
+    return lambda callback: _with_options(callback, Format(*own_formats))
+
+
+def _with_options(callback: Callback, form: Format) -> Callback:
     options = (
         click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
-        click.option("--json", is_flag=True, expose_value=False, callback=_remember("json"), help="Results and errors as JSON."),
+        click.option("--format", type=form, metavar="FORMAT", expose_value=False, callback=_remember_format, help=form.help),
+        click.option("--json", is_flag=True, expose_value=False, callback=_remember_format, help="Results and errors as JSON: --format json."),
         click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
         click.option("--lock-timeout", type=_Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
     )  # fmt: skip
@@ -52,8 +97,21 @@ def base_options(callback: Callback) -> Callback:
     return callback
 
 
+def chosen_format(ctx: click.Context, default: str = "jsonl") -> str:
+    chosen = ctx.ensure_object(dict)
+    return "json" if chosen.get("json") else chosen.get("format") or default
+
+
 def wants_json(ctx: click.Context) -> bool:
-    return bool(ctx.ensure_object(dict).get("json"))
+    """Whether a verb with metadata prints all of its answer as one object, by `emit`."""
+    return chosen_format(ctx) == "json"
+
+
+def only_json(what: str) -> None:
+    """Raise `click.UsageError` where the command line asks for rows of what has none."""
+    form = chosen_format(click.get_current_context())
+    if form in formats.ROWS:
+        raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
 
 
 @contextmanager
@@ -86,21 +144,44 @@ def _progress() -> Callable[[str, int, int], None]:
 
 
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One result on stdout."""
-    printed.result(dumps(line))
-
-
-def emit_lines(lines: Iterable[Mapping[str, Any]]) -> int:
-    """Results as JSONL; returns how many there were."""
-    count = 0
-    for line in lines:
+    """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field. An array is JSON alone."""
+    form = chosen_format(click.get_current_context())
+    if form not in formats.ROWS:
         printed.result(dumps(line))
-        count += 1
-    return count
+    elif not isinstance(line, Mapping):
+        only_json("an array")
+    elif form == "table":
+        emit_lines({"field": name, "value": formats.cell(value)} for name, value in line.items())
+    else:
+        emit_lines([line])
 
 
-def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
+    """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
+    the header is printed without one too. With --format json one object, `results`."""
+    form = chosen_format(click.get_current_context())
+    if form == "json":
+        printed.result(dumps({"results": list(lines)}))
+    elif form not in formats.ROWS:
+        for line in lines:
+            printed.result(dumps(line))
+    else:
+        held = list(lines)
+        names = formats.fields(held, columns)
+        if names:
+            _rows(form, held, names)
+
+
+def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    if form != "table":
+        for line in formats.as_csv(records, columns) if form == "csv" else formats.as_markdown(records, columns):
+            printed.result(line)
+        return
+    drawn = formats.as_table(records, columns, shutil.get_terminal_size((0, 0)).columns)
+    for line in drawn.lines:
+        printed.result(line)
+    if drawn.cut:
+        printed.note(f"cells cut to fit: {drawn.cut}; another --format prints them whole")
 
 
 def tell(notices: "Iterable[Notice]") -> None:

@@ -1,12 +1,14 @@
 """find, sql, graph, embed: asking."""
 
 import sys
+from collections.abc import Sequence
+from itertools import count
 from typing import Any, Literal
 
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, opened, read_text, tell, wants_json
+from duckkb.cli.common import base_options, emit, emit_lines, only_json, opened, read_text, tell, wants_json
 
 
 @click.command("find")
@@ -79,14 +81,24 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
     text = statement if statement not in (None, "-") else read_text()
     with opened(ctx, isolate_sql=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
-        rows = [dict(zip(result.columns, row, strict=True)) for row in result.rows]
+        columns = _distinct(result.columns)
+        rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
         if wants_json(ctx):
-            emit({"columns": list(result.columns), "rows": rows, "truncated": result.truncated})
+            emit({"columns": columns, "rows": rows, "truncated": result.truncated})
         else:
-            emit_lines(rows)
+            emit_lines(rows, columns)
         tell(kb.notices)
         if result.truncated:
             printed.note(f"W_TRUNCATED: stopped at {len(rows)} rows (raise --limit, or narrow the statement)")
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Names for the keys of a row: a second `a` becomes `a_1`, as where DuckDB selects from the statement."""
+    names: list[str] = []
+    for column in columns:
+        free = (name for number in count() if (name := f"{column}_{number}" if number else column) not in names)
+        names.append(next(free))
+    return names
 
 
 @click.group("graph")
@@ -186,6 +198,7 @@ def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage:
     """
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
+    only_json("a vector")
     with opened(ctx) as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import click
 
-from duckkb.cli.common import base_options, emit, tell, wants_json
+from duckkb.cli.common import base_options, chosen_format, emit, emit_lines, tell
 
 
 @click.command("doctor")
@@ -21,13 +21,16 @@ def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> 
 
     from duckkb import app
 
-    root = ctx.ensure_object(dict).get("kb")
-    if wants_json(ctx):
+    root, form = ctx.ensure_object(dict).get("kb"), chosen_format(ctx)
+    if form == "jsonl":
+        health = app.doctor(root, on_check=lambda check: emit(asdict(check)))
+    else:
         health = app.doctor(root)
         checks = [asdict(check) for check in health.checks]
-        emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
-    else:
-        health = app.doctor(root, on_check=lambda check: emit(asdict(check)))
+        if form == "json":
+            emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
+        else:
+            emit_lines(checks)
     if health.errors or (fail_on == "warning" and health.warnings):
         ctx.exit(1)
 

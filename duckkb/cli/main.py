@@ -6,11 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from duckkb.cli import printed, stop
+from duckkb.cli.common import Format, agree
 
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError
@@ -99,23 +101,27 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     metavar="PATH",
     help="The knowledge base (before or after the verb). Default: DUCKKB_KB, else the nearest parent folder with config.yaml.",
 )
+@click.option(
+    "--format", "form", type=Format(), metavar="FORMAT", help=f"{Format().help[:-1]} (before or after the verb)."
+)
 @click.option("--json", "as_json", is_flag=True, help="Results and errors as JSON (before or after the verb).")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
 @click.pass_context
-def duckkb(ctx: click.Context, kb: str | None, as_json: bool) -> None:
+def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) -> None:
     """Knowledge in git: JSONL files are the truth, search runs offline.
 
-    stdout holds results, one JSON object a line; everything else goes to stderr. Exit codes: 0 done; 1 it depends on
+    stdout holds results, one JSON object a line (or another --format); everything else goes to stderr. Exit codes: 0 done; 1 it depends on
     what is stored (nothing found, refused, findings); 2 the command line, the filter or the ontology is wrong.
     """
-    ctx.obj = {"kb": kb, "json": as_json}
+    ctx.obj = {"kb": kb, "json": as_json, "format": form}
+    agree(ctx.obj)
 
 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
-    as_json = "--json" in args
+    as_json = _wants_json(args)
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
@@ -136,6 +142,12 @@ def run(args: Sequence[str]) -> int:
         # A signal inside a library, or while one was being imported, may come out as any error.
         return _interrupted(as_json) if stop.asked() else _expected(problem, as_json)
     return result if isinstance(result, int) else 0
+
+
+def _wants_json(args: Sequence[str]) -> bool:
+    """Also of a command line that cannot be parsed, and of which the error is what there is to print."""
+    words = list(takewhile(lambda word: word != "--", args))
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def _interrupted(as_json: bool) -> int:

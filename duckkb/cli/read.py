@@ -3,7 +3,7 @@
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli.common import base_options, emit, emit_lines, only_json, opened, tell, wants_json
 
 
 @click.command("get")
@@ -47,13 +47,17 @@ def list_command(ctx: click.Context, type_name: str, limit: int, after: str | No
 @click.pass_context
 def schema_command(ctx: click.Context, type_name: str | None, sql: bool) -> None:
     """Print the types, a JSON line each, or the JSON Schema of one type."""
+    if sql or type_name is not None:
+        only_json("a schema")
     with opened(ctx) as kb:
         if sql:
             printed.result(kb.ddl(type_name))
-        elif type_name is None:
-            emit_lines(kb.types())
-        else:
+        elif type_name is not None:
             emit(kb.schema(type_name))
+        elif wants_json(ctx):
+            emit({"types": list(kb.types())})
+        else:
+            emit_lines(kb.types())
 
 
 @click.command("export")
@@ -63,10 +67,19 @@ def schema_command(ctx: click.Context, type_name: str | None, sql: bool) -> None
 @base_options
 @click.pass_context
 def export_command(ctx: click.Context, type_name: str, output: str | None, force: bool) -> None:
-    """Print every record of a type as JSONL that `import` takes back: fields and times, in the order of identities."""
+    """Print every record of a type as JSONL that `import` takes back: fields and times, in the order of identities.
+
+    With -o the file is JSONL; another --format goes to stdout: duckkb export T --format csv > t.csv
+    """
+    to_file = output is not None and output != "-"
+    if to_file:
+        only_json("an export with -o")
     with opened(ctx) as kb:
-        if output is None or output == "-":
-            emit_lines(kb.export(type_name))
+        if output is None or not to_file:
+            if wants_json(ctx):
+                emit({"records": list(kb.export(type_name))})
+            else:
+                emit_lines(kb.export(type_name))
         else:
             count = kb.export_file(type_name, output, force=force)
             printed.note(f"{count} records to {output}")

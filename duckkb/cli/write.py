@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, opened, read_argument_or_stdin, tell
+from duckkb.cli.common import base_options, emit, only_json, opened, read_argument_or_stdin, tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,6 +170,7 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = T
     from duckkb.cli.lines import receipt_line
 
     if receipt.dry_run:
+        only_json("a patch")
         printed.result(receipt.patch, end="")
         printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "

@@ -82,7 +82,7 @@ def test_a_hand_written_line_is_read_reported_and_completed(run: Run, notes: Pat
     checked = run("check", "--format", "json")
     assert (checked.code, [one["code"] for one in checked.line["findings"]]) == (1, ["E_INCOMPLETE"])
     assert run("fmt", "--check").code == 1
-    assert run("fmt").out.split() == [PART]
+    assert run("fmt").lines == [{"file": PART}]
     assert run("check").code == 0
     assert run("get", "Note", "by hand").line["__id"] == shown.line["__id"]
     assert run("fmt").out == ""
@@ -198,7 +198,8 @@ def test_recover_says_that_there_is_nothing_to_do(run: Run) -> None:
 
 
 def test_init_makes_a_base_that_works_and_refuses_a_second_time(tmp_path: Path) -> None:
-    assert run_in(tmp_path, ["init", "kb"]).out.split() == ["config.yaml", ".gitattributes", "data/FORMAT.json"]
+    made = run_in(tmp_path, ["init", "kb"])
+    assert [line["file"] for line in made.lines] == ["config.yaml", ".gitattributes", "data/FORMAT.json"]
     home = tmp_path / "kb"
     assert run_in(home, ["put", "Note", '{"id": "first", "text": "hello"}', "--no-embed"]).line["inserted"] == 1
     assert run_in(home, ["check"]).code == 0
