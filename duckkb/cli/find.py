@@ -182,16 +182,27 @@ def path_command(
 def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
     """Print the vector of a text: a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
 
-    The text comes from the argument, a file, or stdin where neither is given.
+    \b
+    duckkb embed "how are ranked lists joined"
+    duckkb embed --batch '["one text", "another"]' --passage
+    duckkb embed --input-file page.txt --json
+
+    The text comes from the argument, a file, or stdin where neither is given. What is longer than the model reads is cut
+    (512 tokens of the offline model, with its prefix and marks), and stderr says how many tokens it had. An endpoint
+    does not tell its limit: it gets whole texts. With --json one object: embedding (embeddings), model, usage.
     """
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
+    if text is None and input_file is None and sys.stdin.isatty():
+        raise click.UsageError("give a text, --input-file FILE, or a text on stdin")
     with opened(ctx) as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)
+        tell(answer.notices)
         if not wants_json(ctx):
             for vector in answer.vectors:
                 emit(vector)
             return
         one = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
-        emit({**one, "model": answer.model, "usage": {"tokens": answer.tokens}})
+        usage = {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens, "tokens": answer.tokens}
+        emit({**one, "model": answer.model, "usage": usage})
