@@ -21,7 +21,7 @@ _LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-class _Seconds(click.FloatRange):
+class Seconds(click.FloatRange):
     """A range that NaN is not in: a deadline that is no number would never come."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -45,7 +45,7 @@ def base_options(callback: Callback) -> Callback:
         click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
         click.option("--json", is_flag=True, expose_value=False, callback=_remember("json"), help="Results and errors as JSON."),
         click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
-        click.option("--lock-timeout", type=_Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
+        click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
     )  # fmt: skip
     for option in reversed(options):
         callback = option(callback)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, opened, read_text, tell, wants_json
+from duckkb.cli.common import Seconds, base_options, emit, emit_lines, opened, read_text, tell, wants_json
 
 
 @click.command("find")
@@ -63,7 +63,7 @@ def find_command(
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=3600),
+    type=Seconds(min=0, min_open=True, max=3600),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
@@ -76,6 +76,8 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
 
     Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
     """
+    if statement is None and sys.stdin.isatty():
+        raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else read_text()
     with opened(ctx, isolate_sql=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -113,7 +114,7 @@ def duckkb(ctx: click.Context, kb: str | None, as_json: bool) -> None:
 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
-    as_json = "--json" in args
+    as_json = "--json" in takewhile(lambda word: word != "--", args)
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
@@ -156,6 +157,10 @@ def _expected(problem: Exception, as_json: bool) -> int:
 
 
 def _fail(problem: "DuckkbError", as_json: bool) -> int:
+    """An error without a suggestion of its own gets its code's remedy: there is always a next step."""
+    from duckkb.codes import CODES
+
+    suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
     if problem.findings:
         from dataclasses import asdict
@@ -165,7 +170,7 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     if not as_json and not told:
         for finding in problem.findings:
             printed.note(printed.brief(str(finding)))
-    return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)
+    return _say(problem.message, problem.code, suggestion, as_json, problem.exit_code, details)
 
 
 def _brief(finding: dict[str, Any]) -> dict[str, Any]:
