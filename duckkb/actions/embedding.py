@@ -64,7 +64,7 @@ def _typed(text: str) -> bytes:
 
 def _decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
     if len(data) > most:
-        said = f"{name} has more than limits.max_record_bytes ({most:,})"
+        said = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
         raise UsageError(said, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
     if data.startswith(_BOM):
         said = f"{name} starts with a byte order mark"
