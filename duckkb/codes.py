@@ -138,7 +138,7 @@ _STATE = {
     "E_INTERNAL": ("A defect in duckkb or a library.", "Report it with the message; truth was not changed."),
 }
 _LINES = {
-    "E_UTF8": ("A line is not UTF-8.", "Save the file as UTF-8."),
+    "E_UTF8": ("A line or a text is not UTF-8.", "Save the file as UTF-8."),
     "E_BOM": (
         "A file starts with a byte order mark.",
         "Save it without; `duckkb fmt` cannot, as the file may be of another encoding.",
@@ -162,7 +162,7 @@ _LINES = {
         "__created_at or __updated_at is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ.",
         "Restore it from git, or leave it out and run `duckkb fmt`.",
     ),
-    "E_TOO_LARGE": ("A line is longer than limits.max_record_bytes.", "Split the record, or raise the limit."),
+    "E_TOO_LARGE": ("A line or a text is longer than limits.max_record_bytes.", "Split it, or raise the limit."),
     "E_DEPTH": ("Values are nested deeper than limits.max_depth.", "Flatten the record."),
     "E_IDENTITY": (
         "An identity field is missing, empty, not NFC, too long, of a wrong kind or has control characters.",
@@ -189,7 +189,7 @@ _WARNINGS = {
     "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
-    "W_TRUNCATED": ("A cap cut the result.", "Raise the limit, or page."),
+    "W_TRUNCATED": ("A cap cut the result, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
     "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),

@@ -59,3 +59,21 @@ class IndexEntry:
     tokens: Tokens | None = None
     vector_key: bytes | None = None
     vector: "np.ndarray | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """As much of a text as a model reads in one go: `text` is the whole or its beginning.
+
+    `original` and `tokens` count the whole and `text` with everything that the model adds to them. `limit` is the most that
+    it reads; where the model does not tell, it is None, nothing is cut and the counts are estimates.
+    """
+
+    text: str
+    original: int
+    tokens: int
+    limit: int | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.tokens < self.original

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from duckkb.entries import Fingerprint, IndexEntry, Tokens
+from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.ontology.model import RecordType
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
@@ -50,6 +50,11 @@ class Embedder(Protocol):
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text as the model counts them (an estimate where the model does not tell)."""
+        ...
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        """Each text as far as the model reads it in one go, as a passage or as a question: embedding a cut's `text` needs
+        no second window. For callers who prefer an end that is cut off, and said, to an average."""
         ...
 
 

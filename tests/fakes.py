@@ -7,7 +7,7 @@ from zlib import crc32
 
 import numpy as np
 
-from duckkb.entries import Fingerprint
+from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 
 _WORDS = re.compile(r"\w+")
@@ -18,11 +18,13 @@ class HashEmbedder:
     """Maps a text to a unit vector by hashing its words and character trigrams: texts that share them are near.
 
     Passages and queries get the same vectors. `passages` and `queries` count the texts that were embedded, `calls` the
-    calls. With `fail=True` (it may be set at any time) embedding raises as a missing model does.
+    calls. `limit` is the number of words that it reads in one go, 0 for any. With `fail=True` (it may be set at any time)
+    embedding raises as a missing model does.
     """
 
-    def __init__(self, dimension: int = 64, fail: bool = False, name: str = "hash") -> None:
+    def __init__(self, dimension: int = 64, fail: bool = False, name: str = "hash", limit: int = 0) -> None:
         self.dimension = dimension
+        self.limit = limit
         self.fail = fail
         self.name = name
         self.passages = 0
@@ -45,6 +47,14 @@ class HashEmbedder:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         return [len(_WORDS.findall(text)) for text in texts]
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        cuts = []
+        for text in texts:
+            ends = [word.end() for word in _WORDS.finditer(text)]
+            kept = text[: ends[self.limit - 1]] if self.limit and len(ends) > self.limit else text
+            cuts.append(Cut(kept, len(ends), len(_WORDS.findall(kept)), self.limit or None))
+        return cuts
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         self.calls += 1

@@ -1,12 +1,11 @@
-"""find, graph, sql, embed: questions."""
+"""find, graph, sql: questions."""
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, Literal, get_args
 
 from duckkb.actions.reading import line_of
-from duckkb.actions.resolve import granted, identity_named, kind_named, positive, text_or_none
+from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine import graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
@@ -16,7 +15,6 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, Mode, SqlResult
 from duckkb.records import identity_value
 from duckkb.search.plan import servable
-from duckkb.truth.line import Limits, LineError, parse_json
 
 Direction = Literal["out", "in", "both"]
 
@@ -43,15 +41,6 @@ class Neighbors(Sequence[dict[str, Any]]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]
-
-
-@dataclass(frozen=True, slots=True)
-class Embedding:
-    """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, the tokens it read."""
-
-    vectors: tuple[list[str], ...]
-    model: str
-    tokens: int
 
 
 def find(base: Base, type_name: str, intent: query.Intent) -> FindResult:
@@ -138,41 +127,3 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
     for kind in base.ontology:
         base.ensure(kind, entries=wants_entries)
     return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
-
-
-def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
-    model = base.wiring.embedder
-    if not texts:
-        raise UsageError("give a text", suggestion='duckkb embed "some text"')
-    vectors = (model.embed_passages if passage else model.embed_queries)(texts)
-    hexed = tuple([struct.pack(">f", value).hex() for value in vector] for vector in vectors.tolist())
-    return Embedding(hexed, model.fingerprint.name, sum(model.count_tokens(texts)))
-
-
-def embed_input(base: Base, text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
-    """The texts that an argument, a file or stdin means; raises `errors.UsageError`."""
-    if file is not None:
-        source = granted(base, file)
-        if not source.is_file():
-            raise UsageError(f"{file} is not a regular file", code="E_PATH", suggestion="give the path of a text file")
-        text = _utf8(source.read_bytes(), file)
-    elif text is None:
-        text = _utf8(stdin.read() if stdin else b"", "stdin")
-    if not text.strip():
-        raise UsageError("there is no text to embed", suggestion='duckkb embed "some text"')
-    if not batch:
-        return [text]
-    try:
-        value = parse_json(text.encode("utf-8", "surrogatepass"), Limits())
-    except LineError as error:
-        raise UsageError("--batch takes a JSON array of strings", findings=error.findings) from error
-    if not isinstance(value, list) or not value or not all(isinstance(one, str) for one in value):
-        raise UsageError("--batch takes a JSON array of strings", suggestion='duckkb embed --batch \'["one", "two"]\'')
-    return value
-
-
-def _utf8(data: bytes, name: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not UTF-8 text", code="E_PATH", suggestion="convert it to UTF-8") from error

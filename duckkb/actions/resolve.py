@@ -79,6 +79,15 @@ def granted(base: Base, path: str | Path) -> Path:
     return target
 
 
+def regular_file(base: Base, path: str | Path, wanted: str) -> Path:
+    """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
+    target = granted(base, path)
+    if not target.is_file():
+        said = "is not a regular file" if target.exists() else "does not exist"
+        raise UsageError(f"{path} {said}", code="E_PATH", suggestion=f"give the path of {wanted}")
+    return target
+
+
 def given_records(
     base: Base,
     kind: RecordType,

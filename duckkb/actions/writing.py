@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import given_records, granted, identity_named, kind_named, new_identity, sorted_out
+from duckkb.actions.resolve import (
+    given_records,
+    identity_named,
+    kind_named,
+    new_identity,
+    regular_file,
+    sorted_out,
+)
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
@@ -170,16 +177,9 @@ def _read(base: Base, path: str | Path) -> Iterator[Item]:
 
         data = sys.stdin.buffer.read()
     else:
-        data = _regular(granted(base, path)).read_bytes()
+        data = regular_file(base, path, "a JSONL file").read_bytes()
     for number, item in parse_objects(data, base.limits):
         yield f"{name}:{number}", item
-
-
-def _regular(path: Path) -> Path:
-    if not path.is_file():
-        said = "is not a regular file" if path.exists() else "does not exist"
-        raise UsageError(f"{path} {said}", code="E_PATH", suggestion="give the path of a JSONL file")
-    return path
 
 
 def _mapped(item: Mapping[str, Any] | LineError, mapping: Mapping[str, str]) -> Mapping[str, Any] | LineError:

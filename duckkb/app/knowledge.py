@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import config
-from duckkb.actions import asking, caring, reading, writing
+from duckkb.actions import asking, caring, embedding, given_vector, reading, writing
 from duckkb.app.collections import Collections
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
@@ -234,16 +234,22 @@ class KnowledgeBase:
         with self._turn:
             return asking.sql(self._fresh(), statement, limit, timeout)
 
-    def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "asking.Embedding":
-        """Vectors of texts as hex float32, with the model's name and the tokens used."""
+    def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "embedding.Embedding":
+        """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
+        truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
         with self._turn:
-            return asking.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
+            return embedding.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
 
     def embed_input(
         self, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
     ) -> "Sequence[str]":
         """The texts that an `embed` command line means."""
-        return asking.embed_input(self._base, text, file, batch, stdin)
+        return embedding.embed_input(self._base, text, file, batch, stdin)
+
+    def vector_input(self, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
+        """The vector (float32, 1-d) that a file holds, or stdin for `-`: a JSON array of numbers or of 8 hex digits each.
+        Raises `errors.UsageError`."""
+        return given_vector.vector_input(self._base, file, stdin)
 
     def check(self) -> "caring.CheckReport":
         """Everything that is wrong in data/, with places and remedies."""

@@ -25,7 +25,7 @@ _LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-class _Seconds(click.FloatRange):
+class Seconds(click.FloatRange):
     """A range that NaN is not in: a deadline that is no number would never come."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -90,7 +90,7 @@ def _with_options(callback: Callback, form: Format) -> Callback:
         click.option("--format", type=form, metavar="FORMAT", expose_value=False, callback=_remember_format, help=form.help),
         click.option("--json", is_flag=True, expose_value=False, callback=_remember_format, help="Results and errors as JSON: --format json."),
         click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
-        click.option("--lock-timeout", type=_Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
+        click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
     )  # fmt: skip
     for option in reversed(options):
         callback = option(callback)

@@ -8,7 +8,17 @@ from typing import Any, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, only_json, opened, read_text, tell, wants_json
+from duckkb.cli.common import (
+    Seconds,
+    base_options,
+    emit,
+    emit_lines,
+    only_json,
+    opened,
+    read_text,
+    tell,
+    wants_json,
+)
 
 
 @click.command("find")
@@ -19,6 +29,9 @@ from duckkb.cli.common import base_options, emit, emit_lines, only_json, opened,
 @click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
 @click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
 @click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records.")
+@click.option(
+    "--vector", metavar="FILE|-", help="A question as a vector: a JSON array of numbers, or as `embed` prints it."
+)
 @click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
 @base_options
 @click.pass_context
@@ -30,6 +43,7 @@ def find_command(
     mode: Literal["similar", "match", "hybrid"] | None,
     where: str | None,
     limit: int,
+    vector: str | None,
     explain: bool,
 ) -> None:
     """Search one type, or all of them.
@@ -40,15 +54,17 @@ def find_command(
     duckkb find concept -w "topic = 'storage' AND name LIKE 'P%'"
 
     Without a flag the type's policy decides; with both words and vectors that is hybrid. A filter is applied before
-    ranking: as many results as match, up to the limit.
+    ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
+    as well it is hybrid, by the query's words and that vector.
     """
     from duckkb.cli.lines import hit_line, result_object
     from duckkb.errors import NotFound
 
-    if mode == "similar" and query is None:
+    if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
     with opened(ctx, isolate_sql=where is not None) as kb:
-        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, explain=explain)
+        asked = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
+        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=asked, explain=explain)
         tell(result.notices)
         if not result:
             raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
@@ -65,7 +81,7 @@ def find_command(
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=3600),
+    type=Seconds(min=0, min_open=True, max=3600),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
@@ -78,6 +94,8 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
 
     Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
     """
+    if statement is None and sys.stdin.isatty():
+        raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else read_text()
     with opened(ctx, isolate_sql=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
@@ -194,17 +212,28 @@ def path_command(
 def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
     """Print the vector of a text: a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
 
-    The text comes from the argument, a file, or stdin where neither is given.
+    \b
+    duckkb embed "how are ranked lists joined"
+    duckkb embed --batch '["one text", "another"]' --passage
+    duckkb embed --input-file page.txt --json
+
+    The text comes from the argument, a file, or stdin where neither is given. What is longer than the model reads is cut
+    (512 tokens of the offline model, with its prefix and marks), and stderr says how many tokens it had. An endpoint
+    does not tell its limit: it gets whole texts. With --json one object: embedding (embeddings), model, usage.
     """
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
     only_json("a vector")
+    if text is None and input_file is None and sys.stdin.isatty():
+        raise click.UsageError("give a text, --input-file FILE, or a text on stdin")
     with opened(ctx) as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)
+        tell(answer.notices)
         if not wants_json(ctx):
             for vector in answer.vectors:
                 emit(vector)
             return
         one = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
-        emit({**one, "model": answer.model, "usage": {"tokens": answer.tokens}})
+        usage = {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens, "tokens": answer.tokens}
+        emit({**one, "model": answer.model, "usage": usage})

@@ -170,6 +170,10 @@ def _expected(problem: Exception, as_json: bool) -> int:
 
 
 def _fail(problem: "DuckkbError", as_json: bool) -> int:
+    """An error without a suggestion of its own gets its code's remedy: there is always a next step."""
+    from duckkb.codes import CODES
+
+    suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
     if problem.findings:
         from dataclasses import asdict
@@ -179,7 +183,7 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     if not as_json and not told:
         for finding in problem.findings:
             printed.note(printed.brief(str(finding)))
-    return _say(problem.message, problem.code, problem.suggestion, as_json, problem.exit_code, details)
+    return _say(problem.message, problem.code, suggestion, as_json, problem.exit_code, details)
 
 
 def _brief(finding: dict[str, Any]) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def _rename(request: Rename, state: Drafting) -> Draft:
     kind, tree = request.kind, state.tree
     stored = tree.get(kind, request.old)
     if stored is None:
-        raise NotFound(str(not_found(kind, request.old)), suggestion=f"duckkb list {kind.name}")
+        raise NotFound(not_found(kind, request.old).message, suggestion=f"duckkb list {kind.name}")
     if request.new == request.old:
         return Draft(Changeset(), ((kind, request.new),), 1)
     if tree.get(kind, request.new) is not None:

@@ -265,7 +265,7 @@ def test_in_a_sandbox_nothing_outside_of_the_base_is_read_written_or_accepted(
              "/dev/stdin", "/proc/self/environ")  # fmt: skip
     tried: list[tuple[str, ...]] = [("import", "Note", path) for path in paths]
     tried += [("export", "Note", "-o", path, "--force") for path in paths]
-    tried += [("embed", "--file", path) for path in paths]
+    tried += [("embed", "--input-file", path) for path in paths]
     tried += [("init", str(other / "new")), ("init", "folder/new"), ("init", "..")]
     tried += [("list", "Note", "--kb", str(other)), ("--kb", "folder", "list", "Note"), ("status", "--kb", "..")]
     for line in tried:

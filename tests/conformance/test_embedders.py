@@ -24,6 +24,7 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(
     params=[
         "fake",
+        "fake with a limit",
         "endpoint",
         "endpoint with a limit",
         pytest.param("q4", marks=pytest.mark.model),
@@ -32,8 +33,8 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
 )
 def embedder(request: pytest.FixtureRequest, cache_home: Path) -> Iterator[Embedder]:
-    if request.param == "fake":
-        yield HashEmbedder()
+    if request.param.startswith("fake"):
+        yield HashEmbedder(limit=8 if "limit" in request.param else 0)
     elif request.param.startswith("endpoint"):
         with FakeEndpoint(most_characters=400 if "limit" in request.param else 0) as endpoint:
             yield OpenAIEndpoint(endpoint.settings(batch_size=4, dimensions=16), None)
@@ -70,6 +71,21 @@ def test_the_end_of_a_long_text_is_not_cut(embedder: Embedder) -> None:
 def test_tokens_are_counted_for_each_text(embedder: Embedder) -> None:
     counts = embedder.count_tokens(["", "one", "one two three four five", LONG])
     assert counts[0] == 0 < counts[1] < counts[2] < counts[3]
+
+
+def test_a_cut_is_what_the_model_reads_in_one_go(embedder: Embedder) -> None:
+    words = "one word and another, " * 600
+    for passage in (True, False):
+        *short, long, strange = embedder.cut(["", "one", "一行记录", words, words + "\ud800"], passage=passage)
+        assert [cut.text for cut in short] == ["", "one", "一行记录"] and not any(cut.is_truncated for cut in short)
+        assert words.startswith(long.text) and long.text and strange.text
+        if long.limit is None:
+            assert (long.text, long.tokens) == (words, long.original)
+            continue
+        assert long.is_truncated and long.tokens == long.limit < long.original
+        (again,) = embedder.cut([long.text], passage=passage)
+        assert (again.text, again.original, again.tokens) == (long.text, long.tokens, long.tokens)
+    assert embedder.cut([], passage=True) == []
 
 
 def test_the_fingerprint_stays(embedder: Embedder) -> None:

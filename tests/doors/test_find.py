@@ -213,19 +213,3 @@ def test_dk_04_and_dk_11_the_team_cache_spares_a_clone_the_model(own_base: Path,
     assert run_in(home, ["index", "build"]).line["pending"] == 0
     assert run_in(home, ["index", "status"]).code == 0
     assert run_in(home, ["index", "build"]).line == {"files": [], "pending": 0}
-
-
-@pytest.mark.model
-def test_embed_prints_float32_as_hex(own_base: Path) -> None:
-    import struct
-
-    import numpy as np
-
-    one = run_in(own_base, ["embed", "a question"]).lines[0]
-    assert len(one) == 384 and all(len(word) == 8 for word in one)
-    vector = np.array([struct.unpack(">f", bytes.fromhex(word))[0] for word in one])
-    assert abs(float(np.linalg.norm(vector)) - 1) < 1e-5
-    batch = run_in(own_base, ["embed", "--batch", '["a question", "内存"]', "--json"]).line
-    assert len(batch["embeddings"]) == 2 and batch["model"] and batch["usage"]["tokens"] > 0
-    assert run_in(own_base, ["embed", "x", "--input-file", "y"]).code == 2
-    assert run_in(own_base, ["embed"]).code == 2, "an empty stdin is no text"

@@ -1,13 +1,17 @@
 """The offline model: what it means, how it treats long texts, and what happens where it cannot be used."""
 
+import random
 import shutil
 import subprocess
 import sys
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sentencepiece import SentencePieceProcessor
 
 from duckkb.errors import Unavailable
 from duckkb.llm.providers import LocalE5
@@ -122,6 +126,59 @@ def test_int8_is_another_model_that_means_the_same(model: LocalE5, cache_home: P
     assert (together * model.embed_passages(texts)).sum(axis=1).min() > 0.98
     assert (together == np.concatenate([int8.embed_passages([text]) for text in texts])).all()
     assert int8.fingerprint != model.fingerprint
+
+
+def pieces_of(cache_home: Path, text: str) -> list[str]:
+    """The pieces of a text by the tokenizer alone."""
+    processor = SentencePieceProcessor(model_proto=(converted(cache_home) / "tokens.model").read_bytes())
+    pieces: list[str] = processor.encode(text, out_type=str)
+    return pieces
+
+
+@pytest.mark.parametrize("text", ["hello 世界 words and 文字 alike; " * 90, LONG, "x" * 9000, "🦆 quack " * 700])
+def test_a_cut_ends_behind_the_last_whole_token_that_fits(model: LocalE5, cache_home: Path, text: str) -> None:
+    for prefix, passage in (("passage:", True), ("query:", False)):
+        (cut,) = model.cut([text], passage=passage)
+        pieces = pieces_of(cache_home, f"{prefix} {text}".replace("，", ",").replace("；", ";"))
+        assert (cut.original, cut.tokens, cut.limit) == (len(pieces) + 2, 512, 512)
+        expected = "".join(pieces[:510]).replace("▁", " ").strip().removeprefix(prefix).strip()
+        assert cut.text.replace("，", ",").replace("；", ";") == expected
+
+
+def test_a_cut_of_folded_composed_and_spaced_text_has_the_tokens_of_the_whole(model: LocalE5) -> None:
+    chance, encoder = random.Random(11), model._loaded()
+    bits = [
+        "㎏",
+        "Cafe\u0301",
+        "ＡＢＣ",
+        "  ",
+        "\r\n",
+        "ﬁ",
+        "的",
+        "数据库",
+        "🦆",
+        "\u200b",
+        "n\u0303",
+        "text",
+        ".",
+        "ㅎㅏㄴ",
+        "\ud800",
+    ]
+    texts = ["".join(chance.choices(bits, k=chance.randint(300, 900))) for _ in range(60)]
+    for text, cut in zip(texts, model.cut(texts, passage=False), strict=True):
+        (whole,), (kept,) = encoder.tokens([f"query: {text}"]), encoder.tokens([f"query: {cut.text}"])
+        assert (len(whole) + 2, len(kept) + 2) == (cut.original, cut.tokens)
+        assert kept == whole[: len(kept)] and len(kept) >= min(len(whole), 509)
+        composed = unicodedata.normalize("NFC", text.replace("\ud800", "?"))
+        assert composed.startswith(cut.text) or not cut.is_truncated
+
+
+def test_the_vector_of_a_cut_is_that_of_its_first_tokens(model: LocalE5) -> None:
+    encoder = model._loaded()
+    (cut,) = model.cut([LONG], passage=False)
+    (whole,) = encoder.tokens([f"query: {LONG}"])
+    window = [encoder._model.begin, *whole[:510], encoder._model.end]
+    assert model.embed_queries([cut.text]).tobytes() == encoder._run([window]).tobytes()
 
 
 def test_tokens_are_counted_without_prefix_and_marks(model: LocalE5) -> None:
@@ -241,7 +298,8 @@ def test_missing_packages_are_a_clear_error_that_names_the_extra(tmp_path: Path)
 
 
 def assert_unavailable(embedder: LocalE5) -> None:
-    for use in (embedder.embed_passages, embedder.embed_queries, embedder.count_tokens):
+    cut = partial(embedder.cut, passage=True)
+    for use in (embedder.embed_passages, embedder.embed_queries, embedder.count_tokens, cut):
         with pytest.raises(Unavailable) as caught:
             use(["text"])
         assert caught.value.code == "E_MODEL" and caught.value.suggestion

@@ -10,6 +10,8 @@ from duckkb.settings import DEFAULT_MODEL, Environment, Settings
 
 __all__ = ["LocalE5", "NoModel", "OpenAIEndpoint", "make_embedder"]
 
+_WITHOUT_MODEL = "search with -m, or name a model: global.embedding_model in config.yaml"
+
 
 def make_embedder(
     settings: Settings, env: Environment, *, trusted: bool, secret: Callable[[str], str | None]
@@ -21,7 +23,7 @@ def make_embedder(
     """
     wanted = settings.embedding
     if wanted.model == "none":
-        return NoModel("There is no embedding model (embedding_model: none).", suggestion="search with -m")
+        return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
     if wanted.base_url is None and wanted.model == DEFAULT_MODEL:
         return LocalE5(env.cache_home, wanted.mode, wanted.symmetric)
     if wanted.base_url is None:

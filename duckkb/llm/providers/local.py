@@ -10,10 +10,12 @@ import threading
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from duckkb.entries import Fingerprint
+from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm.windows import spans, unit_mean
 from duckkb.settings import DEFAULT_MODEL
@@ -76,6 +78,13 @@ class LocalE5:
         """Tokens of the bare texts, without prefix and marks; a window has room for 508 of them."""
         return [len(tokens) for tokens in self._loaded().tokens(texts)]
 
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        """Texts behind whose last token, with prefix and marks, the model's 512 are full."""
+        if not texts:
+            return []
+        encoder, prefix = self._loaded(), _PASSAGE if passage else self._query_prefix
+        return [encoder.cut(text, prefix) for text in texts]
+
     def _embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
         if texts:
             return self._loaded().embed(texts, prefix)
@@ -134,10 +143,40 @@ class _Encoder:
             vectors[start : start + len(slab)] = self._pooled(windows)
         return vectors
 
+    def cut(self, text: str, prefix: str) -> Cut:
+        """The longest beginning that reads as the first tokens of the whole and fits. (A space at its end is no token any
+        more, and a character that folds to several may not lie across the cut.)"""
+        (whole,) = self.tokens([f"{prefix} {text}"])
+        original = len(whole) + _MARKS
+        if original <= LIMIT_TOKENS:
+            return Cut(text, original, original, LIMIT_TOKENS)
+        composed, head = _composed(text), f"{prefix} "
+        ends = self._ends(head + composed)
+        places = self._places(composed, len(head), ends[-1])
+        for end in reversed(ends):
+            kept = composed[: places.get(end, 0)]
+            (tokens,) = self.tokens([head + kept])
+            if kept and tokens == whole[: len(tokens)]:
+                return Cut(kept, original, len(tokens) + _MARKS, LIMIT_TOKENS)
+        raise AssertionError("the first token of a text reads as itself")
+
+    def _ends(self, text: str) -> list[int]:
+        """Where the first tokens of a text end that fit into a window, in characters of its folded form."""
+        folded = self._folded(text)
+        schema: Any = import_module("sentencepiece.sentencepiece_pb2")  # made by protobuf at run time, without types
+        found = schema.SentencePieceText.FromString(self._tokenizer.encode(folded, out_type="serialized_proto"))
+        raw = folded.encode()
+        return [len(raw[: piece.end].decode()) for piece in found.pieces[: LIMIT_TOKENS - _MARKS]]
+
+    def _places(self, text: str, start: int, last: int) -> dict[int, int]:
+        """How many characters of a text end at each place up to `last` in its folded form, where that begins at `start`."""
+        lengths = (len(self._model.folding.get(ord(character), character)) for character in text)
+        ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
+        return {end: count for count, end in enumerate(ends)}
+
     def _folded(self, text: str) -> str:
-        """As the model was trained; lone surrogates, which no tokenizer takes, become question marks."""
-        whole = text.encode("utf-8", "replace").decode()
-        return unicodedata.normalize("NFC", whole).translate(self._model.folding)
+        """As the model was trained."""
+        return _composed(text).translate(self._model.folding)
 
     def _windows(self, tokens: list[int], head: int) -> list[list[int]]:
         """What the model reads of a text, in one or several goes; each begins with the prefix, `head` tokens long."""
@@ -188,6 +227,11 @@ class _Encoder:
             ids[row, : len(window)], mask[row, : len(window)] = window, 1
         words = block_values(self._model.words[ids]).reshape(len(windows), width, DIMENSION)
         return words + self._model.positions[:width], mask
+
+
+def _composed(text: str) -> str:
+    """A text in NFC; lone surrogates, which no tokenizer takes, become question marks."""
+    return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
 
 
 def _session(graph: bytes, threads: int) -> Any:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from duckkb.entries import Fingerprint
+from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class NoModel:
         self._refuse()
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        self._refuse()
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
         self._refuse()
 
     def _refuse(self) -> NoReturn:

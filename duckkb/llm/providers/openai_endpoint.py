@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from duckkb.entries import Fingerprint
+from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm.windows import halves, unit_mean
 from duckkb.settings import EmbeddingSettings
@@ -72,6 +72,10 @@ class OpenAIEndpoint:
         """An estimate: four characters a token, but one for each from the Chinese, Japanese and Korean blocks on."""
         wide = [sum(character >= "\u2e80" for character in text) for text in texts]
         return [many + math.ceil((len(text) - many) / 4) for text, many in zip(texts, wide, strict=True)]
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        """Whole texts: the protocol tells neither a model's limit nor its tokens."""
+        return [Cut(text, count, count) for text, count in zip(texts, self.count_tokens(texts), strict=True)]
 
     def _embed(self, texts: Sequence[str]) -> "np.ndarray":
         import numpy as np

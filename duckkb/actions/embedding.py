@@ -1,0 +1,124 @@
+"""embed: the vectors of texts as they are given, each cut where the model stops reading."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from duckkb.actions.resolve import regular_file
+from duckkb.engine.base import Base
+from duckkb.entries import Cut
+from duckkb.errors import UsageError
+from duckkb.llm.vector_form import to_hex
+from duckkb.queries import Notice
+from duckkb.truth.line import LineError, parse_json
+
+_BOM = b"\xef\xbb\xbf"
+_EXAMPLE = 'duckkb embed "some text"'
+_BATCH_EXAMPLE = 'duckkb embed --batch \'["one", "two"]\''
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, the tokens that it read for them
+    (its prefix and marks included; an estimate for an endpoint), and a notice for each text that was truncated."""
+
+    vectors: tuple[list[str], ...]
+    model: str
+    tokens: int
+    notices: tuple[Notice, ...] = ()
+
+
+def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
+    """The vector of each text, or of as much of it as the model reads in one go; raises `errors.UsageError` for what is no
+    text and `errors.Unavailable` without a model."""
+    sound = _sound(texts, exit_code=2)
+    model = base.wiring.embedder
+    cuts = model.cut(sound, passage=passage)
+    vectors = (model.embed_passages if passage else model.embed_queries)([cut.text for cut in cuts])
+    notices = tuple(_notice(number, cut) for number, cut in enumerate(cuts, 1) if cut.is_truncated)
+    return Embedding(tuple(to_hex(vectors)), model.fingerprint.name, sum(cut.tokens for cut in cuts), notices)
+
+
+def embed_input(base: Base, text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
+    """The texts that an argument, a file or stdin means; raises `errors.UsageError`, with exit code 1 where a file's
+    content is wrong. CR LF is taken for LF, and line ends at the end are left out."""
+    most = base.limits.max_record_bytes
+    if file is not None:
+        with regular_file(base, Path(file), "a text file").open("rb") as opened:
+            data, name, exit_code = opened.read(most + 1), file, 1
+    elif text is not None:
+        data, name, exit_code = _typed(text), "the argument", 2
+    else:
+        data, name, exit_code = stdin.read(most + 1) if stdin else b"", "stdin", 2
+    whole = _decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
+    return _sound(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
+
+
+def _typed(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")  # the bytes that were typed
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
+    if len(data) > most:
+        said = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
+        raise UsageError(said, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
+    if data.startswith(_BOM):
+        said = f"{name} starts with a byte order mark"
+        raise UsageError(said, "E_BOM", "save it as UTF-8 without one", exit_code=exit_code)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        said = f"{name} is not UTF-8 text: byte {error.start + 1} is 0x{data[error.start]:02x}"
+        raise UsageError(said, "E_UTF8", "convert it to UTF-8", exit_code=exit_code) from error
+
+
+def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
+    """The strings of a JSON array, sound or not."""
+    if not text.strip():
+        raise UsageError(f"{name} is empty: --batch takes a JSON array", "E_USAGE", _BATCH_EXAMPLE, exit_code=exit_code)
+    try:
+        value = parse_json(text.encode(), base.limits)
+    except LineError as error:
+        first = error.findings[0]
+        place = f" at {first.field}" if first.field else ""
+        said = f"{name} is no JSON array of strings: {first.message}{place}"
+        raise UsageError(said, first.code, _BATCH_EXAMPLE, findings=error.findings, exit_code=exit_code) from error
+    if not isinstance(value, list):
+        raise UsageError(f"{name} is JSON, but no array", "E_JSON", _BATCH_EXAMPLE, exit_code=exit_code)
+    if not value:
+        raise UsageError(f"{name} is an empty array", "E_USAGE", _BATCH_EXAMPLE, exit_code=exit_code)
+    return value
+
+
+def _sound(texts: object, exit_code: int) -> list[str]:
+    """Texts that a model may be given; raises `errors.UsageError` that names the first that is none."""
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
+        raise UsageError("give one text, or several", suggestion=_EXAMPLE, exit_code=exit_code)
+    for number, text in enumerate(texts, 1):
+        said, code = _flaw(text)
+        if said:
+            place = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
+            raise UsageError(f"{place} {said}", code, _EXAMPLE, exit_code=exit_code)
+    return list(texts)
+
+
+def _flaw(text: object) -> tuple[str, str]:
+    """What is wrong with a text, and its code; two empty strings where nothing is."""
+    if not isinstance(text, str):
+        return "is not a string", "E_USAGE"
+    if not text.strip():
+        return "is empty" if not text else "is nothing but white space", "E_USAGE"
+    if "\0" in text:
+        return f"has a NUL character at {text.index(chr(0)) + 1}", "E_NUL"
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        return "has half of a surrogate pair", "E_SURROGATE"
+    return "", ""
+
+
+def _notice(number: int, cut: Cut) -> Notice:
+    counts = f"original {cut.original}, truncated {cut.tokens}, limit {cut.limit} tokens"
+    return Notice("W_TRUNCATED", f"text {number} was cut: {counts}", "embed it in parts")
