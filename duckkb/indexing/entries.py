@@ -85,29 +85,29 @@ class EntryBuilder:
     def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
-        named = [
-            _Field(name, self._size(vectors.get(name), lexical.get(name)), name in lexical, name in vectors)
-            for name in dict.fromkeys([*lexical, *vectors])
-            if name != EVERY
-        ]
-        rest = lexical.get(EVERY), vectors.get(EVERY)
-        if not any(rest):
-            return [_cut(named, record) for record in records]
-        taken = {*lexical, *vectors, *kind.given_vectors}
-        names = [[name for name in record.fields if name not in taken] for record in records]
-        return [
-            _cut([*named, *self._others(kind, rest, record, free)], record)
-            for record, free in zip(records, names, strict=True)
-        ]
+        if EVERY not in lexical and EVERY not in vectors:
+            names = dict.fromkeys([*lexical, *vectors])
+            fields = [self._field(name, lexical.get(name), vectors.get(name)) for name in names]
+            return [_cut(fields, record) for record in records]
+        return [_cut(list(self._of_record(kind, record, lexical, vectors)), record) for record in records]
 
-    def _others(
-        self, kind: RecordType, rest: tuple[SearchField | None, SearchField | None], record: Record, names: list[str]
+    def _of_record(
+        self, kind: RecordType, record: Record, lexical: Mapping[str, SearchField], vectors: Mapping[str, SearchField]
     ) -> Iterator[_Field]:
-        """The fields that this record has and no search field names, as far as the lanes reach for them."""
-        for name in names:
-            wanted = [item is not None and _reaches(item, kind, name, record.fields[name]) for item in rest]
-            if any(wanted):
-                yield _Field(name, self._size(*reversed(rest)), *wanted)
+        """The searched fields of one record: those that a lane names, and those that a lane reaches for."""
+        for name in dict.fromkeys([*lexical, *vectors, *record.fields]):
+            value = record.fields.get(name)
+            if value is None or name in kind.given_vectors:
+                continue
+            found = [
+                lane.get(name) or (lane[EVERY] if EVERY in lane and _reaches(lane[EVERY], kind, name, value) else None)
+                for lane in (lexical, vectors)
+            ]
+            if any(found):
+                yield self._field(name, *found)
+
+    def _field(self, name: str, lexical: SearchField | None, vectors: SearchField | None) -> _Field:
+        return _Field(name, self._size(vectors, lexical), lexical is not None, vectors is not None)
 
     def _size(self, *items: SearchField | None) -> int:
         sizes = (item.chunk_size for item in items if item and item.chunk_size)
