@@ -13,7 +13,7 @@ from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
 from duckkb.errors import NotFound, UsageError
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key, identity_text
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, identity_key, identity_text
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
 
@@ -111,6 +111,11 @@ def _refuse_own_files(base: Base, path: Path) -> None:
 
 def kinds(base: Base, type_name: str | None) -> list[RecordType]:
     return list(base.ontology) if type_name is None else [kind_named(base, type_name)]
+
+
+def stored(base: Base, kind: RecordType) -> list[Record]:
+    """The records that say what the columns of a type are; none where its schema alone does."""
+    return [row.record for row in base.tree.rows(kind)] if kind.is_collection else []
 
 
 def types(base: Base) -> list[dict[str, Any]]:

@@ -117,8 +117,8 @@ class KnowledgeBase:
         """The derived table definitions of one type or of all."""
         from duckkb.backends.duckdb.columns import ddl
 
-        with self._turn:
-            return "\n".join(ddl(kind) for kind in reading.kinds(self._fresh(), type))
+        with self._in_turn() as base:
+            return "\n".join(ddl(kind, reading.stored(base, kind)) for kind in reading.kinds(base, type))
 
     def put(
         self,

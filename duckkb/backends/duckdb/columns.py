@@ -1,7 +1,8 @@
 """The columns of a runtime table: what the schema declares, narrowed by what is stored.
 
 A declared column takes its type only while every stored value fits; else it is JSON, so that no value is ever lost.
-Fields that the schema does not declare live in `__extra` and stay reachable by their names.
+Fields that the schema does not declare live in `__extra` and stay reachable by their names. Where a policy asks for it
+they are columns too, of the type that all their values have.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
-from duckkb.backends.duckdb.kinds import misfits, sql_type
+from duckkb.backends.duckdb.kinds import kind_of_shapes, misfits, shape_of, sql_type
 from duckkb.errors import FilterError
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
@@ -128,7 +129,7 @@ class Observation:
         self._declared = declared_columns(kind)
         self._names = frozenset(column.name for column in self._declared)
         self._misfits: Counter[tuple[str, str]] = Counter()
-        self._extra: Counter[str] = Counter()
+        self._extra: dict[str, Counter[str]] = {}
 
     def add(self, records: Sequence[Record]) -> None:
         self._count(records, 1)
@@ -144,13 +145,28 @@ class Observation:
         for record in records:
             if not record.fields.keys() <= self._names:
                 for name in record.fields.keys() - self._names:
-                    self._extra[name] += sign
+                    self._extra.setdefault(name, Counter())[shape_of(record.fields[name])] += sign
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""
-        business = tuple(Column(column.name, column.sql_name, self._kind_of(column)) for column in self._declared)
-        extra = frozenset(name for name, count in self._extra.items() if count > 0)
-        return Columns(self._kind.name, business, self._kind.kind == "edge", extra)
+        business = [Column(column.name, column.sql_name, self._kind_of(column)) for column in self._declared]
+        shapes = {name: {shape for shape, count in found.items() if count > 0} for name, found in self._extra.items()}
+        loose = sorted(name for name, found in shapes.items() if found)
+        taken = {name.casefold() for name in (*_system_names(self._kind), *(column.sql_name for column in business))}
+        columns = [name for name in loose if self._is_column(name, shapes[name])]
+        business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
+        extra = frozenset(loose).difference(columns)
+        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra)
+
+    def _is_column(self, name: str, shapes: set[str]) -> bool:
+        """Whether a field that no schema declares is a column: all, all but nested values, or those named."""
+        match self._kind.relational:
+            case "all":
+                return True
+            case "auto":
+                return shapes != {"json"}
+            case named:
+                return name in named
 
     def _kind_of(self, column: Declared) -> str:
         fitting = (kind for kind in column.candidates if not self._misfits[column.name, kind])
@@ -231,9 +247,11 @@ def unknown_field(name: str, type_name: str, names: Iterable[str]) -> FilterErro
     )
 
 
-def ddl(kind: RecordType) -> str:
-    """The CREATE TABLE text of a type as its schema declares it, when every stored value fits."""
-    columns = Observation(kind).columns()
+def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
+    """The CREATE TABLE text of a type: as its schema declares it, and as these records fill it out."""
+    seen = Observation(kind)
+    seen.add(records)
+    columns = seen.columns()
     lines = [f"  {quoted(column.sql_name)} {sql_type(column.kind)}" for column in columns]
     return f"CREATE TABLE {quoted(kind.table)} (\n" + ",\n".join(lines) + "\n);"
 

@@ -65,6 +65,39 @@ def _list_misfits(kind: str, values: Sequence[Any]) -> int:
     return sum(value is not None and (type(value) is not list or misfits(kind, value) > 0) for value in values)
 
 
+def shape_of(value: Any) -> str:
+    """The narrowest kind that holds one value, or what forbids a kind: `bigint` is past int64, `inexact` an integer that no
+    double is equal to, `empty[]` a list without a member."""
+    kind = type(value)
+    if kind is int:
+        if not -_INT64 <= value < _INT64:
+            return "bigint"
+        return "integer" if abs(value) <= _EXACT or int(float(value)) == value else "inexact"
+    if kind is list:
+        shapes = {shape_of(one) for one in value}
+        inner = kind_of_shapes(shapes) if None not in value else "json"
+        return "empty[]" if not shapes else "json" if is_list(inner) or inner == "json" else f"{inner}[]"
+    return _SHAPES.get(kind, "json")
+
+
+def kind_of_shapes(shapes: Iterable[str]) -> str:
+    """The kind of a column whose values have these shapes; `json` where no narrower one holds them all.
+
+    >>> kind_of_shapes(["integer", "number"]), kind_of_shapes(["integer", "text"]), kind_of_shapes(["empty[]", "text[]"])
+    ('number', 'json', 'text[]')
+    """
+    found = set(shapes)
+    if any(is_list(shape) for shape in found):
+        inner = {element(shape) for shape in found - {"empty[]"}}
+        lists = all(is_list(shape) for shape in found)
+        return f"{kind_of_shapes(inner)}[]" if lists and inner and kind_of_shapes(inner) != "json" else "json"
+    if found <= {"integer", "inexact"}:
+        return "integer" if found else "json"
+    if found <= {"integer", "number"}:
+        return "number"
+    return found.pop() if len(found) == 1 and found <= {"text", "boolean"} else "json"
+
+
 def _within_int64(values: Iterable[int | None]) -> bool:
     present = [value for value in values if value is not None]
     return min(present) >= -_INT64 and max(present) < _INT64
@@ -138,6 +171,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "json": _fits_json,
 }
 
+_SHAPES = {str: "text", bool: "boolean", float: "number"}
 _NONE = type(None)
 _NOTHING = {_NONE}
 _EVIDENT = {"text": {str, _NONE}, "number": {float, _NONE}, "boolean": {bool, _NONE}}
