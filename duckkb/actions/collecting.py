@@ -1,19 +1,21 @@
 """col and policy: collections as wholes, and the policies that they are made by."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import granted, kind_named
+from duckkb.actions.resolve import granted, kind_named, regular_file
 from duckkb.engine import collections
 from duckkb.engine.base import Base
 from duckkb.engine.collections import Changed
-from duckkb.errors import NotFound, UsageError
+from duckkb.errors import Finding, NotFound, OntologyError, UsageError
+from duckkb.ontology.load import load
 from duckkb.ontology.model import EVERY, Policy, RecordType, SearchField
 from duckkb.ontology.names import is_policy_name, name_known
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.snapshot import define
+from duckkb.ontology.source import read_yaml
 
 
 def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:
@@ -98,6 +100,24 @@ def policy_show(base: Base, name: str) -> dict[str, Any]:
     """A policy as it is written, with where it stands."""
     policy = policy_named(base, name)
     return _policy_line(policy) | {"policy": dict(policy.source)}
+
+
+def policy_check(base: Base, files: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """The policies that YAML files declare, before they are put into ontology/; without files, those of the base, which were
+    checked when it was opened. Raises `errors.OntologyError` with everything that is wrong with them."""
+    if not files:
+        return [_policy_line(policy) for policy in base.ontology.policies.values()]
+    documents = [read_yaml(regular_file(base, Path(path), "a YAML file").read_bytes(), str(path)) for path in files]
+    ontology, findings = load(documents)
+    if not findings and not ontology.policies:
+        findings = [Finding("E_ONTOLOGY", "declares no policy", str(files[0]), remedy="policies: {NAME: {...}}")]
+    if findings:
+        raise OntologyError(
+            "1 problem" if len(findings) == 1 else f"{len(findings)} problems",
+            suggestion="edit the lines named; `duckkb policy show knowledge-base` is an example",
+            findings=tuple(findings),
+        )
+    return [_policy_line(policy) for policy in ontology.policies.values()]
 
 
 def policy_named(base: Base, name: str) -> Policy:

@@ -59,6 +59,12 @@ class Collections:
         with self._turn() as base:
             return collecting.policies(base)
 
+    def check_policies(self, *files: "str | Path") -> "Sequence[dict[str, Any]]":
+        """The policies that YAML files declare (without files, the base's own); raises `errors.OntologyError` with
+        everything that is wrong with them."""
+        with self._turn() as base:
+            return collecting.policy_check(base, files)
+
     def policy(self, name: str) -> dict[str, Any]:
         """One policy as it is written."""
         with self._turn() as base:

@@ -160,3 +160,18 @@ def policy_show_command(ctx: click.Context, name: str) -> None:
     with opened(ctx) as kb:
         emit(kb.collections.policy(name))
         tell(kb.notices)
+
+
+@policy_command.command("check")
+@click.argument("files", metavar="[FILE]...", nargs=-1)
+@base_options
+@click.pass_context
+def policy_check_command(ctx: click.Context, files: tuple[str, ...]) -> None:
+    """Check policies in YAML files before they go to ontology/, or those of the base; print each that is sound."""
+    with opened(ctx) as kb:
+        lines = kb.collections.check_policies(*files)
+        if wants_json(ctx):
+            emit({"policies": list(lines)})
+        else:
+            emit_lines(lines)
+        tell(kb.notices)
