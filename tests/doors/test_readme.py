@@ -1,6 +1,5 @@
 """The README's tour and its Python example run as they stand."""
 
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.doors.shell import run_script
 
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -19,27 +19,12 @@ def _tour() -> list[str]:
     return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
-def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    bin_folder = folder / "bin"
-    bin_folder.mkdir(exist_ok=True)
-    (bin_folder / "duckkb").write_text(f'#!/bin/sh\nexec {sys.executable} -m duckkb "$@"\n', "utf-8")
-    (bin_folder / "duckkb").chmod(0o755)
-    if not any((Path(place) / "jq").exists() for place in os.environ["PATH"].split(os.pathsep)):
-        title = "import json, sys; print(json.load(sys.stdin)['title'])"
-        (bin_folder / "jq").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{title}"\n', "utf-8")
-        (bin_folder / "jq").chmod(0o755)
-    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
-    return subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.model
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     commands = _tour()
     assert len(commands) >= 15
     script = "\n".join(f"echo '>>> {number}'\n{command}" for number, command in enumerate(commands))
-    done = _run(script, tmp_path)
+    done = run_script(script, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     answers = dict(re.findall(r">>> (\d+)\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL))
     said = {command: answers[str(number)] for number, command in enumerate(commands)}

@@ -1,0 +1,31 @@
+"""Runs the shell commands of a page as a reader would, with this checkout's `duckkb` and a `jq`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_JQ = """
+import sys
+import jq
+raw, words = False, sys.argv[1:]
+while words and words[0].startswith("-"):
+    raw |= "r" in words.pop(0)
+text = open(words[1], encoding="utf-8").read() if len(words) > 1 else sys.stdin.read()
+for value in jq.compile(words[0]).input_text(text).all():
+    print(value if raw and isinstance(value, str) else __import__("json").dumps(value, ensure_ascii=False))
+"""
+
+
+def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script in bash, stopping at the first command that fails; stdin is empty."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    (bin_folder / "run_jq.py").write_text(_JQ, "utf-8")
+    commands = {"duckkb": f'{sys.executable} -m duckkb "$@"', "jq": f'{sys.executable} {bin_folder / "run_jq.py"} "$@"'}
+    for name, command in commands.items():
+        (bin_folder / name).write_text(f"#!/bin/sh\nexec {command}\n", "utf-8")
+        (bin_folder / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
+    options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, **options)

@@ -1,0 +1,66 @@
+"""The page for agents: every command on it runs, in its order, and says what the page says."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.doors.shell import run_script
+
+PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
+
+
+def _blocks(text: str) -> list[str]:
+    return re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder in which the page was run, and what each of its blocks printed."""
+    folder = tmp_path_factory.mktemp("agent")
+    blocks = _blocks(PAGE.split("<!-- run: begin -->")[1].split("<!-- run: end -->")[0])
+    script = "\n".join(f"echo '>>> {number}'\n{block}" for number, block in enumerate(blocks))
+    done = run_script(script, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, re.findall(r">>> \d+\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL)
+
+
+@pytest.mark.model
+def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(ran: tuple[Path, list[str]]) -> None:
+    _, answers = ran
+    assert len(_blocks(PAGE)) == len(answers) >= 10
+
+
+@pytest.mark.model
+def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
+    _, (made, put, many, found, told, refused, counted, read, raised, whole, own) = ran
+    assert made.splitlines()[3:8] == ["feature-store", "knowledge-base", "simple-kv", "structured-logs", "vector-store"]
+    assert re.search(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", put, re.MULTILINE)
+    assert [json.loads(line)["errors"] for line in many.splitlines()] == [0, 0, 1]
+    lines = [json.loads(line) for line in found.splitlines()]
+    assert lines[0]["id"] == "wal" and {line["_engine"] for line in lines} == {"hybrid", "vector", "fts", "relational"}
+    assert lines[-1]["id"] == "b" and lines[-1]["_engine"] == "vector"
+    assert told.splitlines()[0] == "wal" and "\twal" in told
+    assert refused.splitlines()[0] == "E_INTENT" and "-w" in refused
+    assert '{"level":"error","n":1,"ms":12.0}' in counted
+    assert read.splitlines()[0] == "A write-ahead journal survives a crash."
+    assert json.loads(raised)["updated"] == 1
+    assert whole.splitlines()[-1] == "A write-ahead journal survives a crash."
+    assert own.splitlines()[-1] == "duckkb col restore FILE"
+
+
+@pytest.mark.model
+def test_the_python_of_the_page_runs(ran: tuple[Path, list[str]]) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", example], cwd=ran[0], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "The deploy key rotates on Mondays." in done.stdout and "(('ops', 1),)" in done.stdout
+
+
+def test_every_file_that_the_page_links_to_exists() -> None:
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
+    assert links and all((ROOT / "docs" / link).exists() for link in links)
