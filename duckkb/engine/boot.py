@@ -8,7 +8,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.queries import Notice
 from duckkb.records import Record
-from duckkb.truth import history, journal, layout, lock, read, shadow
+from duckkb.truth import history, journal, layout, lock, read, shadow, state
 from duckkb.truth.line import Limits
 from duckkb.truth.tree import Tree
 
@@ -122,7 +122,7 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     """
     if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
-    if history.head_has_records(root):
+    if history.head_has_records(root) and not state.is_emptied(root, history.head_commit(root)):
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",

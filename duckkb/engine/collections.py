@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from duckkb.engine.base import Base
-from duckkb.engine.write import settled
+from duckkb.engine.write import emptying, settled
 from duckkb.errors import Conflict, Finding, InvalidRecord, OntologyError, Refused, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
@@ -125,7 +125,8 @@ def _committed(base: Base, name: str, records: int, changes: Sequence[shadow.Fil
     _refuse_unfit(base, name, definitions)
     known = render.format_change(base.root)
     extra = [shadow.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
-    shadow.commit(base.root, [*changes, *extra])
+    with emptying(base, changes):
+        shadow.commit(base.root, [*changes, *extra])
     base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
     return Changed(name, records, tuple(sorted(change.path for change in changes)))
 

@@ -59,9 +59,28 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
     known = render.format_change(base.root)
     if known is not None:
         changes.append(shadow.FileChange(layout.FORMAT_PATH, None, known))
-    facts = shadow.commit(base.root, changes)
+    with emptying(base, changes):
+        facts = shadow.commit(base.root, changes)
     stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(stored)
+
+
+@contextmanager
+def emptying(base: Base, changes: Sequence[shadow.FileChange]) -> Iterator[None]:
+    """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
+    gone = {change.path for change in changes if change.data is None}
+    added = any(change.data for change in changes if layout.parse_part(change.path))
+    last = bool(base.tree.parts) and base.tree.parts.keys() <= gone and not added
+    if last:
+        state.mark_emptied(base.root, history.head_commit(base.root))
+    try:
+        yield
+    except BaseException:
+        if last and any((base.root / path).exists() for path in gone):
+            state.unmark_emptied(base.root)
+        raise
+    if added:
+        state.unmark_emptied(base.root)
 
 
 def patch(root: Path, parts: Iterable[RenderedPart]) -> str:

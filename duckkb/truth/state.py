@@ -144,6 +144,25 @@ def _write_once(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def mark_emptied(root: Path, commit: str | None) -> None:
+    """Remember that a write took the last record while HEAD was this commit, so that no `data/` is missing here."""
+    write_atomic(ensure(root) / "emptied", f"{commit or ''}\n".encode())
+
+
+def unmark_emptied(root: Path) -> None:
+    """Forget it: there are records again, or there always were."""
+    with contextlib.suppress(OSError):
+        (folder_of(root) / "emptied").unlink()
+
+
+def is_emptied(root: Path, commit: str | None) -> bool:
+    """Whether the base was emptied on purpose, and HEAD has not moved since."""
+    try:
+        return (folder_of(root) / "emptied").read_text("utf-8") == f"{commit or ''}\n"
+    except (OSError, ValueError):
+        return False
+
+
 def sweep(root: Path) -> None:
     """Remove drafts in local state whose writers died; the caller holds the exclusive lock.
 

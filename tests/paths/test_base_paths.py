@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.errors import Conflict, InvalidRecord, NotFound, Unavailable, UsageError
+from duckkb.errors import Conflict, InvalidRecord, NotFound, StateError, Unavailable, UsageError
 from tests.conftest import NOTES, commit, git, make_base, tree_bytes
 from tests.fakes import FrozenClock, HashEmbedder
 
@@ -400,3 +400,22 @@ def test_threads_share_one_open_base(notes: Path) -> None:
             list(pool.map(lambda number: kb.put("Note", {"id": f"t{number}", "text": "fox"}), range(24)))
             counts = list(pool.map(lambda _: len(kb.find("Note", "fox", mode="match", limit=100)), range(8)))
         assert counts == [24] * 8
+
+
+def test_a_base_that_was_emptied_on_purpose_is_no_base_whose_data_is_missing(notes: Path) -> None:
+    with duckkb.open(notes) as kb:
+        kb.put("Note", [{"id": "a"}, {"id": "b"}])
+    commit(notes)
+    with duckkb.open(notes) as kb:
+        kb.delete("Note", "a", "b")
+    with duckkb.open(notes) as kb:
+        assert kb.list("Note").total == 0
+        kb.put("Note", {"id": "c"})
+    commit(notes)
+    shutil.rmtree(notes / "data")
+    with pytest.raises(StateError) as caught:
+        duckkb.open(notes)
+    assert caught.value.code == "E_DATA_MISSING", "what was on purpose before another commit is not on purpose now"
+    git(notes, "checkout", "-q", "--", "data")
+    with duckkb.open(notes) as kb:
+        assert kb.list("Note").total == 1
