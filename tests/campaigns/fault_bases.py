@@ -78,6 +78,23 @@ class Ground:
             commit(folder / "kb")
             return taken(folder)
 
+    def _collected(self) -> Files:
+        """As `full`, with a collection of records in two days."""
+        with self._zygote.case(self.base("full")) as folder:
+            assert self._zygote.run(folder, ["col", "init", "bits", "--policy", "simple-kv"]).code == 0
+            self._take(folder, "bits", [{"key": f"k{at}", "value": at} for at in range(5)], MOMENT)
+            self._take(folder, "bits", [{"key": "键", "value": {"a": [1]}}], NEXT_DAY)
+            commit(folder / "kb")
+            return taken(folder)
+
+    def _packed(self) -> Files:
+        """As `full`, with the snapshot of a collection that is no more."""
+        with self._zygote.case(self.base("collected")) as folder:
+            for line in (["col", "snapshot", "bits", "bits.snapshot"], ["col", "rm", "bits", "--yes"]):
+                assert self._zygote.run(folder, line).code == 0
+            commit(folder / "kb")
+            return taken(folder)
+
     def _indexed(self) -> Files:
         """As `full`, with a team cache that lacks what was written since."""
         with self._zygote.case(self.base("full")) as folder:
@@ -128,5 +145,9 @@ WRITES = (
     Write("index build, the first", "full", ("index", "build")),
     Write("index build, a change", "indexed", ("index", "build")),
     Write("init", "empty", ("init",), again=1),
+    Write("col init", "full", ("col", "init", "bits", "--policy", "simple-kv"), again=1),
+    Write("col rm", "collected", ("col", "rm", "bits", "--yes"), again=1),
+    Write("col rename", "collected", ("col", "rename", "bits", "pieces"), again=1),
+    Write("col restore", "packed", ("col", "restore", "bits.snapshot"), again=1),
 )
 NAMED = {write.name: write for write in WRITES}
