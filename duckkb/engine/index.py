@@ -27,6 +27,7 @@ def status(base: Base) -> dict[str, Any]:
     return {
         "model": base.settings.embedding.model,
         "fingerprint": str(base.wiring.embedder.fingerprint),
+        "fingerprints": sorted({str(model) for kind in base.ontology if (model := base.fingerprint(kind)) is not None}),
         "tokenizer": str(base.wiring.tokenizer.fingerprint),
         "chunks": chunks,
         "pending": pending,

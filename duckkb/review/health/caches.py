@@ -1,14 +1,14 @@
 """Checks of what is cached: damage, rows that are withheld or forged, how much of the base they cover."""
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from duckkb.errors import DuckkbError
 from duckkb.indexing.cache import Loaded, same_direction
-from duckkb.indexing.cache_files import KINDS, Kind
+from duckkb.indexing.cache_files import KINDS
 from duckkb.indexing.salvage import damaged
 from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
+from duckkb.ports import Embedder
 from duckkb.review.health.check import Ground, Skipped, Verdict, many, ok, warning, worst
 
 Texts = Mapping[bytes, str]
@@ -62,44 +62,51 @@ def coverage(ground: Ground) -> Verdict:
 
 
 def fingerprint(ground: Ground) -> Verdict:
-    """Whether the cached vectors are of the model that the configuration names."""
+    """Whether the cached vectors are of the models that the configuration names, its own and those of policies."""
     settings = ground.wiring.settings
-    if settings.embedding.model == "none":
+    kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
+    wanted = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
+    if settings.embedding.model == "none" and not wanted:
         raise Skipped("there is no embedding model (embedding_model: none)")
-    wanted = str(ground.wiring.embedder.fingerprint)
+    wanted = wanted or {str(ground.wiring.embedder.fingerprint)}
     counted = [(file, file.segment.fingerprints) for file in ground.base.cache.loaded("vector")]
     team = sum(
-        count for file, names in counted if not file.file.is_local for name, count in names.items() if name != wanted
+        count
+        for file, names in counted
+        if not file.file.is_local
+        for name, count in names.items()
+        if name not in wanted
     )
+    models = " and ".join(sorted(wanted))
     if team:
-        said = f"{many(team, 'vector')} in the team's cache are of another model than {wanted}"
-        return warning(said, "duckkb index build")
-    return ok(f"vectors of {wanted}" if any(names for _, names in counted) else "no vectors cached yet")
+        return warning(
+            f"{many(team, 'vector')} in the team's cache are of another model than {models}", "duckkb index build"
+        )
+    return ok(f"vectors of {models}" if any(names for _, names in counted) else "no vectors cached yet")
 
 
 def _wanted(ground: Ground) -> tuple[dict[bytes, str], dict[bytes, str]]:
     """The texts that need token rows and vector rows, by key."""
-    base = ground.base
     tokens: dict[bytes, str] = {}
     vectors: dict[bytes, str] = {}
+    for some, others, _ in _by_kind(ground):
+        tokens |= some
+        vectors |= others
+    return tokens, vectors
+
+
+def _by_kind(ground: Ground) -> Iterator[tuple[dict[bytes, str], dict[bytes, str], Embedder]]:
+    """For each type that is searched the texts that need token rows and vector rows, by key, and its model."""
+    base = ground.base
     for kind in base.ontology:
         if kind.full_text or kind.vectors:
-            some, others = base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)])
-            tokens |= some
-            vectors |= others
-    return tokens, vectors
+            yield *base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
 
 
 def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
     """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
     tokens, and as many vectors as a search would take, where there is a model."""
-    from duckkb.indexing.cache_format import tokens_of
-
     texts = dict(zip(KINDS, _wanted(ground), strict=True))
-    ways: dict[Kind, tuple[Callable[[list[str]], Any], Callable[[Any, Any], bool]]] = {
-        "tokens": (ground.wiring.tokenizer.tokenize, lambda stored, made: tokens_of(stored) == made),
-        "vector": (ground.wiring.embedder.embed_passages, same_direction),
-    }
     found = []
     for file in loaded:
         kind = file.segment.kind
@@ -109,21 +116,25 @@ def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
         if kind == "vector" and len(keys) > SAMPLE:
             # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
             keys = random.Random(f"{ground.root}\0{file.hash}").sample(keys, SAMPLE)
-        recompute, agree = ways[kind]
-        if keys and not _agree(file, keys, [texts[kind][key] for key in keys], recompute, agree):
+        if keys and not _agree(ground, file, {key: texts[kind][key] for key in keys}):
             found.append(file.file.path)
     return list(dict.fromkeys(found))
 
 
-def _agree(
-    file: Loaded,
-    keys: list[bytes],
-    texts: list[str],
-    recompute: Callable[[list[str]], Any],
-    agree: Callable[[Any, Any], bool],
-) -> bool:
+def _agree(ground: Ground, file: Loaded, texts: Texts) -> bool:
+    """Whether the rows of these texts are what is recomputed now."""
+    from duckkb.indexing.cache_format import tokens_of
+
+    stored = dict(zip(texts, file.segment.payloads(list(texts)), strict=True))
+    if file.segment.kind == "tokens":
+        made = ground.wiring.tokenizer.tokenize(list(texts.values()))
+        return all(tokens_of(row) == one for row, one in zip(stored.values(), made, strict=True))
     try:
-        made = recompute(texts)
+        for _, vectors, model in _by_kind(ground):
+            keys = [key for key in texts if key in vectors]
+            fresh = model.embed_passages([texts[key] for key in keys]) if keys else ()
+            if not all(same_direction(stored[key], one) for key, one in zip(keys, fresh, strict=True)):
+                return False
     except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
-        return True
-    return all(agree(stored, one) for stored, one in zip(file.segment.payloads(keys), made, strict=True))
+        pass
+    return True
