@@ -32,7 +32,9 @@ nothing is printed, but by `sql`, which knows its columns and prints the header.
 - table cuts cells to fit the terminal (or `COLUMNS`; without both a cell to 200 places), ends them in `…` and says so on stderr.
   Line breaks and what a terminal would obey are escaped in it, as in every format on a terminal. There are no colours.
 
-`embed`, `schema TYPE`, `schema --sql`, `export -o` and `--dry-run` have no rows and refuse csv, md and table. `--json` and
+`embed`, `schema TYPE`, `schema --sql`, `export -o`, `--dry-run` and `vector` have no rows and refuse csv, md and table.
+`vector` prints one value instead of lines, as its verbs say: a key or a text alone, else one value of JSON; with `--json`
+always the latter. `--json` and
 another `--format` contradict each other; of two `--format` the last one counts.
 
 """

@@ -78,6 +78,7 @@ _STATE = {
     ),
     "E_UNKNOWN_TYPE": ("No type, table or label has this name.", "`duckkb schema` lists the types."),
     "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
+    "E_AMBIGUOUS_KEY": ("Several records have keys that begin so.", "Give more of the key."),
     "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
     "E_EXISTS": (
         "Something with this name or identity exists already.",
@@ -191,6 +192,7 @@ _WARNINGS = {
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),
+    "W_NO_COLLECTION": ("There is no such collection yet; it was taken for an empty one.", "`duckkb vector store` makes it; `duckkb col list` lists those that are there."),
     "W_CACHE": ("A cache file or some of its rows cannot be used and were left out.", "`duckkb index build` writes a new one; `git lfs pull` if it is a pointer."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),

@@ -19,7 +19,7 @@ from duckkb.ontology.source import read_yaml
 
 
 def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:
-    return collections.create(base, _sound(name), define(name, policy_named(base, policy), params))
+    return collections.create(base, sound_name(name), define(name, policy_named(base, policy), params))
 
 
 def listing(base: Base) -> list[dict[str, Any]]:
@@ -48,7 +48,7 @@ def remove(base: Base, name: str, confirmed: bool) -> Changed:
 
 
 def rename(base: Base, name: str, new: str) -> Changed:
-    return collections.rename(base, collection_named(base, name), _sound(new))
+    return collections.rename(base, collection_named(base, name), sound_name(new))
 
 
 def snapshot(base: Base, name: str, named: str | Path, force: bool) -> int:
@@ -74,7 +74,7 @@ def restore(base: Base, named: str | Path, name: str | None) -> Changed:
     path = granted(base, named)
     if not path.is_file():
         raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a snapshot")
-    return collections.unpack(base, path.read_bytes(), None if name is None else _sound(name))
+    return collections.unpack(base, path.read_bytes(), None if name is None else sound_name(name))
 
 
 def collection_named(base: Base, name: str) -> RecordType:
@@ -129,7 +129,7 @@ def policy_named(base: Base, name: str) -> Policy:
     return found
 
 
-def _sound(name: str) -> str:
+def sound_name(name: str) -> str:
     if not is_policy_name(name):
         raise UsageError(
             f"{name!r} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64, not `all`",

@@ -51,7 +51,7 @@ def embed_input(base: Base, text: str | None, file: str | None, batch: bool, std
         data, name, exit_code = _typed(text), "the argument", 2
     else:
         data, name, exit_code = stdin.read(most + 1) if stdin else b"", "stdin", 2
-    whole = _decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
+    whole = decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
     return _sound(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
 
 
@@ -62,7 +62,8 @@ def _typed(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def _decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
+def decoded(data: bytes, name: str, most: int, exit_code: int) -> str:
+    """Bytes as text; raises `errors.UsageError` that says in what they are none."""
     if len(data) > most:
         said = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
         raise UsageError(said, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
@@ -99,14 +100,14 @@ def _sound(texts: object, exit_code: int) -> list[str]:
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
         raise UsageError("give one text, or several", suggestion=_EXAMPLE, exit_code=exit_code)
     for number, text in enumerate(texts, 1):
-        said, code = _flaw(text)
+        said, code = flaw(text)
         if said:
             place = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
             raise UsageError(f"{place} {said}", code, _EXAMPLE, exit_code=exit_code)
     return list(texts)
 
 
-def _flaw(text: object) -> tuple[str, str]:
+def flaw(text: object) -> tuple[str, str]:
     """What is wrong with a text, and its code; two empty strings where nothing is."""
     if not isinstance(text, str):
         return "is not a string", "E_USAGE"

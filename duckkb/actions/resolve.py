@@ -67,16 +67,33 @@ def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
 def granted(base: Base, path: str | Path) -> Path:
     """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
     `errors.UsageError` (E_PATH)."""
-    target = Path(path)
+    target = _path(path)
+    if base.wiring.env.sandbox and not target.resolve().is_relative_to(base.root.resolve()):
+        raise _outside(path, ", and DUCKKB_SANDBOX is set")
+    return target
+
+
+def confined(base: Base, path: str | Path) -> Path:
+    """A path that a program named: relative to the base, and resolved. Raises `errors.UsageError` (E_PATH) where it leads
+    out of the base, or to what git or duckkb keep for themselves."""
+    root = base.root.resolve()
+    target = (root / _path(path)).resolve()
+    if not target.is_relative_to(root):
+        raise _outside(path, "")
+    if {part.casefold() for part in target.relative_to(root).parts} & {".git", ".duckkb"}:
+        raise UsageError(f"{path} lies in .git or .duckkb", code="E_PATH", suggestion="give another path")
+    return target
+
+
+def _path(path: str | Path) -> Path:
     if "\0" in str(path):
         raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
-    if base.wiring.env.sandbox and not target.resolve().is_relative_to(base.root.resolve()):
-        raise UsageError(
-            f"{path} lies outside the knowledge base, and DUCKKB_SANDBOX is set",
-            code="E_PATH",
-            suggestion="give a path inside the base",
-        )
-    return target
+    return Path(path)
+
+
+def _outside(path: str | Path, why: str) -> UsageError:
+    said = f"{path} lies outside the knowledge base{why}"
+    return UsageError(said, code="E_PATH", suggestion="give a path inside the base")
 
 
 def regular_file(base: Base, path: str | Path, wanted: str) -> Path:

@@ -64,6 +64,11 @@ def init(path: "str | Path" = ".") -> Made:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
     _refuse_outside(root)
+    return make(root)
+
+
+def make(root: Path) -> Made:
+    """As `init`, in a folder that the caller may write to."""
     if os.path.lexists(root / "config.yaml"):
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
     _refuse_links(root)

@@ -1,8 +1,8 @@
 """The public facade: a knowledge base as a Python object. It calls actions and nothing else."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from duckkb import config
 from duckkb.actions import asking, caring, embedding, given_vector, reading, writing
 from duckkb.app.collections import Collections
+from duckkb.app.vectors import Vectors
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
@@ -34,6 +35,7 @@ class KnowledgeBase:
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
         self._base = booting.boot(wiring)
+        self._other: KnowledgeBase | None = None  # the one that the vector actions work on
 
     def __enter__(self) -> "KnowledgeBase":
         return self
@@ -50,6 +52,8 @@ class KnowledgeBase:
         """Write what was computed to the local cache and let go of the indices."""
         with self._turn:
             self._base.close()
+            if self._other is not None:
+                self._other.close()
 
     @property
     def root(self) -> Path:
@@ -286,6 +290,21 @@ class KnowledgeBase:
     def collections(self) -> Collections:
         """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""
         return Collections(self._in_turn)
+
+    @property
+    def vectors(self) -> Vectors:
+        """Values behind texts: stored, found by nearness, listed, deleted, imported."""
+        return Vectors(self._in_turn, self._elsewhere)
+
+    def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
+        """The turns of another base, opened as this one was; the last one stays open."""
+        with self._turn:
+            if self._other is None or self._other.root != root:
+                if self._other is not None:
+                    self._other.close()
+                    self._other = None
+                self._other = KnowledgeBase(root, self._chosen)
+            return self._other._in_turn
 
     @contextmanager
     def _in_turn(self) -> Iterator[Base]:

@@ -48,3 +48,11 @@ def unit_mean(vectors: "np.ndarray", weights: Sequence[float]) -> "np.ndarray":
     norm = float(mean @ mean) ** 0.5
     unit: np.ndarray = mean / norm if norm > 0.0 else vectors[0]
     return unit
+
+
+def mean_of(vectors: "Sequence[np.ndarray]") -> list[float]:
+    """The mean of vectors of one length, each with the same weight: of unit length, every number as short as float32 allows."""
+    import numpy as np
+
+    mean = vectors[0] if len(vectors) == 1 else unit_mean(np.stack(vectors), [1.0] * len(vectors))
+    return [float(str(value)) for value in mean.astype(np.float32)]

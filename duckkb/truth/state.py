@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from duckkb import errors
-from duckkb.truth.layout import read_regular
+from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
 TEMPORARY = ".*.tmp"
@@ -57,6 +57,11 @@ def merge_path(root: Path) -> Path:
     return folder_of(root) / "merge.json"
 
 
+def vectors_path(root: Path) -> Path:
+    """Which base the vector actions work on, where that is another one."""
+    return folder_of(root) / "vectors.json"
+
+
 def rescued_path(root: Path) -> Path:
     """Where `recover --forward` and `--abort` put the files that stood in their way."""
     return folder_of(root) / "rescued"
@@ -92,6 +97,13 @@ def ensure(root: Path) -> Path:
     except OSError as error:
         raise refusal(f"{FOLDER} cannot be made", error) from error
     return folder
+
+
+def refuse_unwritable(root: Path) -> None:
+    """Raise `errors.Unavailable` (E_READ_ONLY, E_IO) where a base cannot take a write."""
+    for folder in (root, root / DATA, ensure(root)):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            raise refusal(f"{folder} cannot be written", PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
 
 def _write_ignore(path: Path) -> None:

@@ -1,0 +1,175 @@
+"""A vector store action as one JSON object: what each takes, as a table that checks calls and gives their JSON Schema."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from duckkb.errors import UsageError
+from duckkb.ontology.names import name_known
+from duckkb.truth.line import Limits, LineError, parse_json
+
+_HINT = "duckkb vector schema"
+_CAPITAL = re.compile("(?<=[a-z])[A-Z]")
+_TEXT = {"type": "string", "minLength": 1}
+_COUNT = {"type": "integer", "minimum": 1}
+_KEY = _TEXT | {"description": "The key that `store` gave, or at least 4 characters of its beginning."}
+_PATH = "relative to the knowledge base, and inside it"
+_COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an action does and takes: JSON Schema by the name of the argument, in camelCase."""
+
+    description: str
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A checked action, its arguments by their names in snake_case; those left out are not among them."""
+
+    action: str
+    arguments: Mapping[str, Any]
+
+
+ACTIONS: Mapping[str, Action] = {
+    "import_file": Action(
+        "Keep the path of a text file behind its contents. Gives the key, a UUID.",
+        {"path": _TEXT | {"description": f"A file, {_PATH}."}, "collection": _COLLECTION},
+        ("path",),
+    ),
+    "store": Action(
+        "Keep a value behind a text. Gives the key, a UUID. The same text again keeps its key and takes the new value.",
+        {
+            "embeddingText": _TEXT | {"description": "The text that questions are compared with."},
+            "value": {
+                "description": "Any JSON value but null.",
+                "type": ["string", "number", "boolean", "object", "array"],
+            },
+            "collection": _COLLECTION,
+        },
+        ("embeddingText", "value"),
+    ),
+    "retrieve": Action("Gives the value behind a key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "delete": Action("Delete what is behind a key. Gives the whole key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "list": Action(
+        "Gives an array of records in the order of their keys: key, embedding_text, value, embedding.",
+        {
+            "limit": _COUNT | {"default": 50},
+            "offset": {"type": "integer", "minimum": 0, "default": 0},
+            "collection": _COLLECTION,
+        },
+    ),
+    "search": Action(
+        "Gives an array of the records nearest to a question, the nearest first: key, embedding_text, value, and score, the "
+        "cosine distance (0 the same text, lower is nearer).",
+        {"query": _TEXT, "topK": _COUNT | {"default": 5}, "collection": _COLLECTION},
+        ("query",),
+    ),
+    "set_database": Action(
+        "Let all actions from now on work on another knowledge base, made where there is none. Gives its path.",
+        {"path": _TEXT | {"description": f"A folder, {_PATH}; `.` is the knowledge base itself."}},
+        ("path",),
+    ),
+}  # fmt: skip
+
+
+def schema(name: str | None = None) -> dict[str, Any]:
+    """The JSON Schema of one action, or of all of them: one of several objects. Raises `errors.UsageError`."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    if name is not None:
+        return head | _schema(name, _known(name))
+    many = [_schema(one, action) for one, action in ACTIONS.items()]
+    return head | {"title": "duckkb vector run", "description": "One action of the vector store.", "oneOf": many}
+
+
+def parse(given: Mapping[str, Any] | bytes) -> Call:
+    """Check an action; raises `errors.UsageError` that names the action or argument that is unknown, missing or wrong."""
+    values = _object(given)
+    name = values.get("action")
+    if name is None:
+        raise UsageError("the argument action is missing", suggestion=f"one of {', '.join(ACTIONS)}")
+    action = _known(name)
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if key != "action":
+            argument = _argument(name, action, key)
+            if argument in found:
+                raise UsageError(f"{name}: the argument {argument} is given twice", suggestion=_HINT)
+            found[argument] = value
+    missing = [_spellings(argument) for argument in action.required if argument not in found]
+    if missing:
+        named = f"the argument {missing[0]} is" if len(missing) == 1 else f"the arguments {', '.join(missing)} are"
+        raise UsageError(f"{name}: {named} missing", suggestion=f"duckkb vector schema {name}")
+    for argument, value in found.items():
+        _check(name, argument, action.arguments[argument], value)
+    return Call(str(name), {_snake(argument): value for argument, value in found.items()})
+
+
+def _object(given: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
+    if isinstance(given, bytes):
+        if not given.strip():
+            raise UsageError("there is no action: the input is empty", suggestion=_HINT)
+        try:
+            given = parse_json(given, Limits())
+        except LineError as error:
+            first = error.findings[0]
+            raise UsageError(f"the action cannot be read: {first.message}", first.code, _HINT) from error
+    if not isinstance(given, Mapping):
+        raise UsageError("an action is one JSON object", suggestion=_HINT)
+    return given
+
+
+def _known(name: Any) -> Action:
+    if not isinstance(name, str) or name not in ACTIONS:
+        raise UsageError(f"unknown action {name!r}", suggestion=name_known(str(name), list(ACTIONS)))
+    return ACTIONS[name]
+
+
+def _argument(name: str, action: Action, key: str) -> str:
+    """The argument as it is documented; both spellings are taken."""
+    for argument in action.arguments:
+        if key in (argument, _snake(argument)):
+            return argument
+    said = f"{name}: unknown argument {key!r}"
+    raise UsageError(said, suggestion=name_known(key, list(action.arguments)))
+
+
+def _check(name: str, argument: str, rule: Mapping[str, Any], value: Any) -> None:
+    wanted = ""
+    if rule["type"] == "string" and not (isinstance(value, str) and value):
+        wanted = "text, and not empty"
+    elif rule["type"] == "integer" and not (type(value) is int and value >= rule["minimum"]):
+        wanted = f"a whole number from {rule['minimum']} on"
+    elif isinstance(rule["type"], list) and value is None:
+        wanted = "a JSON value other than null"
+    if wanted:
+        raise UsageError(f"{name}: {argument} must be {wanted}", suggestion=f"duckkb vector schema {name}")
+
+
+def _schema(name: str, action: Action) -> dict[str, Any]:
+    properties = {"action": {"const": name}, **{key: dict(rule) for key, rule in action.arguments.items()}}
+    return {
+        "title": name,
+        "description": action.description,
+        "type": "object",
+        "properties": properties,
+        "required": ["action", *action.required],
+        "additionalProperties": False,
+    }
+
+
+def _spellings(argument: str) -> str:
+    return argument if argument == _snake(argument) else f"{argument} (or {_snake(argument)})"
+
+
+def _snake(argument: str) -> str:
+    """A name in snake_case.
+
+    >>> _snake("embeddingText"), _snake("path")
+    ('embedding_text', 'path')
+    """
+    return _CAPITAL.sub(lambda found: f"_{found[0].lower()}", argument)

@@ -1,0 +1,244 @@
+"""The vector store: values behind texts, found by how near a question comes to the text. Records of a collection."""
+
+import heapq
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions import writing
+from duckkb.actions.collecting import policy_named, sound_name
+from duckkb.actions.embedding import decoded, flaw
+from duckkb.actions.resolve import confined, granted, positive, regular_file
+from duckkb.engine import boot, collections, nearest
+from duckkb.engine.base import Base
+from duckkb.engine.vectors import fill_pending
+from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
+from duckkb.ontology.model import NodeType, RecordType
+from duckkb.ontology.snapshot import collection_of, define, path_of
+from duckkb.queries import Notice
+from duckkb.records import identity_key, identity_text
+from duckkb.truth import ids, pointer
+from duckkb.truth.tree import StoredRow
+
+COLLECTION, POLICY = "vectors", "vector-store"
+TEXT, VALUE = "embedding_text", "value"
+_SHORTEST_PREFIX, _MOST_NAMED = 4, 10
+_KEPT_FOLDERS = ("data", "ontology")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Sequence[dict[str, Any]]):
+    """Records of a vector store, each as a dict, and what must be said of them."""
+
+    rows: tuple[dict[str, Any], ...]
+    notices: tuple[Notice, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+
+def prepare(base: Base, name: str, text: Any) -> None:
+    """Compute the vectors of a text, then make the collection where it is not there yet: before `store`, for which the
+    base must be as its files are. Raises `errors.Unavailable` without a usable model; then nothing is made."""
+    kind, is_there = _collection(base, name)
+    nearest.embed_before(base, kind, TEXT, sound_text(text, TEXT))
+    if not is_there:
+        with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
+            collections.create(base, name, _definition(base, name))
+
+
+def store(base: Base, name: str, text: str, value: Any) -> str:
+    """Keep a value behind a text; returns its key, the same for the same text. Other fields of the record stay."""
+    if value is None:
+        raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
+    kind, _ = _collection(base, name)
+    key = _key(base, kind, text)
+    record = {kind.identity[0]: key, TEXT: text, VALUE: value}
+    writing.put(base, kind.name, record, writing.Options(merge=True))
+    return key
+
+
+def retrieve(base: Base, name: str, key: Any) -> Any:
+    """The value behind a key, or behind the only one that begins with these 4 or more characters."""
+    kind, _ = _collection(base, name)
+    return _named(base, kind, key).record.fields.get(VALUE)
+
+
+def delete(base: Base, name: str, key: Any) -> str:
+    """Delete a record; returns its whole key."""
+    kind, _ = _collection(base, name)
+    row = _named(base, kind, key)
+    writing.delete(base, kind.name, [identity_text(row.record.identity)], False, writing.Options())
+    return _key_of(row)
+
+
+def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
+    """Some records in the order of their keys, each with its embedding."""
+    limit = positive(limit)
+    if type(offset) is not int or offset < 0:
+        raise UsageError(f"offset must be a whole number from 0 on, not {offset!r}", suggestion="leave it out")
+    kind, is_there = _collection(base, name)
+    count = base.tree.count(kind)
+    if not is_there or offset >= count:
+        return Rows((), () if is_there else (_missing(name),))
+    wanted = min(count, offset + limit)
+    rows = heapq.nsmallest(wanted, base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))[offset:]
+    notices = fill_pending(base, [kind])
+    found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
+    return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
+
+
+def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
+    """The records nearest to a question, each with its cosine distance as score, the nearest first."""
+    top_k = positive(top_k)
+    text = sound_text(query, "query")
+    kind, is_there = _collection(base, name)
+    windows = nearest.question(base, kind, TEXT, text)
+    if not base.tree.count(kind):
+        return Rows((), () if is_there else (_missing(name),))
+    notices = fill_pending(base, [kind])
+    found = nearest.nearest(base, kind, windows, top_k)
+    found.sort(key=lambda one: (one[1], one[0].record.fields.get(TEXT) != text, identity_key(one[0].record.identity)))
+    return Rows(tuple({**_shown(row), "score": distance} for row, distance in found), notices)
+
+
+def readable(base: Base, path: str | Path, *, typed: bool) -> Path:
+    """The text file that is to be imported: `typed` by a person, else inside the base. Raises `errors.UsageError` (E_PATH)."""
+    place = granted(base, path) if typed else confined(base, path)
+    if place.is_dir():
+        raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
+    return regular_file(base, place, "a text file")
+
+
+def read(base: Base, place: Path, path: str | Path) -> str:
+    """The text of a file, `path` as it was named; raises `errors.UsageError` for one that is empty, too large or no text."""
+    most = base.limits.max_record_bytes
+    with place.open("rb") as file:
+        text = decoded(file.read(most + 1), str(path), most, exit_code=1)
+    return sound_text(text, str(path), exit_code=1)
+
+
+def sound_text(text: Any, name: str, exit_code: int = 2) -> str:
+    """A text that can be embedded; raises `errors.UsageError` that says what it is called."""
+    said, code = flaw(text)
+    if said:
+        raise UsageError(f"{name} {said}", code, "give a text", exit_code=exit_code)
+    assert isinstance(text, str), "flaw has checked it"
+    return text
+
+
+def database(base: Base) -> Path | None:
+    """The folder of the base that the actions work on instead of this one, None for this one.
+
+    Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.UsageError` (E_PATH) where a sandbox forbids it.
+    """
+    target = pointer.read(base.root)
+    if target is None:
+        return None
+    boot.refuse_tracked_state(base.root)
+    if base.wiring.env.sandbox and not target.is_relative_to(base.root.resolve()):
+        said = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
+        raise UsageError(said, code="E_PATH", suggestion=pointer.MENDED_BY)
+    if not (target / "config.yaml").is_file():
+        said = f"the vector actions work on {target}, which is no knowledge base any more"
+        raise StateError(said, code="E_NO_KB", suggestion=pointer.MENDED_BY)
+    return target
+
+
+def folder(base: Base, path: str | Path, *, typed: bool) -> Path:
+    """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
+    target = (granted(base, path) if typed else confined(base, path)).resolve()
+    home = base.root.resolve()
+    inside = target.relative_to(home).parts if target.is_relative_to(home) else ()
+    if inside and inside[0].casefold() in _KEPT_FOLDERS:
+        said = f"{path} lies in {inside[0]}/, which holds this base's own files"
+        raise UsageError(said, code="E_PATH", suggestion="give another folder")
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{path} is not a folder", code="E_PATH", suggestion="give the path of a folder")
+    return target
+
+
+def _collection(base: Base, name: str) -> tuple[NodeType, bool]:
+    """The collection, and whether it is there; else as it would be made. Raises `errors.UsageError` (E_INTENT) for one
+    whose records do not pair a text with a value."""
+    kind: RecordType | None = base.ontology.find(sound_name(name))
+    is_there = kind is not None
+    if kind is None:
+        kind, _ = collection_of(_definition(base, name), path_of(name))
+    if isinstance(kind, NodeType) and _serves(kind):
+        return kind, is_there
+    what = f"{name} follows the policy {kind.policy.name}" if kind and kind.policy else f"{name} is no collection"
+    raise UsageError(
+        f"{what}; vector actions need one that embeds {TEXT} and makes the keys of its records",
+        code="E_INTENT",
+        suggestion=f"give another --collection, or search it: duckkb find {name} QUERY",
+    )
+
+
+def _serves(kind: NodeType) -> bool:
+    embeds = any(item.name == TEXT and not item.given for item in kind.vectors)
+    return kind.is_collection and embeds and kind.generated is not None
+
+
+def _definition(base: Base, name: str) -> bytes:
+    return define(name, policy_named(base, POLICY), {})
+
+
+def _key(base: Base, kind: NodeType, text: str) -> str:
+    """The key of the record that has the text, whoever chose it; else the one that the policy makes of the text. Where that
+    is held by a record with another text, one that follows from both."""
+    field = kind.identity[0]
+    holders = [_key_of(row) for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text]
+    key = ids.with_key({TEXT: text}, kind.identity, kind.generated).get(field)
+    if holders:
+        return key if key in holders else min(holders)
+    if key is None:
+        return str(uuid.uuid4())
+    while base.tree.get(kind, (key,)) is not None:
+        key = str(uuid.uuid5(uuid.UUID(key), text))
+    return key
+
+
+def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:
+    """The record of a key, or of the only one that begins so; raises `errors.NotFound`, `errors.Refused` with candidates."""
+    if not isinstance(key, str) or not key:
+        raise UsageError("key must be text, and not empty", suggestion="give a key that `vector store` printed")
+    row = base.tree.get(kind, (key,))
+    if row is not None:
+        return row
+    shown = f"{kind.name}: no record with the key {key!r}"
+    if len(key) < _SHORTEST_PREFIX:
+        raise NotFound(shown, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
+    found = {_key_of(row): row for row in base.tree.rows(kind) if _key_of(row).startswith(key)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise NotFound(shown, suggestion="duckkb vector list")
+    candidates = sorted(found)
+    more = f" and {len(candidates) - _MOST_NAMED} more" if len(candidates) > _MOST_NAMED else ""
+    raise Refused(
+        f"{len(candidates)} keys begin with {key!r}: {', '.join(candidates[:_MOST_NAMED])}{more}",
+        code="E_AMBIGUOUS_KEY",
+        suggestion="give more of the key",
+        details={"candidates": candidates[:_MOST_NAMED]},
+    )
+
+
+def _key_of(row: StoredRow) -> str:
+    return identity_text(row.record.identity)
+
+
+def _shown(row: StoredRow) -> dict[str, Any]:
+    return {"key": _key_of(row), TEXT: row.record.fields.get(TEXT), VALUE: row.record.fields.get(VALUE)}
+
+
+def _missing(name: str) -> Notice:
+    return Notice(
+        "W_NO_COLLECTION", f"there is no collection {name} yet; it was taken for an empty one", "duckkb col list"
+    )

@@ -1,0 +1,50 @@
+"""Which other base the vector actions of this clone work on: a file in `.duckkb/`, so no clone brings one along."""
+
+import json
+from pathlib import Path
+
+from duckkb.errors import StateError
+from duckkb.truth import state
+from duckkb.truth.layout import read_regular
+
+MENDED_BY = "duckkb vector set-database PATH, or `.` for this base"
+
+
+def read(root: Path) -> Path | None:
+    """The folder that was set, resolved; None for the base's own. Raises `errors.StateError` for a file that says nothing,
+    or that was written for a base in another place."""
+    try:
+        raw = read_regular(state.vectors_path(root))[0]
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(f"cannot be read: {error.strerror}") from error
+    try:
+        said = json.loads(raw)
+        target, place = Path(said["target"]), said["base"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unusable("is damaged") from error
+    if target.is_absolute() and place != str(root.resolve()):
+        raise _unusable("was written when this base stood in another place")
+    return (root / target).resolve()
+
+
+def write(root: Path, target: Path | None) -> None:
+    """Set the folder, or let the base work on itself again. Raises `errors.Unavailable` (E_READ_ONLY, E_IO)."""
+    path = state.vectors_path(state.ensure(root).parent)
+    if target is None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise state.refusal(f"{path.name} cannot be removed", error) from error
+        return
+    home = root.resolve()
+    # What lies inside the base moves with it; any other place was meant for the base where it stands.
+    kept = target.relative_to(home) if target.is_relative_to(home) else target
+    state.write_atomic(path, json.dumps({"base": str(home), "target": str(kept)}).encode() + b"\n")
+
+
+def _unusable(why: str) -> StateError:
+    return StateError(
+        f"{state.FOLDER}/vectors.json, which names the base of the vector actions, {why}", suggestion=MENDED_BY
+    )
