@@ -175,6 +175,16 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
     return ran
 
 
+def without_roots_rights() -> list[str]:
+    """Root writes wherever it likes; a command in front takes that from it."""
+    if os.getuid():
+        return []
+    drop = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
+    if not shutil.which(drop[0]) or subprocess.run([*drop, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("runs as root, and setpriv cannot take its rights away here")
+    return drop
+
+
 @pytest.fixture(scope="session")
 def own_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository's own knowledge base, committed."""

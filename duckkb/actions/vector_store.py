@@ -1,6 +1,7 @@
 """The vector store: values behind texts, found by how near a question comes to the text. Records of a collection."""
 
 import heapq
+import os
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import Any
 from duckkb.actions import writing
 from duckkb.actions.collecting import policy_named, sound_name
 from duckkb.actions.embedding import decoded, flaw
-from duckkb.actions.resolve import confined, granted, positive, regular_file
+from duckkb.actions.resolve import confined, given_records, granted, positive, regular_file
 from duckkb.engine import boot, collections, nearest
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import fill_pending
@@ -43,11 +44,16 @@ class Rows(Sequence[dict[str, Any]]):
         return self.rows[index]
 
 
-def prepare(base: Base, name: str, text: Any) -> None:
-    """Compute the vectors of a text, then make the collection where it is not there yet: before `store`, for which the
-    base must be as its files are. Raises `errors.Unavailable` without a usable model; then nothing is made."""
+def prepare(base: Base, name: str, text: Any, value: Any) -> None:
+    """Check what is to be stored, compute the vectors of its text, then make the collection where it is not there yet:
+    before `store`, for which the base must be as its files are. Nothing is made where any of it fails. Raises
+    `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model."""
     kind, is_there = _collection(base, name)
-    nearest.embed_before(base, kind, TEXT, sound_text(text, TEXT))
+    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: sound_text(text, TEXT), VALUE: value}
+    if value is None:
+        raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
+    given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
+    nearest.embed_before(base, kind, TEXT, text)
     if not is_there:
         with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
             collections.create(base, name, _definition(base, name))
@@ -55,12 +61,9 @@ def prepare(base: Base, name: str, text: Any) -> None:
 
 def store(base: Base, name: str, text: str, value: Any) -> str:
     """Keep a value behind a text; returns its key, the same for the same text. Other fields of the record stay."""
-    if value is None:
-        raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
     kind, _ = _collection(base, name)
     key = _key(base, kind, text)
-    record = {kind.identity[0]: key, TEXT: text, VALUE: value}
-    writing.put(base, kind.name, record, writing.Options(merge=True))
+    writing.put(base, kind.name, {kind.identity[0]: key, TEXT: text, VALUE: value}, writing.Options(merge=True))
     return key
 
 
@@ -99,13 +102,16 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     top_k = positive(top_k)
     text = sound_text(query, "query")
     kind, is_there = _collection(base, name)
-    windows = nearest.question(base, kind, TEXT, text)
+    chunks = nearest.question(base, kind, TEXT, text)
     if not base.tree.count(kind):
         return Rows((), () if is_there else (_missing(name),))
     notices = fill_pending(base, [kind])
-    found = nearest.nearest(base, kind, windows, top_k)
-    found.sort(key=lambda one: (one[1], one[0].record.fields.get(TEXT) != text, identity_key(one[0].record.identity)))
-    return Rows(tuple({**_shown(row), "score": distance} for row, distance in found), notices)
+    found = {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k)}
+    same = frozenset(row.record.id for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text)
+    if same - found.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
+        found |= {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k, same)}
+    ordered = sorted(found.values(), key=lambda one: (one[1], one[0].record.id not in same, _key_of(one[0])))
+    return Rows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
 
 
 def readable(base: Base, path: str | Path, *, typed: bool) -> Path:
@@ -136,15 +142,15 @@ def sound_text(text: Any, name: str, exit_code: int = 2) -> str:
 def database(base: Base) -> Path | None:
     """The folder of the base that the actions work on instead of this one, None for this one.
 
-    Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.UsageError` (E_PATH) where a sandbox forbids it.
+    Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.Refused` where a sandbox forbids it.
     """
-    target = pointer.read(base.root)
-    if target is None:
+    if not pointer.exists(base.root):
         return None
     boot.refuse_tracked_state(base.root)
+    target = pointer.read(base.root)
     if base.wiring.env.sandbox and not target.is_relative_to(base.root.resolve()):
         said = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
-        raise UsageError(said, code="E_PATH", suggestion=pointer.MENDED_BY)
+        raise Refused(said, suggestion=pointer.MENDED_BY)
     if not (target / "config.yaml").is_file():
         said = f"the vector actions work on {target}, which is no knowledge base any more"
         raise StateError(said, code="E_NO_KB", suggestion=pointer.MENDED_BY)
@@ -159,8 +165,10 @@ def folder(base: Base, path: str | Path, *, typed: bool) -> Path:
     if inside and inside[0].casefold() in _KEPT_FOLDERS:
         said = f"{path} lies in {inside[0]}/, which holds this base's own files"
         raise UsageError(said, code="E_PATH", suggestion="give another folder")
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"{path} is not a folder", code="E_PATH", suggestion="give the path of a folder")
+    there = next(place for place in (target, *target.parents) if os.path.lexists(place))
+    if not there.is_dir():
+        said = f"{path} is not a folder" if there == target else f"{path} cannot be: {there} is not a folder"
+        raise UsageError(said, code="E_PATH", suggestion="give the path of a folder")
     return target
 
 

@@ -45,7 +45,7 @@ def put(
     many = [records] if isinstance(records, Mapping) else records
     if not isinstance(many, Iterable):
         raise _no_record(many)
-    items = [(f"record {number}" if not single else "", _plain(base, one)) for number, one in enumerate(many, 1)]
+    items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
     return _upsert(base, type_name, items, options, single=single)
 
 
@@ -135,7 +135,7 @@ def _one_only(count: int) -> UsageError:
     )
 
 
-def _plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
+def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
     """A record of the API as the same values read from a line would be: a copy of its own, of JSON values alone."""
     if not isinstance(record, Mapping):
         raise _no_record(record)

@@ -28,7 +28,7 @@ class Vectors:
         """Keep a value (anything that is JSON, but None) behind a text; returns its key. The same text again keeps the key
         and takes the new value. Raises `errors.Unavailable` without a usable model; then nothing is stored."""
         with self._turn() as base:
-            vector_store.prepare(base, collection, embedding_text)
+            vector_store.prepare(base, collection, embedding_text, value)
         with self._turn() as base:
             return vector_store.store(base, collection, embedding_text, value)
 

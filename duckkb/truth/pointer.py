@@ -1,6 +1,7 @@
 """Which other base the vector actions of this clone work on: a file in `.duckkb/`, so no clone brings one along."""
 
 import json
+import os
 from pathlib import Path
 
 from duckkb.errors import StateError
@@ -10,23 +11,25 @@ from duckkb.truth.layout import read_regular
 MENDED_BY = "duckkb vector set-database PATH, or `.` for this base"
 
 
-def read(root: Path) -> Path | None:
-    """The folder that was set, resolved; None for the base's own. Raises `errors.StateError` for a file that says nothing,
-    or that was written for a base in another place."""
+def exists(root: Path) -> bool:
+    """Whether another base was set; reads nothing."""
+    return os.path.lexists(state.vectors_path(root))
+
+
+def read(root: Path) -> Path:
+    """The folder that was set, resolved. Raises `errors.StateError` for a file that says nothing, or that was written for a
+    base in another place."""
     try:
-        raw = read_regular(state.vectors_path(root))[0]
-    except FileNotFoundError:
-        return None
+        said = json.loads(read_regular(state.vectors_path(root))[0])
+        target, place = (root / str(said["target"])).resolve(), said["base"]
     except OSError as error:
         raise _unusable(f"cannot be read: {error.strerror}") from error
-    try:
-        said = json.loads(raw)
-        target, place = Path(said["target"]), said["base"]
     except (ValueError, KeyError, TypeError) as error:
         raise _unusable("is damaged") from error
-    if target.is_absolute() and place != str(root.resolve()):
+    home = root.resolve()
+    if place != str(home) and not target.is_relative_to(home):
         raise _unusable("was written when this base stood in another place")
-    return (root / target).resolve()
+    return target
 
 
 def write(root: Path, target: Path | None) -> None:

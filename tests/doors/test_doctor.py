@@ -21,7 +21,7 @@ from duckkb.cli.main import run
 from duckkb.review.health.check import Check
 from duckkb.review.health.examine import CHECKS
 from duckkb.truth import lock, shadow
-from tests.conftest import commit, git, run_in
+from tests.conftest import commit, git, run_in, without_roots_rights
 from tests.fakes import FrozenClock, HashEmbedder
 
 CONFIG = """\
@@ -535,7 +535,7 @@ def test_low_limits_are_told(wordy: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights of folders are a POSIX matter")
 def test_a_checkout_that_cannot_be_written_is_looked_at_and_said_to_be_so(wordy: Path) -> None:
-    drop = _without_roots_rights()
+    drop = without_roots_rights()
     folders = [wordy, *(path for path in wordy.rglob("*") if path.is_dir())]
     for folder in folders:
         folder.chmod(0o555)
@@ -552,16 +552,6 @@ def test_a_checkout_that_cannot_be_written_is_looked_at_and_said_to_be_so(wordy:
     assert {name: line["status"] for name, line in found.items() if line["status"] in ("warning", "error")} == {
         "writable": "warning"
     }
-
-
-def _without_roots_rights() -> list[str]:
-    """Root writes wherever it likes; a command in front takes that from it."""
-    if os.getuid():
-        return []
-    drop = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
-    if not shutil.which(drop[0]) or subprocess.run([*drop, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("runs as root, and setpriv cannot take its rights away here")
-    return drop
 
 
 @pytest.mark.model
