@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import duckkb
+from duckkb.actions import vector_store
 from duckkb.app import KnowledgeBase
-from duckkb.errors import Conflict, NotFound, Refused, StateError, Unavailable, UsageError
+from duckkb.errors import NotFound, Refused, StateError, Unavailable, UsageError
 from duckkb.indexing.chunk import chunk
 from tests.conftest import NOTES, Ran, git, make_base, run_in, tree_bytes, without_roots_rights
 from tests.fake_endpoint import FakeEndpoint
@@ -546,9 +547,7 @@ def test_vd_09_a_model_that_fails_later_leaves_the_store_as_it_was(notes: Path) 
 
 
 def test_vd_09_a_collection_that_another_process_made_meanwhile_is_used(kb: KnowledgeBase, notes: Path) -> None:
-    with duckkb.open(notes, embedder=HashEmbedder()) as other:
-        with kb._in_turn() as stale:
-            other.vectors.store("cat", 1)
-            with pytest.raises(Conflict):
-                duckkb.actions.collecting.init(stale, "vectors", "vector-store", {})
-        assert kb.vectors.store("dog", 2) and len(kb.vectors.list()) == 2
+    with duckkb.open(notes, embedder=HashEmbedder()) as other, kb._in_turn() as stale:
+        other.vectors.store("cat", 1)
+        vector_store.prepare(stale, "vectors", "dog", 2)
+    assert kb.vectors.store("dog", 2) and len(kb.vectors.list()) == 2
