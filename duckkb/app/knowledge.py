@@ -1,6 +1,5 @@
 """The public facade: a knowledge base as a Python object. It calls actions and nothing else."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from duckkb import config
 from duckkb.actions import asking, caring, embedding, given_vector, reading, writing
 from duckkb.app.collections import Collections
+from duckkb.app.turn import Turn
 from duckkb.app.vectors import Vectors
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
@@ -31,7 +31,7 @@ class KnowledgeBase:
     """
 
     def __init__(self, root: Path, chosen: Choice) -> None:
-        self._chosen, self._turn = chosen, threading.RLock()
+        self._chosen, self._turn = chosen, Turn()
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
         self._base = booting.boot(wiring)

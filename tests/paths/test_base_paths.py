@@ -1,5 +1,6 @@
 """Boot, write and query through the Python API with a counted embedder and a frozen clock."""
 
+import _imp
 import json
 import random
 import shutil
@@ -419,3 +420,21 @@ def test_a_base_that_was_emptied_on_purpose_is_no_base_whose_data_is_missing(not
     git(notes, "checkout", "-q", "--", "data")
     with duckkb.open(notes) as kb:
         assert kb.list("Note").total == 1
+
+
+def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(docs: Path) -> None:
+    """As where Ctrl-C comes right after importlib took the lock: later every import of another thread would hang."""
+
+    def interrupted(label: str, done: int, total: int) -> None:
+        _imp.acquire_lock()
+        _imp.acquire_lock()
+        raise KeyboardInterrupt
+
+    with duckkb.open(docs, embedder=HashEmbedder(), progress=interrupted) as kb:
+        with pytest.raises(KeyboardInterrupt):
+            kb.put("Doc", {"id": "a", "text": "fox"})
+        assert not _imp.lock_held()
+        _imp.acquire_lock()  # a lock that is held by right is left alone by calls that end well
+        assert kb.list("Doc").total == 0
+        assert _imp.lock_held()
+        _imp.release_lock()
