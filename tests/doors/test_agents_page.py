@@ -37,7 +37,7 @@ def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(r
 
 @pytest.mark.model
 def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
-    _, (made, put, many, found, told, refused, counted, read, raised, whole, own) = ran
+    _, (made, put, many, found, told, refused, counted, read, raised, whole, stored, acted, tools, own) = ran
     assert made.splitlines()[3:8] == ["feature-store", "knowledge-base", "simple-kv", "structured-logs", "vector-store"]
     assert re.search(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", put, re.MULTILINE)
     assert [json.loads(line)["errors"] for line in many.splitlines()] == [0, 0, 1]
@@ -50,6 +50,9 @@ def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     assert read.splitlines()[0] == "A write-ahead journal survives a crash."
     assert json.loads(raised)["updated"] == 1
     assert whole.splitlines()[-1] == "A write-ahead journal survives a crash."
+    assert stored.splitlines() == ["Open settings, then security."] * 2
+    assert acted.splitlines()[-1] == '{"from": 9, "to": 17}'
+    assert json.loads(tools)["function"]["name"].startswith("vector_")
     assert own.splitlines()[-1] == "duckkb col restore FILE"
 
 
