@@ -165,7 +165,7 @@ def _given(
     problems = _name_problems(fields)
     problems += _time_problems(item)
     try:
-        fields = _named(kind, base.validator(kind).coerce_ends(fields), partial)
+        fields = _named(base, kind, base.validator(kind).coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
         return [_placed(finding, place, kind) for finding in (*problems, *error.findings)], None
@@ -185,15 +185,27 @@ def _given(
     return [], given
 
 
-def _named(kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
+def _named(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
     """The fields with an identity, where the type makes one for a record that comes without. What is merged into a stored
     record must name it."""
     made = kind.generated
     if made is None or fields.get(kind.identity_fields[0]) is not None:
         return fields
     if made.method == "uuid5":
-        return ids.with_key(fields, kind.identity_fields, made)
+        return made_key(base, kind, ids.with_key(fields, kind.identity_fields, made))
     return fields if partial else {kind.identity_fields[0]: str(uuid.uuid4()), **fields}
+
+
+def made_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields whose key was made of a text, with a further one where a record with another text holds that key (somebody
+    edited it by hand): it must not be overwritten."""
+    (name,), made = kind.identity_fields, kind.generated
+    while made is not None and fields.get(name) is not None:
+        row = base.tree.get(kind, (fields[name],))
+        if row is None or row.record.fields.get(made.of) == fields.get(made.of):
+            break
+        fields = fields | {name: str(uuid.uuid5(uuid.UUID(fields[name]), str(fields[made.of])))}
+    return fields
 
 
 def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:

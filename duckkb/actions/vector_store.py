@@ -12,7 +12,7 @@ from typing import Any
 from duckkb.actions import writing
 from duckkb.actions.collecting import policy_named, sound_name
 from duckkb.actions.embedding import decoded, flaw
-from duckkb.actions.resolve import confined, given_records, granted, positive, regular_file
+from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
 from duckkb.engine import boot, collections, nearest
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import fill_pending
@@ -208,9 +208,7 @@ def _key(base: Base, kind: NodeType, text: str) -> str:
         return key if key in holders else min(holders)
     if key is None:
         return str(uuid.uuid4())
-    while base.tree.get(kind, (key,)) is not None:
-        key = str(uuid.uuid5(uuid.UUID(key), text))
-    return key
+    return str(made_key(base, kind, {field: key, TEXT: text})[field])
 
 
 def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:

@@ -1,6 +1,5 @@
 """Boot, write and query through the Python API with a counted embedder and a frozen clock."""
 
-import _imp
 import json
 import random
 import shutil
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.errors import Conflict, InvalidRecord, NotFound, StateError, Unavailable, UsageError
+from duckkb.errors import Conflict, InvalidRecord, NotFound, Unavailable, UsageError
 from tests.conftest import NOTES, commit, git, make_base, tree_bytes
 from tests.fakes import FrozenClock, HashEmbedder
 
@@ -401,40 +400,3 @@ def test_threads_share_one_open_base(notes: Path) -> None:
             list(pool.map(lambda number: kb.put("Note", {"id": f"t{number}", "text": "fox"}), range(24)))
             counts = list(pool.map(lambda _: len(kb.find("Note", "fox", mode="match", limit=100)), range(8)))
         assert counts == [24] * 8
-
-
-def test_a_base_that_was_emptied_on_purpose_is_no_base_whose_data_is_missing(notes: Path) -> None:
-    with duckkb.open(notes) as kb:
-        kb.put("Note", [{"id": "a"}, {"id": "b"}])
-    commit(notes)
-    with duckkb.open(notes) as kb:
-        kb.delete("Note", "a", "b")
-    with duckkb.open(notes) as kb:
-        assert kb.list("Note").total == 0
-        kb.put("Note", {"id": "c"})
-    commit(notes)
-    shutil.rmtree(notes / "data")
-    with pytest.raises(StateError) as caught:
-        duckkb.open(notes)
-    assert caught.value.code == "E_DATA_MISSING", "what was on purpose before another commit is not on purpose now"
-    git(notes, "checkout", "-q", "--", "data")
-    with duckkb.open(notes) as kb:
-        assert kb.list("Note").total == 1
-
-
-def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(docs: Path) -> None:
-    """As where Ctrl-C comes right after importlib took the lock: later every import of another thread would hang."""
-
-    def interrupted(label: str, done: int, total: int) -> None:
-        _imp.acquire_lock()
-        _imp.acquire_lock()
-        raise KeyboardInterrupt
-
-    with duckkb.open(docs, embedder=HashEmbedder(), progress=interrupted) as kb:
-        with pytest.raises(KeyboardInterrupt):
-            kb.put("Doc", {"id": "a", "text": "fox"})
-        assert not _imp.lock_held()
-        _imp.acquire_lock()  # a lock that is held by right is left alone by calls that end well
-        assert kb.list("Doc").total == 0
-        assert _imp.lock_held()
-        _imp.release_lock()
