@@ -8,7 +8,7 @@ import pytest
 
 import duckkb
 from duckkb.errors import StateError
-from tests.conftest import commit, git
+from tests.conftest import commit, git, make_base
 from tests.fakes import HashEmbedder
 
 
@@ -31,7 +31,7 @@ def test_a_base_that_was_emptied_on_purpose_is_no_base_whose_data_is_missing(not
         assert kb.list("Note").total == 1
 
 
-def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(notes: Path) -> None:
+def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(tmp_path: Path) -> None:
     """As where Ctrl-C comes right after importlib took the lock: later every import of another thread would hang."""
 
     def interrupted(label: str, done: int, total: int) -> None:
@@ -39,7 +39,8 @@ def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(notes: Path) -
         _imp.acquire_lock()
         raise KeyboardInterrupt
 
-    with duckkb.open(notes, embedder=HashEmbedder(), progress=interrupted) as kb:
+    root = make_base(tmp_path / "kb", "global: {chunk_size: 200}\n")
+    with duckkb.open(root, embedder=HashEmbedder(), progress=interrupted) as kb:
         kb.collections.init("texts", policy="knowledge-base")
         with pytest.raises(KeyboardInterrupt):
             kb.put("texts", {"id": "a", "content": "fox"})
