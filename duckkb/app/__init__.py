@@ -1,14 +1,17 @@
 """Where everything is put together: `open` chooses the real parts; what works without an open base stands in `folder`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from duckkb.actions.caring import CheckReport
 from duckkb.app.folder import config_show, init, recover, trust
-from duckkb.app.health import doctor, repair
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.engine.base import Progress
 from duckkb.ports import Clock, Embedder
+
+if TYPE_CHECKING:
+    from duckkb.actions.caring import CheckReport
+    from duckkb.app.health import doctor, repair
 
 __all__ = ["KnowledgeBase", "check", "config_show", "doctor", "init", "open", "recover", "repair", "trust"]
 
@@ -34,7 +37,16 @@ def open(
     return KnowledgeBase(find(path), chosen)
 
 
-def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> CheckReport:
+def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> "CheckReport":
     """Open a base however broken its files are, and report everything that is wrong."""
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
+
+
+def __getattr__(name: str) -> Any:
+    """What few processes need is imported when it is used."""
+    if name in ("doctor", "repair"):
+        from duckkb.app import health
+
+        return getattr(health, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,15 +6,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from duckkb import config
-from duckkb.actions import asking, caring, embedding, given_vector, reading, writing
-from duckkb.app.collections import Collections
+from duckkb import actions, config
 from duckkb.app.turn import Turn
-from duckkb.app.vectors import Vectors
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
-from duckkb.engine.index import Built
 from duckkb.engine.query import Intent
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
@@ -22,6 +18,10 @@ from duckkb.settings import Expansion, Fusion
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from duckkb.app.collections import Collections
+    from duckkb.app.vectors import Vectors
+    from duckkb.engine.index import Built
 
 
 class KnowledgeBase:
@@ -85,44 +85,46 @@ class KnowledgeBase:
         `errors.Unavailable`."""
         with self._turn:
             intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
-            return asking.find(self._fresh(), type, intent)
+            return actions.asking.find(self._fresh(), type, intent)
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
         with self._turn:
-            return reading.get(self._fresh(), type, identity)
+            return actions.reading.get(self._fresh(), type, identity)
 
-    def list(self, type: str, *, after: Any = None, limit: int = 100) -> "reading.Page":
+    def list(self, type: str, *, after: Any = None, limit: int = 100) -> "actions.reading.Page":
         """Records in the order of their identities, behind `after`: a page that iterates over its records."""
         with self._turn:
-            return reading.page(self._fresh(), type, after, limit)
+            return actions.reading.page(self._fresh(), type, after, limit)
 
     def export(self, type: str) -> Iterator[dict[str, Any]]:
         """Every record of a type as `import` takes it: fields and times."""
         with self._turn:
-            return reading.export(self._fresh(), type)
+            return actions.reading.export(self._fresh(), type)
 
     def export_file(self, type: str, path: "str | Path", *, force: bool = False) -> int:
         """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
         with self._turn:
-            return reading.export_file(self._fresh(), type, path, force)
+            return actions.reading.export_file(self._fresh(), type, path, force)
 
     def types(self) -> "Sequence[dict[str, Any]]":
         """Each type with its kind, table, identity, search fields and number of records."""
         with self._turn:
-            return reading.types(self._fresh())
+            return actions.reading.types(self._fresh())
 
     def schema(self, type: str) -> dict[str, Any]:
         """The JSON Schema of a type."""
         with self._turn:
-            return reading.schema(self._fresh(), type)
+            return actions.reading.schema(self._fresh(), type)
 
     def ddl(self, type: str | None = None) -> str:
         """The derived table definitions of one type or of all."""
         from duckkb.backends.duckdb.columns import ddl
 
         with self._in_turn() as base:
-            return "\n".join(ddl(kind, reading.stored(base, kind)) for kind in reading.kinds(base, type))
+            return "\n".join(
+                ddl(kind, actions.reading.stored(base, kind)) for kind in actions.reading.kinds(base, type)
+            )
 
     def put(
         self,
@@ -138,8 +140,8 @@ class KnowledgeBase:
         """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
         `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
         with self._turn:
-            options = writing.Options(merge, if_match, dry_run, embed, allow_shrink)
-            return writing.put(self._fresh(), type, records, options)
+            options = actions.writing.Options(merge, if_match, dry_run, embed, allow_shrink)
+            return actions.writing.put(self._fresh(), type, records, options)
 
     def put_batch(
         self, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
@@ -147,7 +149,9 @@ class KnowledgeBase:
         """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
         the others, and its counts and their number add up to the lines read."""
         with self._turn:
-            return writing.put_batch(self._fresh(), type, data, writing.Options(merge, None, dry_run, embed))
+            return actions.writing.put_batch(
+                self._fresh(), type, data, actions.writing.Options(merge, None, dry_run, embed)
+            )
 
     def put_json(
         self,
@@ -162,8 +166,8 @@ class KnowledgeBase:
     ) -> Receipt:
         """`put` of JSON text: one object where `single`, else JSONL."""
         with self._turn:
-            options = writing.Options(merge, if_match, dry_run, embed)
-            return writing.put_json(self._fresh(), type, data, single, options)
+            options = actions.writing.Options(merge, if_match, dry_run, embed)
+            return actions.writing.put_json(self._fresh(), type, data, single, options)
 
     def import_files(
         self,
@@ -177,8 +181,8 @@ class KnowledgeBase:
     ) -> Receipt:
         """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
         with self._turn:
-            options = writing.Options(merge, if_match, dry_run, embed)
-            return writing.import_files(self._fresh(), type, files, map or {}, options)
+            options = actions.writing.Options(merge, if_match, dry_run, embed)
+            return actions.writing.import_files(self._fresh(), type, files, map or {}, options)
 
     def delete(
         self,
@@ -191,18 +195,20 @@ class KnowledgeBase:
     ) -> Receipt:
         """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
         with self._turn:
-            options = writing.Options(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
-            return writing.delete(self._fresh(), type, identities, cascade, options)
+            options = actions.writing.Options(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
+            return actions.writing.delete(self._fresh(), type, identities, cascade, options)
 
     def rename(self, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
         """Give a record another identity; its `__id` stays and its edges follow."""
         with self._turn:
-            return writing.rename(self._fresh(), type, old, new, writing.Options(dry_run=dry_run))
+            return actions.writing.rename(self._fresh(), type, old, new, actions.writing.Options(dry_run=dry_run))
 
     def apply(self, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
         """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
         with self._turn:
-            return writing.apply(self._fresh(), changeset, writing.Options(dry_run=dry_run, allow_shrink=allow_shrink))
+            return actions.writing.apply(
+                self._fresh(), changeset, actions.writing.Options(dry_run=dry_run, allow_shrink=allow_shrink)
+            )
 
     def neighbors(
         self,
@@ -210,14 +216,14 @@ class KnowledgeBase:
         identity: Any,
         *,
         label: "str | Sequence[str] | None" = None,
-        direction: asking.Direction = "both",
+        direction: "actions.asking.Direction" = "both",
         depth: int = 1,
         limit: int = 1000,
-    ) -> "asking.Neighbors":
+    ) -> "actions.asking.Neighbors":
         """The records around one node, nearest first, each with the `_edge` that led to it."""
         with self._turn:
-            walk = asking.Walk(label, direction, depth, limit)
-            return asking.neighbors(self._fresh(), type, identity, walk)
+            walk = actions.asking.Walk(label, direction, depth, limit)
+            return actions.asking.neighbors(self._fresh(), type, identity, walk)
 
     def path(
         self,
@@ -225,75 +231,79 @@ class KnowledgeBase:
         end: tuple[str, Any],
         *,
         label: "str | Sequence[str] | None" = None,
-        direction: asking.Direction = "both",
+        direction: "actions.asking.Direction" = "both",
         depth: int = 6,
     ) -> "Sequence[dict[str, Any]]":
         """A shortest path between two nodes, given as (type, identity); empty where there is none."""
         with self._turn:
-            return asking.path(self._fresh(), start, end, asking.Walk(label, direction, depth))
+            return actions.asking.path(self._fresh(), start, end, actions.asking.Walk(label, direction, depth))
 
     def sql(self, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:
         """One read-only SELECT over the runtime tables: at most `limit` rows, 64 MiB, `timeout` seconds. Raises
         `errors.FilterError` (E_SQL), `errors.Unavailable` (E_LIMIT; E_INTERNAL where trying again helps)."""
         with self._turn:
-            return asking.sql(self._fresh(), statement, limit, timeout)
+            return actions.asking.sql(self._fresh(), statement, limit, timeout)
 
-    def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "embedding.Embedding":
+    def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "actions.embedding.Embedding":
         """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
         truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
         with self._turn:
-            return embedding.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
+            return actions.embedding.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
 
     def embed_input(
         self, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
     ) -> "Sequence[str]":
         """The texts that an `embed` command line means."""
-        return embedding.embed_input(self._base, text, file, batch, stdin)
+        return actions.embedding.embed_input(self._base, text, file, batch, stdin)
 
     def vector_input(self, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
         """The vector (float32, 1-d) that a file holds, or stdin for `-`: a JSON array of numbers or of 8 hex digits each.
         Raises `errors.UsageError`."""
-        return given_vector.vector_input(self._base, file, stdin)
+        return actions.given_vector.vector_input(self._base, file, stdin)
 
-    def check(self) -> "caring.CheckReport":
+    def check(self) -> "actions.caring.CheckReport":
         """Everything that is wrong in data/, with places and remedies."""
         with self._turn:
-            return caring.check(self._fresh())
+            return actions.caring.check(self._fresh())
 
     def fmt(self, *, check: bool = False) -> Receipt:
         """Rewrite parts that are not canonical; with `check`, only name them."""
         with self._turn:
-            return caring.fmt(self._fresh(), check)
+            return actions.caring.fmt(self._fresh(), check)
 
     def dedupe(self, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
         """Join records that stand twice; `reassign` gives the later of two records with one id a free one."""
         with self._turn:
-            return caring.dedupe(self._fresh(), reassign, dry_run)
+            return actions.caring.dedupe(self._fresh(), reassign, dry_run)
 
     def status(self) -> dict[str, Any]:
         """Revision, records, pending vectors, model, trust, lock."""
         with self._turn:
             trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
-            return caring.status(self._fresh(), trusted)
+            return actions.caring.status(self._fresh(), trusted)
 
     def index_status(self) -> dict[str, Any]:
         """Chunks, vectors pending, caches and whether everything is fresh."""
         with self._turn:
-            return caring.index_status(self._fresh())
+            return actions.caring.index_status(self._fresh())
 
-    def index_build(self) -> Built:
+    def index_build(self) -> "Built":
         """Compute missing vectors and write the team's cache."""
         with self._turn:
-            return caring.index_build(self._fresh())
+            return actions.caring.index_build(self._fresh())
 
     @property
-    def collections(self) -> Collections:
+    def collections(self) -> "Collections":
         """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""
+        from duckkb.app.collections import Collections
+
         return Collections(self._in_turn)
 
     @property
-    def vectors(self) -> Vectors:
+    def vectors(self) -> "Vectors":
         """Values behind texts: stored, found by nearness, listed, deleted, imported."""
+        from duckkb.app.vectors import Vectors
+
         return Vectors(self._in_turn, self._elsewhere)
 
     def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
