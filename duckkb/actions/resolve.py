@@ -21,8 +21,9 @@ PRINTED = frozenset(
 )
 
 
-def kind_named(base: Base, name: str) -> RecordType:
-    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest."""
+def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types") -> RecordType:
+    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, or says
+    what to do `otherwise`."""
     kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
@@ -31,7 +32,7 @@ def kind_named(base: Base, name: str) -> RecordType:
     raise NotFound(
         f"no type {name!r}",
         code="E_UNKNOWN_TYPE",
-        suggestion=f"did you mean {near[0]}?" if near else "`duckkb schema` lists the types",
+        suggestion=f"did you mean {near[0]}?" if near else otherwise,
     )
 
 
@@ -252,11 +253,16 @@ def _placed(finding: Finding, place: str, kind: RecordType, identity: str = "") 
     )
 
 
+def _at(finding: Finding) -> str:
+    """Where in a record, for those that say so by a pointer; others name the field in their message."""
+    return f" {finding.field}" if finding.field.startswith("/") else ""
+
+
 def _invalid(kind: RecordType, findings: Sequence[Finding], single: bool) -> InvalidRecord:
     count = len(findings)
     first = findings[0]
     return InvalidRecord(
-        f"{kind.name}: {first.message}"
+        f"{kind.name}{_at(first)}: {first.message}"
         if count == 1 and single
         else f"{count} problem{'s' if count > 1 else ''} in what was given; nothing was written",
         code=first.code if count == 1 and single else "E_INVALID",
