@@ -61,7 +61,7 @@ def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
     fields = dict(zip(kind.identity_fields, map(component_value, named), strict=True))
     findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
     if findings:
-        raise _invalid(kind, [_placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
+        raise _invalid(kind, [placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
     return named
 
 
@@ -153,7 +153,7 @@ def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) ->
             if len(value) != expected:
                 said = f"has {len(value)} numbers, the others have {expected} (rule: vector)"
                 finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=f"give {expected} numbers")
-                problems.append(_placed(finding, given.place, kind, identity_text(given.identity)))
+                problems.append(placed(finding, given.place, kind, identity_text(given.identity)))
     return problems
 
 
@@ -161,7 +161,7 @@ def _given(
     base: Base, kind: RecordType, place: str, item: Mapping[str, Any] | LineError, partial: bool
 ) -> tuple[list[Finding], Given | None]:
     if isinstance(item, LineError):
-        return [_placed(finding, place, kind) for finding in item.findings], None
+        return [placed(finding, place, kind) for finding in item.findings], None
     fields = {name: value for name, value in item.items() if name not in PRINTED}
     problems = _name_problems(fields)
     problems += _time_problems(item)
@@ -169,11 +169,11 @@ def _given(
         fields = _named(base, kind, base.validator(kind).coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
-        return [_placed(finding, place, kind) for finding in (*problems, *error.findings)], None
+        return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
         problems += base.validator(kind).findings({name: value for name, value in fields.items() if value is not None})
     if problems:
-        return [_placed(finding, place, kind, identity_text(identity)) for finding in problems], None
+        return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
     given = Given(
         identity=identity,
         fields=fields,
@@ -235,7 +235,8 @@ def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     return problems
 
 
-def _placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+def placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+    """A finding about what was given at a place: `stdin:3` is line 3."""
     path, _, line = place.rpartition(":")
     if line.isdigit():
         path, number = path, int(line)

@@ -231,6 +231,33 @@ def test_xd_02_a_batch_of_bad_lines_alone_writes_nothing(base: Path) -> None:
     assert tree_bytes(base) == before
 
 
+def test_xd_02_lines_that_only_a_look_at_what_is_stored_refuses_keep_no_others_out(base: Path) -> None:
+    lines = [
+        '{"key": "fresh", "value": 1}',
+        '{"key": "app.theme", "value": "late", "_etag": "0000000000000000"}',
+        '{"key": "db", "value": "earlier"}',
+        "{",
+        '{"key": "db", "value": "wrong id", "__id": 5}',
+        '{"key": "fresh too", "value": 1}',
+    ]
+    ran = run_in(base, ["put", "settings", "--batch"], stdin="\n".join(lines))
+    assert (ran.code, ran.line) == (1, {"inserted": 2, "updated": 1, "unchanged": 0, "errors": 3})
+    told = [line for line in ran.err.splitlines() if line.startswith("Invalid")]
+    assert [line.partition(":")[0] for line in told] == [
+        "Invalid record at line 2",
+        "Invalid JSON at line 4",
+        "Invalid record at line 5",
+    ]
+    assert "not at 0000000000000000" in told[0] and "__id of db is" in told[2]
+    stored = {line["key"]: line.get("value") for line in run_in(base, ["list", "settings"]).lines}
+    assert {key: stored[key] for key in ("app.theme", "db", "fresh", "fresh too")} == {
+        "app.theme": "dark",
+        "db": "earlier",
+        "fresh": 1,
+        "fresh too": 1,
+    }
+
+
 def test_xd_02_without_batch_one_bad_line_keeps_all_others_out(base: Path) -> None:
     before = tree_bytes(base)
     ran = run_in(base, ["put", "logs", "--json"], stdin='{"id": "good"}\n{"id": 5}\n')
