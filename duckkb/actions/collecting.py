@@ -79,13 +79,11 @@ def restore(base: Base, named: str | Path, name: str | None) -> Changed:
 
 def collection_named(base: Base, name: str) -> RecordType:
     """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
-    kind = kind_named(base, name)
+    known = "`duckkb col list` lists the collections"
+    kind = kind_named(base, name, known)
     if not kind.is_collection:
-        raise NotFound(
-            f"{kind.name} is a type of the ontology, not a collection",
-            code="E_UNKNOWN_TYPE",
-            suggestion="`duckkb col list` lists the collections",
-        )
+        said = f"{kind.name} is a type of the ontology, not a collection"
+        raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=known)
     return kind
 
 

@@ -21,8 +21,9 @@ PRINTED = frozenset(
 )
 
 
-def kind_named(base: Base, name: str) -> RecordType:
-    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest."""
+def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types") -> RecordType:
+    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, or says
+    what to do `otherwise`."""
     kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
@@ -31,7 +32,7 @@ def kind_named(base: Base, name: str) -> RecordType:
     raise NotFound(
         f"no type {name!r}",
         code="E_UNKNOWN_TYPE",
-        suggestion=f"did you mean {near[0]}?" if near else "`duckkb schema` lists the types",
+        suggestion=f"did you mean {near[0]}?" if near else otherwise,
     )
 
 
@@ -60,7 +61,7 @@ def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
     fields = dict(zip(kind.identity_fields, map(component_value, named), strict=True))
     findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
     if findings:
-        raise _invalid(kind, [_placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
+        raise _invalid(kind, [placed(finding, "", kind, identity_text(named)) for finding in findings], single=True)
     return named
 
 
@@ -152,7 +153,7 @@ def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) ->
             if len(value) != expected:
                 said = f"has {len(value)} numbers, the others have {expected} (rule: vector)"
                 finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=f"give {expected} numbers")
-                problems.append(_placed(finding, given.place, kind, identity_text(given.identity)))
+                problems.append(placed(finding, given.place, kind, identity_text(given.identity)))
     return problems
 
 
@@ -160,7 +161,7 @@ def _given(
     base: Base, kind: RecordType, place: str, item: Mapping[str, Any] | LineError, partial: bool
 ) -> tuple[list[Finding], Given | None]:
     if isinstance(item, LineError):
-        return [_placed(finding, place, kind) for finding in item.findings], None
+        return [placed(finding, place, kind) for finding in item.findings], None
     fields = {name: value for name, value in item.items() if name not in PRINTED}
     problems = _name_problems(fields)
     problems += _time_problems(item)
@@ -168,11 +169,11 @@ def _given(
         fields = _named(base, kind, base.validator(kind).coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
-        return [_placed(finding, place, kind) for finding in (*problems, *error.findings)], None
+        return [placed(finding, place, kind) for finding in (*problems, *error.findings)], None
     if not partial:
         problems += base.validator(kind).findings({name: value for name, value in fields.items() if value is not None})
     if problems:
-        return [_placed(finding, place, kind, identity_text(identity)) for finding in problems], None
+        return [placed(finding, place, kind, identity_text(identity)) for finding in problems], None
     given = Given(
         identity=identity,
         fields=fields,
@@ -234,7 +235,8 @@ def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     return problems
 
 
-def _placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+def placed(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
+    """A finding about what was given at a place: `stdin:3` is line 3."""
     path, _, line = place.rpartition(":")
     if line.isdigit():
         path, number = path, int(line)
@@ -252,11 +254,16 @@ def _placed(finding: Finding, place: str, kind: RecordType, identity: str = "") 
     )
 
 
+def _at(finding: Finding) -> str:
+    """Where in a record, for those that say so by a pointer; others name the field in their message."""
+    return f" {finding.field}" if finding.field.startswith("/") else ""
+
+
 def _invalid(kind: RecordType, findings: Sequence[Finding], single: bool) -> InvalidRecord:
     count = len(findings)
     first = findings[0]
     return InvalidRecord(
-        f"{kind.name}: {first.message}"
+        f"{kind.name}{_at(first)}: {first.message}"
         if count == 1 and single
         else f"{count} problem{'s' if count > 1 else ''} in what was given; nothing was written",
         code=first.code if count == 1 and single else "E_INVALID",

@@ -10,15 +10,17 @@ from duckkb.actions.resolve import (
     identity_named,
     kind_named,
     new_identity,
+    placed,
     regular_file,
     sorted_out,
 )
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
-from duckkb.errors import Finding, InvalidRecord, UsageError
+from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError
+from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
-from duckkb.records import Changeset
+from duckkb.records import Changeset, identity_text
 from duckkb.truth.line import LineError, Shape, encode, parse_json, parse_objects
 
 Item = tuple[str, Mapping[str, Any] | LineError]
@@ -59,8 +61,36 @@ def put_batch(base: Base, type_name: str, data: bytes, options: Options) -> Rece
     """As `put_json` for a stream, but lines that cannot be stored keep no other from it: the receipt has them."""
     kind = kind_named(base, type_name)
     given, wrong = sorted_out(base, kind, _stream(base, data), partial=options.merge)
-    receipt = _write(base, Upsert(kind, given, options.merge), options)
+    while True:
+        try:
+            receipt = _write(base, Upsert(kind, given, options.merge), options)
+            break
+        except (InvalidRecord, Conflict, Refused) as problem:
+            given, refused = _without_refused(kind, given, problem.findings)
+            if not refused:
+                raise
+            wrong += refused
+    wrong.sort(key=lambda findings: findings[0].line)
     return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
+
+
+def _without_refused(
+    kind: RecordType, given: Sequence[Given], findings: Sequence[Finding]
+) -> tuple[tuple[Given, ...], list[list[Finding]]]:
+    """The records less those that only a look at what is stored refused, and what is wrong with each of these. Of several
+    versions of a record that is the last, which alone would have been written."""
+    last = {identity_text(one.identity): one for one in given}
+    wrong: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.type == kind.name and finding.identity in last:
+            wrong.setdefault(finding.identity, []).append(finding)
+    kept = tuple(one for one in given if last[name := identity_text(one.identity)] is not one or name not in wrong)
+    return kept, [[_given_at(finding, last[name], kind) for finding in some] for name, some in wrong.items()]
+
+
+def _given_at(finding: Finding, given: Given, kind: RecordType) -> Finding:
+    bare = replace(finding, message=finding.message.removeprefix(f"{given.place}: "))
+    return placed(bare, given.place, kind, finding.identity)
 
 
 def _stream(base: Base, data: bytes) -> list[Item]:

@@ -1,6 +1,5 @@
 """col, policy: collections and what they are made by."""
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +39,15 @@ def col_init_command(ctx: click.Context, name: str, *, policy: str, params: str 
 def _params(text: str | None) -> Mapping[str, Any]:
     """What --params says; raises `errors.UsageError` (E_PARAMS)."""
     from duckkb.errors import UsageError
+    from duckkb.truth.line import Limits, LineError, parse_json
 
     if text is None:
         return {}
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--params is not JSON: {error}", "E_PARAMS", "--params '{\"dimension\": 64}'") from error
+        value = parse_json(text.encode("utf-8", "surrogateescape"), Limits())
+    except LineError as error:
+        said = error.findings[0].message
+        raise UsageError(f"--params is not JSON: {said}", "E_PARAMS", "--params '{\"dimension\": 64}'") from error
     if not isinstance(value, dict):
         raise UsageError("--params takes a JSON object", "E_PARAMS", "--params '{\"dimension\": 64}'")
     return value

@@ -144,7 +144,8 @@ def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
         first = findings[0]
         where = f"line {first.line}" if first.line else first.path
         what = "JSON" if first.code in _UNREAD else "record"
-        printed.note(printed.brief(f"Invalid {what} at {where}: {'; '.join(str(one.message) for one in findings)}"))
+        said = (f"{one.field} {one.message}" if one.field.startswith("/") else one.message for one in findings)
+        printed.note(printed.brief(f"Invalid {what} at {where}: {'; '.join(said)}"))
     if receipt.dry_run:
         printed.result(receipt.patch, end="")
     counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}

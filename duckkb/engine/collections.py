@@ -44,6 +44,7 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
                 f"{kind.name} holds {count} records", code="E_SHRINK", suggestion=f"duckkb col rm {kind.name} --yes"
             )
         _refuse_edges(base, kind)
+        _refuse_named(base, kind)
         changes = [shadow.FileChange(path, _digest(data), None) for path, data in _parts(base, kind).items()]
         changes.append(shadow.FileChange(path_of(kind.name), _digest(definition), None))
         return _committed(base, kind.name, count, changes)
@@ -54,6 +55,7 @@ def rename(base: Base, kind: RecordType, name: str) -> Changed:
     with settled(base):
         definition = _own_file(base, kind)
         _refuse_taken(base, name)
+        _refuse_named(base, kind)
         _refuse_incomplete(base, kind)
         new = renamed(definition, name)
         found, findings = collection_of(new, path_of(name))
@@ -88,7 +90,7 @@ def pack(base: Base, kind: RecordType) -> bytes:
         ],
     }
     line = json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
-    return line + b"\n" + json.dumps({"sha256": _digest(line + body)}).encode() + b"\n" + body
+    return _sealed(line, body)
 
 
 def unpack(base: Base, data: bytes, name: str | None) -> Changed:
@@ -106,6 +108,7 @@ def unpack(base: Base, data: bytes, name: str | None) -> Changed:
         parts[f"{_folder(kind)}/{entry['path']}"], body = body[: entry["bytes"]], body[entry["bytes"] :]
     _check_parts(base, kind, parts)
     with settled(base):
+        _refuse_taken(base, kind.name)
         if any((base.root / _folder(kind)).glob("*/part_*.jsonl")):
             said = f"{_folder(kind)} holds records already, of no type that the ontology declares"
             raise Conflict(said, code="E_EXISTS", suggestion="restore under another name: --as NAME")
@@ -211,14 +214,28 @@ def _refuse_edges(base: Base, kind: RecordType) -> None:
         )
 
 
+def _refuse_named(base: Base, kind: RecordType) -> None:
+    """The ontology names collections as ends of edge types, in files that this write leaves alone."""
+    naming = [edge for edge in base.ontology.edges.values() if kind.name in (*edge.from_types, *edge.to_types)]
+    if naming:
+        raise UsageError(
+            f"{kind.name} is an end of {', '.join(edge.name for edge in naming)} in the ontology",
+            suggestion=f"change {' and '.join(edge.place for edge in naming)} first",
+        )
+
+
+def _sealed(line: bytes, body: bytes) -> bytes:
+    return line + b"\n" + json.dumps({"sha256": _digest(line + body)}).encode() + b"\n" + body
+
+
 def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
     line, _, rest = data.partition(b"\n")
-    seal, _, body = rest.partition(b"\n")
+    _, _, body = rest.partition(b"\n")
     try:
-        head, sealed = json.loads(line), json.loads(seal)
+        head = json.loads(line)
         if head["format"] != FORMAT:
             raise _damaged(f"it is of the format {head['format']!r}, not {FORMAT!r}")
-        if sealed["sha256"] != _digest(line + body):
+        if data != _sealed(line, body):
             raise _damaged("its bytes are not those that were written")
         sound = sum(entry["bytes"] for entry in head["parts"]) == len(body) and isinstance(head["definition"], str)
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -314,5 +314,5 @@ def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code
             findings[0].message if one else message,
             code=findings[0].code if one else code,
             suggestion=findings[0].remedy,
-            findings=() if one else tuple(findings),
+            findings=tuple(findings),
         )

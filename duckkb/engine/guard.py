@@ -38,13 +38,14 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
     findings += _left_behind(base.tree, changeset)
     findings += _cardinality(base.tree, changeset)
     if findings:
-        one = len(findings) == 1
+        first, one = findings[0], len(findings) == 1
+        where = f"{first.field}: " if first.field.startswith("/") else ""
         family = InvalidRecord if all(finding.code == "E_SCHEMA" for finding in findings) else Refused
         raise family(
-            findings[0].message if one else f"{len(findings)} problems; nothing was written",
-            code=findings[0].code if len({finding.code for finding in findings}) == 1 else "E_REFUSED",
-            suggestion=findings[0].remedy,
-            findings=() if one else tuple(findings),
+            where + first.message if one else f"{len(findings)} problems; nothing was written",
+            code=first.code if len({finding.code for finding in findings}) == 1 else "E_REFUSED",
+            suggestion=first.remedy,
+            findings=tuple(findings),
             exit_code=1,
         )
     if not allow_shrink:

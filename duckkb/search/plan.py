@@ -52,7 +52,7 @@ def plan(ask: Ask, kinds: Sequence[RecordType], standard: Standard, can: Capabil
         raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
     limit = min(ask.limit, max(ask.records, 1))
     if not ask.has_text and not ask.has_vector:
-        return _filter_only(ask, limit)
+        return _filter_only(ask, kinds, limit)
     mode = ask.mode or _default_mode(ask, kinds, can)
     mode, notices = _served(mode, ask, kinds)
     lanes = _lanes(mode, ask)
@@ -80,17 +80,28 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
             return bool(kind.has_text_vectors or kind.full_text)
 
 
-def _filter_only(ask: Ask, limit: int) -> Plan:
+def _filter_only(ask: Ask, kinds: Sequence[RecordType], limit: int) -> Plan:
     if ask.mode not in (None, "where"):
+        _served(ask.mode, ask, kinds)  # what no text can be asked is refused for that, not for the text that is missing
         raise UsageError(
             f"{_FLAGS[ask.mode]} needs a query text",
             suggestion=f'duckkb find TYPE "what you look for" {_FLAGS[ask.mode]}',
         )
     if not ask.has_where:
-        raise UsageError(
-            "give a query, a filter, or both", suggestion='duckkb find TYPE "a question" --where "status = \'final\'"'
-        )
+        raise _nothing_asked(kinds)
     return Plan("where", (), limit, limit)
+
+
+def _nothing_asked(kinds: Sequence[RecordType]) -> UsageError:
+    """What these types can be asked."""
+    name, by_filter = kinds[0].name if len(kinds) == 1 else "TYPE", "-w \"FIELD = 'value'\""
+    if any(kind.has_text_vectors or kind.full_text for kind in kinds):
+        return UsageError("give a query, a filter, or both", suggestion=f'duckkb find {name} "a question" {by_filter}')
+    if any(kind.vectors for kind in kinds):
+        return UsageError(
+            "give a vector, a filter, or both", suggestion=f"duckkb find {name} --vector FILE {by_filter}"
+        )
+    return UsageError("give a filter", suggestion=f"duckkb find {name} {by_filter}")
 
 
 def _default_mode(ask: Ask, kinds: Sequence[RecordType], can: Capabilities) -> Mode:

@@ -138,8 +138,12 @@ def test_xd_12_truth_that_cannot_be_read_or_written_now_is_1(base: Path, tmp_pat
     assert ran.error["details"]["findings"][0]["line"] == 31
 
 
-@pytest.mark.parametrize("args", [["put", "Note"], ["sql"], ["embed"], ["find", "Note", "-s"]], ids=" ".join)
-def test_xd_11_no_verb_waits_for_a_terminal(base: Path, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [(["put", "Note"], "E_USAGE"), (["sql"], "E_USAGE"), (["embed"], "E_USAGE"), (["find", "Note", "-s"], "E_INTENT")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_xd_11_no_verb_waits_for_a_terminal(base: Path, args: list[str], code: str) -> None:
     ours, theirs = pty.openpty()
     try:
         command = [sys.executable, "-m", "duckkb", *args, "--json"]
@@ -147,7 +151,7 @@ def test_xd_11_no_verb_waits_for_a_terminal(base: Path, args: list[str]) -> None
     finally:
         os.close(ours)
         os.close(theirs)
-    checked(Ran(done.returncode, done.stdout.decode(), done.stderr.decode()), 2, "E_USAGE")
+    checked(Ran(done.returncode, done.stdout.decode(), done.stderr.decode()), 2, code)
 
 
 def closed_reader(root: Path, args: list[str]) -> tuple[int, str]:
