@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.forks import forks
+
 # The suite draws the same examples every time; `make check-full` draws new ones (--hypothesis-profile=fresh) and prints
 # how to repeat what it finds.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -159,17 +161,16 @@ def run(notes: Path) -> Run:
 
 
 def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dict[str, str] | None = None) -> Ran:
+    """Run `duckkb` in a folder, as a process of its own."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
-    done = subprocess.run(
-        [sys.executable, "-m", "duckkb", *args],
-        cwd=root,
-        input=data,
-        capture_output=True,
-        env={**os.environ, "PYTHONUTF8": "1", **(env or {})},
-        check=False,
-        timeout=300,
-    )
-    ran = Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    around = {**os.environ, "PYTHONUTF8": "1", **(env or {})}
+    if os.environ.get("DUCKKB_TEST_FORK") == "0" or not hasattr(os, "fork"):
+        command = [sys.executable, "-m", "duckkb", *args]
+        done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        code, out, err = forks().run(args, root, data, around)
+    ran = Ran(code, out.decode(), err.decode())
     assert "Traceback" not in ran.err, ran.err
     assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err
     return ran

@@ -5,6 +5,7 @@ that neither the repository's configuration nor a value from data can make git r
 Without git, or without a repository, every question has an answer.
 """
 
+import errno
 import os
 import re
 import stat
@@ -21,6 +22,10 @@ _MAIN_BRANCHES = frozenset({"main", "master"})
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PART = re.compile(r"data/(?:nodes|edges)/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl")
 _SYMBOLIC_REF_DEPTH = 5
+# Nothing of that name is there, or something that is no file: git would not read it either.
+_ABSENT = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG, errno.EINVAL}
+)
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 # A repository's own settings count for less than these.
@@ -314,9 +319,9 @@ def _bytes(path: Path) -> bytes | None:
         with os.fdopen(os.open(path, _OPEN), "rb") as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError as error:
-        if error.errno in state.PASSING:
-            raise _unseen(path, error) from error
-        return None
+        if error.errno in _ABSENT:
+            return None
+        raise _unseen(path, error) from error
 
 
 def _unseen(path: Path, error: OSError) -> errors.Unavailable:

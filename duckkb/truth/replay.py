@@ -92,9 +92,14 @@ def backward(work: Work) -> Iterator[str]:
 def discard(root: Path, stage: Path) -> Iterator[str]:
     """Remove a stage that was never sealed, and the folders that were made for it."""
     draft = load(stage, DRAFT)
-    for folder in reversed(draft.folders if draft else ()):
+    folders = draft.folders if draft else ()
+    for folder in reversed(folders):
         yield f"prune {folder}"
         _remove_if_empty(root / folder)
+    # Before the stage goes, which alone says what else there is to remove: a power cut may bring a folder back.
+    for parent in sorted({(root / folder).parent for folder in folders}):
+        if parent.is_dir():
+            state.fsync_folder(parent)
     yield from _clear(stage)
 
 

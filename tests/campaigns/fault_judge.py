@@ -34,7 +34,7 @@ class End:
 @dataclass
 class Judge:
     """Holds states against the two ends of one write, which a run without a fault has shown. `masked`: but for the times
-    of records and the day of new parts, where the clock does not stand still."""
+    of records and the day of new parts, where the clock does not stand still. `job`: how the second run is started."""
 
     zygote: Zygote
     write: Write
@@ -45,6 +45,7 @@ class Judge:
     calls: list[list[str]]
     masked: bool = False
     verdicts: dict[str, str] = field(default_factory=dict)
+    job: dict[str, str] = field(default_factory=dict)
     _readers: "cycle[tuple[str, ...]]" = field(default_factory=lambda: cycle(READERS))
 
     def verdict(self, files: Files) -> str:
@@ -88,7 +89,7 @@ class Judge:
             if side == "new" or self.write.base not in ("rough", "doubled"):
                 oracle.records(folder / "kb")
             age_drafts(folder)
-            again = self.write.run(self.zygote, folder, role=6)
+            again = self.write.run(self.zygote, folder, role=6, **self.job)
             assert again.code == (0 if side == "old" else self.write.again), again
             assert self.side(taken(folder)) == "new"
             assert not left_over(folder), f"left over after the second run: {left_over(folder)}"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.campaigns.fault_run import Ended, Files, Zygote, put_back, taken, tru
 
 __all__ = ["ground", "zygote"]
 
-_DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/part_)")
+_DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/part_|$)")
 
 
 @pytest.fixture(scope="session")
@@ -36,8 +37,12 @@ def strace() -> None:
 
 
 def real(judge: Judge) -> Judge:
-    """The same judge for processes with a clock of their own."""
-    return dataclasses.replace(judge, masked=True, verdicts={})
+    """The same judge for processes with a clock of their own: what is new is what the write would do today."""
+    today = {"moment": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    with judge.zygote.case(judge.files) as folder:
+        assert judge.write.run(judge.zygote, folder, role=1, **today).code == 0
+        new = dataclasses.replace(judge.new, truth=truth(taken(folder)))
+    return dataclasses.replace(judge, new=new, masked=True, verdicts={}, job=today)
 
 
 @pytest.mark.parametrize("name", ["put, several", "delete --cascade", "index build, the first", "fmt"])
