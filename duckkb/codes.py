@@ -51,10 +51,6 @@ _USAGE = {
         "The parameters of a collection do not fit its policy.",
         "`duckkb policy show POLICY` lists what can be set.",
     ),
-    "E_SNAPSHOT": (
-        "A collection's snapshot file is no such file, damaged, or of another version.",
-        "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
-    ),
     "E_INVALID": (
         "A record does not fit its type: schema, identity, reserved or unknown names.",
         "Change the fields named; `duckkb schema TYPE` prints the schema.",
@@ -111,6 +107,10 @@ _STATE = {
     ),
     "E_DATA_MISSING": ("data/ is missing or empty, but HEAD has records.", "`git checkout -- data` brings them back."),
     "E_FORMAT": ("data/FORMAT.json names a format that this version does not know.", "Use a newer duckkb."),
+    "E_SNAPSHOT": (
+        "A collection's snapshot file is no such file, damaged, or of another version.",
+        "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
+    ),
     "E_RECOVER": (
         "A sealed write cannot be finished: a target is neither old nor new.",
         "`duckkb recover --show`, then `--forward` or `--abort`.",
