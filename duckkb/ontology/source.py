@@ -127,6 +127,9 @@ class _Tree:
         self._events: Iterator[Any] = iter(())
 
     def build(self, text: str) -> dict[str, Any]:
+        if "\t" in text and _LOADER is not yaml.SafeLoader:
+            for _ in yaml.parse(text, Loader=yaml.SafeLoader):  # the two readers of YAML differ over tabs
+                pass
         self._events = yaml.parse(text, Loader=_LOADER)
         next(self._events)
         if isinstance(next(self._events), yaml.StreamEndEvent):

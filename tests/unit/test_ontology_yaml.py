@@ -252,3 +252,16 @@ def test_windows_line_ends_and_characters_outside_the_basic_plane_are_read() -> 
     document = read("a: 🦆 鸭\r\nb:\r\n  - |\r\n    x\r\n    y\r\n")
     assert document.value == {"a": "🦆 鸭", "b": ["x\ny\n"]}
     assert document.line("/b/0") == 3
+
+
+@pytest.mark.parametrize("text", ["i\tng: 1\n", "a: b\tc\n", "a:\tb\n", "a: 1\t# c\n", "a: 1 \t\n", "a: [1,\t2]\n"])
+def test_a_tab_over_which_readers_differ_is_refused(text: str) -> None:
+    document = read_yaml(text.encode(), "config.yaml")
+    assert document.broken and [finding.code for finding in document.findings] == ["E_YAML"]
+    with pytest.raises(yaml.YAMLError):
+        yaml.load(text, Loader=yaml.SafeLoader)
+
+
+@pytest.mark.parametrize("text", ['a: "b\tc"\n', "a: |\n  b\tc\n", "a: 1  # \t\n"])
+def test_a_tab_over_which_readers_agree_is_read(text: str) -> None:
+    assert read_yaml(text.encode(), "config.yaml").value == yaml.load(text, Loader=yaml.SafeLoader)
