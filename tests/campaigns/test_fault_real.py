@@ -26,7 +26,7 @@ from tests.campaigns.fault_run import Ended, Files, Zygote, put_back, taken, tru
 
 __all__ = ["ground", "zygote"]
 
-_DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/part_|$)")
+_DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/|$)")
 
 
 @pytest.fixture(scope="session")
