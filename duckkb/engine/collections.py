@@ -41,7 +41,9 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
         count = base.tree.count(kind)
         if count and not confirmed:
             raise Refused(
-                f"{kind.name} holds {count} records", code="E_SHRINK", suggestion=f"duckkb col rm {kind.name} --yes"
+                f"{kind.name} holds {count} record{'s' if count > 1 else ''}",
+                code="E_SHRINK",
+                suggestion=f"duckkb col rm {kind.name} --yes",
             )
         _refuse_edges(base, kind)
         _refuse_named(base, kind)

@@ -136,15 +136,16 @@ class Filters:
 
     def _mixed(self) -> Piece:
         """A field that holds values of several types: beside a number they are numbers, beside a text their texts."""
+        name = self._chance.choice(("mixed", "either"))
 
         def text(row: Row) -> str | None:
-            return o.text_of_json(row.get("mixed"))
+            return o.text_of_json(row.get(name))
 
         form = self._chance.randrange(3)
         if form == 0:
-            found = self._asked("mixed", lambda row: o.number_of_text(text(row)), (5, 2.5, 100, 0), str)
+            found = self._asked(name, lambda row: o.number_of_text(text(row)), (5, 2.5, 100, 0), str)
             return found if "NULL" not in found.sql.partition("IN (")[0] else self._text()
-        return self._like("mixed", text) if form == 1 else self._asked("mixed", text, ("q", "5", "true", "2.5"), quoted)
+        return self._like(name, text) if form == 1 else self._asked(name, text, ("q", "5", "true", "2.5"), quoted)
 
     def _nested(self) -> Piece:
         """Dotted paths into objects that some records lack."""
@@ -201,6 +202,7 @@ def some_row(chance: random.Random, number: int) -> dict[str, Any]:
         "ok": maybe(chance.random() < 0.5),
         "day": maybe(DAYS[number] if number < len(DAYS) else chance.choice(DAYS)),
         "mixed": maybe(MIXED[number] if number < len(MIXED) else chance.choice(MIXED)),
+        "either": maybe(MIXED[number] if number < 4 else chance.choice(MIXED[:4])),  # no list: two scalar types alone
         "tags": maybe(["a", "内存"] if number == 0 else chance.sample(("a", "b", "内存"), chance.randint(0, 3))),
         "metadata": maybe({"author": chance.choice(NAMES), "pages": maybe(chance.choice((1, 2, "3"))), "deep": {"city": chance.choice(CITIES)}}),
         "content": maybe(" ".join(texts)),
