@@ -161,10 +161,12 @@ def run(notes: Path) -> Run:
 
 
 def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dict[str, str] | None = None) -> Ran:
-    """Run `duckkb` in a folder, as a process of its own."""
+    """Run `duckkb` in a folder, as a process of its own: a fork of a warm one, unless the environment says how Python
+    itself is to start."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     around = {**os.environ, "PYTHONUTF8": "1", **(env or {})}
-    if os.environ.get("DUCKKB_TEST_FORK") == "0" or not hasattr(os, "fork"):
+    from_nothing = any(name.startswith("PYTHON") for name in env or {}) or os.environ.get("DUCKKB_TEST_FORK") == "0"
+    if from_nothing or not hasattr(os, "fork"):
         command = [sys.executable, "-m", "duckkb", *args]
         done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
         code, out, err = done.returncode, done.stdout, done.stderr

@@ -140,6 +140,8 @@ def _refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]
     try:
         base.wiring.preview(definitions)
     except OntologyError as problem:
+        if all(finding.code == "E_YAML" for finding in problem.findings):
+            raise  # a file that cannot be read now says nothing of the collection
         raise _unfit(name, problem.findings) from problem
 
 
