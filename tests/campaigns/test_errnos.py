@@ -131,7 +131,7 @@ def judged_by_its_words(ended: Ended) -> str:
     error = ended.error
     assert {"error", "code", "suggestion"} <= error.keys()
     if ended.code == 2:  # a configuration that cannot be read counts as one that is wrong, with the file's name
-        assert "config.yaml" in ended.err, error
+        assert "config.yaml" in ended.err or "ontology" in ended.err, error
         return "old"
     assert ended.code == 1
     assert error["code"] in EXPECTED and error["suggestion"], error
