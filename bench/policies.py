@@ -9,14 +9,12 @@ a median of its repeats, as a multiple of its floor.
 import argparse
 import json
 import random
-import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import numpy as np
+from scale import timed
 
 import duckkb
 from duckkb import app
@@ -42,37 +40,25 @@ def log_lines(count: int) -> bytes:
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
 
-def seconds(run: Callable[[], object], repeats: int) -> float:
-    """Median seconds of `repeats` runs."""
-    taken = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
-
-
 def logs(root: Path, count: int, repeats: int) -> dict[str, float]:
     """Seconds of each step over log lines."""
     data = log_lines(count)
     (root / "logs.jsonl").write_bytes(data)
     source = str(root / "logs.jsonl")
-    found = {
-        "read_json": seconds(lambda: duckdb.sql(f"SELECT count(ms) FROM read_json('{source}')").fetchall(), repeats)
-    }
+    found = {"read_json": timed(lambda: duckdb.sql(f"SELECT count(ms) FROM read_json('{source}')").fetchall(), repeats)}
     app.init(root / "kb")
     with duckkb.open(root / "kb") as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.list("logs")
-        found["put --batch"] = seconds(lambda: kb.put_batch("logs", data), 1)
+        found["put --batch"] = timed(lambda: kb.put_batch("logs", data), 1)
         assert kb.list("logs").total == count
-        found["first filter"] = seconds(lambda: kb.find("logs", where="level = 'error' AND ms > 4900"), 1)
-        found["filter"] = seconds(lambda: kb.find("logs", where="level = 'error' AND ms > 4900"), repeats)
+        found["first filter"] = timed(lambda: kb.find("logs", where="level = 'error' AND ms > 4900"), 1)
+        found["filter"] = timed(lambda: kb.find("logs", where="level = 'error' AND ms > 4900"), repeats)
         counted = kb.sql("SELECT count(*) FROM logs WHERE level = 'error'").rows
         assert counted == ((sum(json.loads(line)["level"] == "error" for line in data.splitlines()),),)
-        found["sql"] = seconds(lambda: kb.sql("SELECT level, avg(ms) FROM logs GROUP BY level"), repeats)
-        found["one put"] = seconds(lambda: kb.put("logs", {"level": "info"}), repeats)
-        found["ten puts"] = seconds(lambda: [kb.put("logs", {"level": "info"}) for _ in range(10)], repeats)
+        found["sql"] = timed(lambda: kb.sql("SELECT level, avg(ms) FROM logs GROUP BY level"), repeats)
+        found["one put"] = timed(lambda: kb.put("logs", {"level": "info"}), repeats)
+        found["ten puts"] = timed(lambda: [kb.put("logs", {"level": "info"}) for _ in range(10)], repeats)
     return found
 
 
@@ -82,17 +68,17 @@ def vectors(root: Path, count: int, repeats: int) -> dict[str, float]:
     matrix = rng.normal(size=(count, DIMENSION)).astype(np.float32)
     question = rng.normal(size=DIMENSION).astype(np.float32)
     unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
-    found = {"numpy": seconds(lambda: np.argsort(-(unit @ question))[:10], repeats)}
+    found = {"numpy": timed(lambda: np.argsort(-(unit @ question))[:10], repeats)}
     app.init(root / "kb")
     with duckkb.open(root / "kb") as kb:
         kb.collections.init("features", policy="feature-store")
         lines = [{"id": f"f{at}", "tensor": row.tolist(), "group": "abc"[at % 3]} for at, row in enumerate(matrix)]
         data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        found["put --batch"] = seconds(lambda: kb.put_batch("features", data), 1)
+        found["put --batch"] = timed(lambda: kb.put_batch("features", data), 1)
         best = [hit.identity for hit in kb.find("features", vector=question)]
         assert best == [f"f{at}" for at in np.argsort(-(unit @ question))[:10]]
-        found["find --vector"] = seconds(lambda: kb.find("features", vector=question), repeats)
-        found["with a filter"] = seconds(lambda: kb.find("features", vector=question, where="\"group\" = 'a'"), repeats)
+        found["find --vector"] = timed(lambda: kb.find("features", vector=question), repeats)
+        found["with a filter"] = timed(lambda: kb.find("features", vector=question, where="\"group\" = 'a'"), repeats)
     return found
 
 

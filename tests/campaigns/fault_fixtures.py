@@ -11,7 +11,9 @@ from tests.campaigns.fault_run import Zygote
 @pytest.fixture(scope="session")
 def zygote(own_machine_state: None) -> Iterator[Zygote]:
     if not hasattr(__import__("os"), "fork"):
-        pytest.skip("needs fork")
+        pytest.skip(
+            "this system has no fork, by which a fault is put into one process of many; tests/paths kills whole processes here too"
+        )
     started = Zygote()
     yield started
     started.close()

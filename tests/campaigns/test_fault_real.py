@@ -33,7 +33,7 @@ _DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(
 def strace() -> None:
     reason = fault_strace.missing()
     if reason:
-        pytest.skip(reason)
+        pytest.skip(f"{reason}; test_crashes.py and test_errnos.py put the same faults in by hooks")
 
 
 def real(judge: Judge) -> Judge:
@@ -215,7 +215,7 @@ def test_dk_16_a_signal_for_a_file_that_grows_too_large_is_an_error_like_others(
 
 def test_a_receipt_that_cannot_be_printed_is_no_lost_write(zygote: Zygote, ground: Ground) -> None:
     if not os.access("/dev/full", os.W_OK):
-        pytest.skip("there is no /dev/full here")
+        pytest.skip("this system has no /dev/full to print to; closed streams are tested in test_signals.py")
     judge = judge_of(ground, zygote, NAMED["put, several"])
     with zygote.case(judge.files) as folder:
         ended = judge.write.run(zygote, folder, stdout="/dev/full", role=1)

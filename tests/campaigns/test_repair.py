@@ -15,13 +15,14 @@ import pytest
 
 import duckkb
 from duckkb import app
+from duckkb.queries import Mode
 from duckkb.truth import lock, shadow
 from tests.campaigns.conftest import Campaign
 from tests.conftest import commit, git, tree_bytes
 from tests.doors.test_doctor import CONFIG, MODEL, PART, TEXTS, whole
 from tests.fakes import HashEmbedder
 
-QUESTIONS = (
+QUESTIONS: tuple[tuple[str, Mode], ...] = (
     ("journal files", "match"),
     ("备份数据", "match"),
     ("who holds the lock", "similar"),
@@ -51,7 +52,7 @@ def base(made: Path, tmp_path: Path) -> Path:
 
 def answers(root: Path, model: HashEmbedder | None = None) -> list[list[tuple[Any, float]]]:
     with duckkb.open(root, embedder=model or HashEmbedder(16)) as kb:
-        found = [kb.find("Note", text, mode=mode, limit=20) for text, mode in QUESTIONS]  # type: ignore[arg-type]
+        found = [kb.find("Note", text, mode=mode, limit=20) for text, mode in QUESTIONS]
         assert not any(result.degraded for result in found)
         return [[(hit.identity, round(hit.score or 0.0, 6)) for hit in result] for result in found]
 
