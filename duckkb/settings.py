@@ -58,6 +58,7 @@ class Settings:
     max_depth: int = 64
     merge_granularity: Literal["field", "record"] = "field"
     embed_wait_s: float = 20.0
+    snapshot_bytes: int = 262_144
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

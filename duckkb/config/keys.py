@@ -157,6 +157,10 @@ KEYS: tuple[Key, ...] = (
         "search.embed_wait_s", _BASE.embed_wait_s, Number(0, 3_600),
         "How long a search computes missing vectors before it answers without them, in seconds.",
     ),
+    Key(
+        "snapshot.min_bytes", _BASE.snapshot_bytes, Whole(0, 1 << 40),
+        "Size of all parts together from which a snapshot of them is kept in .duckkb/, in bytes; a smaller base is read whole.",
+    ),
     Key("include", INCLUDE, Include(), "More files with nodes, edges, policies and questions, beside this one."),
 )  # fmt: skip
 
@@ -256,5 +260,6 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
         max_depth=values["limits.max_depth"],
         merge_granularity=values["merge.granularity"],
         embed_wait_s=float(values["search.embed_wait_s"]),
+        snapshot_bytes=values["snapshot.min_bytes"],
         origins=origins,
     )

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
 from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
+from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.tree import Differences, Part, StoredRow, Tree, collector_paused
 
 if TYPE_CHECKING:
@@ -59,13 +61,16 @@ class BootReport:
 
 @dataclass
 class Base:
-    """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed."""
+    """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed;
+    `snapshot` keeps it on disk. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
 
     wiring: Wiring
     tree: Tree
     backend: Backend
     cache: SearchCache
     report: BootReport
+    snapshot: Snapshot | None = None
+    adrift: bool = False
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _loaded: dict[str, bool] = field(default_factory=dict)
@@ -155,12 +160,32 @@ class Base:
         """
         try:
             self._observe(parts)
-            self._mirror(self.tree.replace(parts))
+            differences = self.tree.replace(parts)
+            self._write_down(differences, parts)
+            self._mirror(differences)
         except BaseException:
             self.tree.forget()
             self._loaded.clear()
             self._observed.clear()
             raise
+
+    def restart(self, tree: Tree, snapshot: Snapshot | None, backend: Backend) -> None:
+        """Go on with what was just loaded."""
+        self.backend.close()
+        self.tree, self.snapshot, self.backend, self.adrift = tree, snapshot, backend, False
+        self._loaded.clear()
+        self._observed.clear()
+
+    def _write_down(self, differences: Differences, paths: Iterable[str]) -> None:
+        """Let the snapshot follow the tree. Where that fails, or another process was faster, this one looks again before
+        its next answer: the snapshot is derived, nothing depends on it."""
+        if self.snapshot is None or self.adrift:
+            return
+        self.adrift = True
+        with suppress(OSError, Unavailable), self.snapshot.writing(self.wiring.lock_timeout) as is_current:
+            if is_current:
+                self.snapshot.save(self.tree, differences, paths)
+                self.adrift = False
 
     def _observe(self, parts: Mapping[str, Part | None]) -> None:
         """Count these parts instead of those that they replace. A type whose vectors are now mostly of another length is

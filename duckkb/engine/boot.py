@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from duckkb.engine import loading
 from duckkb.engine.base import Base, BootReport, EndIds, Wiring
 from duckkb.errors import Finding, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
@@ -10,6 +11,7 @@ from duckkb.queries import Notice
 from duckkb.records import Record
 from duckkb.truth import history, journal, layout, lock, read, shadow, state
 from duckkb.truth.line import Limits
+from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.tree import Tree
 
 
@@ -18,14 +20,20 @@ def boot(wiring: Wiring) -> Base:
     refuse_tracked_state(wiring.root)
     with shadow.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
-        limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
-        tree = read.load(wiring.root, wiring.ontology, limits)
-    if not wiring.lenient:
-        refuse_unreadable(tree)
-    refuse_missing_truth(wiring.root, tree)
+        tree, snapshot = _opened(wiring)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
-    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
+    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report, snapshot)
+
+
+def _opened(wiring: Wiring) -> tuple[Tree, Snapshot | None]:
+    """The tree as the files are, and the snapshot that holds it; the caller holds the lock."""
+    ground = loading.Ground(wiring.root, wiring.ontology, wiring.settings, wiring.lock_timeout)
+    opened = loading.load(ground)
+    if not wiring.lenient:
+        refuse_unreadable(opened.tree)
+    refuse_missing_truth(wiring.root, opened.tree)
+    return opened.tree, opened.snapshot
 
 
 def observe(wiring: Wiring) -> Base:
@@ -47,7 +55,7 @@ def observe(wiring: Wiring) -> Base:
 
 def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
-    if read.changed(base.tree, base.root) or shadow.pending(base.root):
+    if base.adrift or read.changed(base.tree, base.root) or shadow.pending(base.root):
         refuse_tracked_state(base.root)
         with shadow.reading(base.root, base.wiring.lock_timeout):
             sync(base)
@@ -56,7 +64,14 @@ def refresh(base: Base) -> None:
 
 
 def sync(base: Base) -> None:
-    """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does."""
+    """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does.
+
+    Where another process has moved the snapshot on, what it holds now takes the place of what is loaded.
+    """
+    if base.adrift:
+        tree, snapshot = _opened(base.wiring)
+        base.restart(tree, snapshot, base.wiring.backend(_end_ids(tree), base.cache.table))
+        return
     paths = read.changed(base.tree, base.root)
     if paths:
         parts = read.reload(base.tree, base.root, paths)

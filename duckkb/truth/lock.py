@@ -116,6 +116,21 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def holding(path: Path, timeout: float) -> Iterator[None]:
+    """Hold another file's lock alone, for derived state; wait at most `timeout` seconds. The file is made where it is
+    missing. Raises OSError, and `errors.Unavailable` (`E_LOCKED`, `E_IO`)."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+    try:
+        _acquire(descriptor, "exclusive", timeout)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
     try:

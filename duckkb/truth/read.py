@@ -19,20 +19,20 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT, component_of
 from duckkb.truth.ids import day_start, hash_id
 from duckkb.truth.layout import parse_part, read_regular
 from duckkb.truth.line import Limits, LineError, Shape, decode, encode
-from duckkb.truth.survey import survey
+from duckkb.truth.survey import Survey, survey
 from duckkb.truth.table import StoredRow, record_of
 from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
 
 _POINTER = b"version https://git-lfs"
 
 
-def load(root: Path, ontology: Ontology, limits: Limits) -> Tree:
-    """Read every part of the types in the ontology. An absent `data/` is an empty tree.
+def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = None) -> Tree:
+    """Read every part of the types in the ontology. An absent `data/` is an empty tree. `found` is what was just seen there.
 
     Lines that cannot be read are the findings of their part, the rest of the file is there. Raises `Unavailable` (E_IO)
     for a folder that cannot be listed.
     """
-    found = survey(root, ontology)
+    found = found or survey(root, ontology)
     with collector_paused():
         parts = _read_all(root, found.kinds, limits)
     return Tree(ontology, limits, parts, found.findings)
@@ -66,12 +66,12 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
     )
 
 
-def changed(tree: Tree, root: Path) -> list[str]:
+def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     """Paths of parts that are new, gone, or hold other bytes than the tree was read from. Cheap where nothing changed.
 
-    What lies beside the parts is noted as it is now (`tree.findings`).
+    What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
     """
-    found = survey(root, tree.ontology)
+    found = found or survey(root, tree.ontology)
     tree.findings = found.findings
     gone = [path for path in tree.parts if path not in found.files]
     return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
@@ -79,7 +79,8 @@ def changed(tree: Tree, root: Path) -> list[str]:
 
 def reload(tree: Tree, root: Path, paths: Iterable[str]) -> dict[str, Part | None]:
     """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type."""
-    kinds = survey(root, tree.ontology).kinds
+    paths = list(paths)
+    kinds = survey(root, tree.ontology).kinds if paths else {}
     return {path: _reread(tree, root, path, kinds.get(path)) for path in paths}
 
 

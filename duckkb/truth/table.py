@@ -126,7 +126,7 @@ class Table:
             self._put(identity, kept + incoming.get(identity, []))
         self._reassign()
         before |= {identity: self._claimant(identity) for identity in self._moved if identity not in before}
-        return self._difference(before)
+        return difference(before, {identity: row for identity in before if (row := self.get(identity))})
 
     def _put(self, identity: Identity, rows: list[StoredRow]) -> None:
         """Give a record these lines and no others."""
@@ -193,22 +193,6 @@ class Table:
     def _is_taken(self, record_id: int) -> bool:
         return record_id in self._owners or record_id in self._moved_ids
 
-    def _difference(self, before: Mapping[Identity, StoredRow | None]) -> Difference:
-        after = {identity: self.get(identity) for identity in before}
-        upserts = [
-            row
-            for identity, row in after.items()
-            if row and ((old := before[identity]) is None or old.line != row.line)
-        ]
-        in_use = {row.record.id for row in after.values() if row}
-        gone = [row.record.id for row in before.values() if row and row.record.id not in in_use]
-        return Difference(
-            upserts,
-            gone,
-            [identity for identity, row in before.items() if row is None and after[identity]],
-            [identity for identity, row in before.items() if row and after[identity] is None],
-        )
-
 
 def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
     found: dict[Identity, list[StoredRow]] = {}
@@ -219,3 +203,20 @@ def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
         else:
             found[identity] = [row]
     return found
+
+
+def difference(before: Mapping[Identity, StoredRow | None], after: Mapping[Identity, StoredRow]) -> Difference:
+    """What became of the records that `before` names."""
+    upserts = [
+        row
+        for identity, old in before.items()
+        if (row := after.get(identity)) and (old is None or old.line != row.line)
+    ]
+    in_use = {row.record.id for row in after.values()}
+    gone = [row.record.id for row in before.values() if row and row.record.id not in in_use]
+    return Difference(
+        upserts,
+        gone,
+        [identity for identity, row in before.items() if row is None and identity in after],
+        [identity for identity, row in before.items() if row and identity not in after],
+    )

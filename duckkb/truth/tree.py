@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from duckkb.records import Component, Identity, TypedEnd, identity_key
 from duckkb.truth.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.line import Limits
+from duckkb.truth.stored import Repeated, Stored, StoredTable
 from duckkb.truth.table import StoredRow, Table
 
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
@@ -38,6 +39,11 @@ class Stamp:
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, read_ns, status.st_ctime_ns)
 
     @property
+    def numbers(self) -> tuple[int, ...]:
+        """What makes it: `Stamp(*numbers)`."""
+        return self.size, self.mtime_ns, self.inode, self.read_ns, self.ctime_ns
+
+    @property
     def is_racy(self) -> bool:
         """Whether the file was written so shortly before it was read that only its digest tells."""
         return max(self.mtime_ns, self.ctime_ns) > self.read_ns - _GRANULARITY_NS
@@ -60,7 +66,7 @@ class Part:
     kind: RecordType
     stamp: Stamp
     digest: str
-    rows: tuple[StoredRow, ...]
+    rows: Sequence[StoredRow]
     findings: tuple[Finding, ...] = ()
     canonical: bool = True
     sorted: bool = True
@@ -75,15 +81,25 @@ _Touching = tuple[EdgeType, StoredRow, Side]
 class Tree:
     """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
 
-    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched.
+    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `stored`
+    has by name the types whose records are found in a snapshot, where `parts` then have their rows.
     """
 
-    def __init__(self, ontology: Ontology, limits: Limits, parts: Mapping[str, Part], findings: list[Finding]) -> None:
+    def __init__(
+        self,
+        ontology: Ontology,
+        limits: Limits,
+        parts: Mapping[str, Part],
+        findings: list[Finding],
+        stored: Mapping[str, Stored] | None = None,
+    ) -> None:
         self.ontology = ontology
         self.limits = limits
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, Table | StoredTable] = {
+            name: StoredTable(stored) for name, stored in (stored or {}).items()
+        }
         self._ends: dict[str, EdgeEnds] = {}
 
     @property
@@ -114,6 +130,15 @@ class Tree:
                 row = table.get(stored.record.identity)
                 if row and row.position == stored.position:
                     yield row
+
+    def ids(self, kind: RecordType) -> Iterator[int]:
+        """The ids of all records of a type; those out of a snapshot are not decoded for it."""
+        table = self._table(kind)
+        return table.ids() if isinstance(table, StoredTable) else (row.record.id for row in self.rows(kind))
+
+    def is_stored(self, kind: RecordType) -> bool:
+        """Whether a type's records are found in a snapshot, changes since then aside."""
+        return isinstance(self._tables.get(kind.name), StoredTable)
 
     def count(self, kind: RecordType) -> int:
         return len(self._table(kind))
@@ -185,17 +210,24 @@ class Tree:
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
         old = [row for path in parts if (part := self.parts.get(path)) for row in part.rows]
         new = [row for path in sorted(parts) if (part := parts[path]) for row in part.rows]
-        difference = self._table(kind).swap(set(parts), old, new)
+        try:
+            difference = self._table(kind).swap(set(parts), old, new)
+        except Repeated:
+            del self._tables[kind.name]
+            difference = self._held(kind).swap(set(parts), old, new)
         if ends := self._ends.get(kind.name):
             ends.change(difference.appeared, difference.vanished)
         return difference.upserts, difference.gone
 
-    def _table(self, kind: RecordType) -> Table:
+    def _table(self, kind: RecordType) -> Table | StoredTable:
         table = self._tables.get(kind.name)
-        if table is None:
-            rows = (row for part in self.parts_of(kind) for row in part.rows)
-            with collector_paused():
-                table = self._tables[kind.name] = Table(kind, self.limits, rows)
+        return self._held(kind) if table is None else table
+
+    def _held(self, kind: RecordType) -> Table:
+        """All of a type's records in memory."""
+        rows = (row for part in self.parts_of(kind) for row in part.rows)
+        with collector_paused():
+            table = self._tables[kind.name] = Table(kind, self.limits, rows)
         return table
 
     def _edge_ends(self, kind: EdgeType) -> EdgeEnds:

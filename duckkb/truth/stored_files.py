@@ -1,0 +1,258 @@
+"""The files of one type in a snapshot: lines that are appended to, and sheets that say where each record's line lies.
+
+A sheet is used only where it is the very file that was written here: its size, times and inode are remembered. What a
+line has to be is said by its sheet.
+"""
+
+import mmap
+import os
+import secrets
+import stat
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+from duckkb.ontology.model import RecordType
+from duckkb.truth import state
+from duckkb.truth.sheet import Columns, Entry, Sheet, flags_of, identity_hash
+from duckkb.truth.stored import Stored
+from duckkb.truth.tree import Part
+
+LOGGED = 50_000
+"""Ids of changed records that are remembered, for derived state that follows."""
+_SECOND_ROWS, _SECOND_SHARE = 4_000, 0.25  # what the second sheet may hold before the two are made one
+_GARBAGE = 1 << 20  # bytes of dead lines that are not worth a new file
+
+
+class Unusable(Exception):
+    """What lies there is no snapshot of ours, or the records cannot be in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file as it was left: name, bytes that count, CRC-32 of those, and (mtime ns, inode, ctime ns)."""
+
+    name: str
+    size: int
+    check: int
+    facts: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path, file: IO[bytes], check: int) -> "FileRef":
+        file.flush()
+        return cls(path.name, file.tell(), check, _facts(os.fstat(file.fileno())))
+
+    def mapped(self, folder: Path, *, verify: bool, exact: bool = True) -> "mmap.mmap | bytes":
+        """Its bytes. Raises FileNotFoundError, and `Unusable` where it is shorter than it was, not the very file that was
+        written (`exact`), or has other bytes (`verify`)."""
+        descriptor = os.open(folder / self.name, os.O_RDONLY | state.NO_FOLLOW)
+        try:
+            status = os.fstat(descriptor)
+            if (
+                not stat.S_ISREG(status.st_mode)
+                or status.st_size < self.size
+                or (exact and _facts(status) != self.facts)
+            ):
+                raise Unusable(self.name)
+            data = mmap.mmap(descriptor, self.size, access=mmap.ACCESS_READ) if self.size else b""
+        finally:
+            os.close(descriptor)
+        if verify and zlib.crc32(data) != self.check:
+            raise Unusable(self.name)
+        return data
+
+
+@dataclass(slots=True)
+class SheetRef:
+    """A sheet: its file, its rows, and the numbers of its parts that were replaced since."""
+
+    file: FileRef
+    count: int
+    dead: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class TypeFiles:
+    """One type. `store` names these files and what they became by changes, `key` what shapes them; `log` has for each
+    revision behind `since` the ids that it touched."""
+
+    kind: RecordType
+    folder: Path
+    store: str
+    key: str
+    lines: FileRef
+    sheets: list[SheetRef]
+    revision: int = 0
+    since: int = 0
+    log: list[tuple[int, list[int]]] = field(default_factory=list)
+    stored: Stored | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        return {
+            "store": self.store,
+            "key": self.key,
+            "lines": _plain(self.lines),
+            "sheets": [[_plain(one.file), one.count, one.dead] for one in self.sheets],
+            "revision": self.revision,
+            "since": self.since,
+            "log": self.log,
+        }
+
+    @classmethod
+    def of(cls, kind: RecordType, folder: Path, plain: dict[str, Any]) -> "TypeFiles":
+        """The inverse of `plain`; raises KeyError, TypeError or ValueError for what is none."""
+        sheets = [SheetRef(_ref(file), int(count), list(map(int, dead))) for file, count, dead in plain["sheets"]]
+        log = [(int(revision), list(map(int, ids))) for revision, ids in plain["log"]]
+        lines, revision, since = _ref(plain["lines"]), int(plain["revision"]), int(plain["since"])
+        return cls(kind, folder, str(plain["store"]), str(plain["key"]), lines, sheets, revision, since, log)
+
+    def open(self, *, verify: bool = False) -> Stored:
+        """Map the files. Raises FileNotFoundError, `Unusable`."""
+        lines = self.lines.mapped(self.folder, verify=verify, exact=False)
+        try:
+            sheets = [Sheet(one.file.mapped(self.folder, verify=verify), one.count) for one in self.sheets]
+        except (ValueError, TypeError) as error:
+            raise Unusable(self.folder.name) from error
+        self.stored = Stored(self.kind, sheets, lines, [one.dead for one in self.sheets])
+        return self.stored
+
+    @property
+    def names(self) -> set[str]:
+        return {self.lines.name, *(one.file.name for one in self.sheets)}
+
+    def replace(self, changed: set[str], fresh: Iterable[Part], ids: Iterable[int]) -> None:
+        """Take `fresh` in the place of the parts at the paths `changed`. Raises OSError."""
+        stored = self.stored or self.open()
+        columns = Columns()
+        for name, (number, entry) in stored.entries.items():
+            if number == 1 and name not in changed:
+                columns.copy(stored.sheets[1], entry)
+        path = self.folder / self.lines.name
+        with path.open("r+b") as file:
+            file.truncate(self.lines.size)
+            file.seek(self.lines.size)
+            check = _add(columns, file, fresh, self.lines.check)
+            self.lines = FileRef.of(path, file, check)
+        dead = set(self.sheets[0].dead)
+        dead |= {at for at, entry in enumerate(stored.sheets[0].entries) if entry.path in changed}
+        self._lay(stored.sheets[0], sorted(dead), columns)
+        self._log(ids)
+        self.open()
+        self._compact()
+
+    def _lay(self, first: Sheet, dead: list[int], second: Columns) -> None:
+        """The sheets anew: the first with more dead parts and the second, or both as one where the second has grown."""
+        gone = set(dead)
+        alive = [entry for at, entry in enumerate(first.entries) if at not in gone]
+        if len(second) > max(_SECOND_ROWS, sum(entry.count for entry in alive) * _SECOND_SHARE):
+            whole = Columns()
+            for entry in alive:
+                whole.copy(first, entry)
+            whole.extend(second)
+            self.sheets = [write_sheet(self.folder, whole)]
+            return
+        self.sheets = [SheetRef(self.sheets[0].file, self.sheets[0].count, dead)]
+        if second.entries:
+            self.sheets.append(write_sheet(self.folder, second))
+
+    def _log(self, ids: Iterable[int]) -> None:
+        self.revision += 1
+        self.log.append((self.revision, sorted(set(ids))))
+        while sum(len(touched) for _, touched in self.log) > LOGGED:
+            self.since = self.log.pop(0)[0]
+
+    def _compact(self) -> None:
+        """Write all anew once most lines are dead."""
+        stored = self.stored or self.open()
+        alive = sum(stored.size(path) for path in stored.entries)
+        if self.lines.size - alive <= max(_GARBAGE, self.lines.size // 2):
+            return
+        columns = Columns()
+        with _new(self.folder, "lines") as (path, file):
+            check = 0
+            for name in sorted(stored.entries):
+                number, entry = stored.entries[name]
+                start = len(columns)
+                columns.copy(stored.sheets[number], entry)
+                for at in range(entry.count):
+                    line = stored.line(number, entry.start + at)
+                    columns.arrays["offsets"][start + at] = file.tell()
+                    check = zlib.crc32(line, check)
+                    file.write(line)
+            self.lines = FileRef.of(path, file, check)
+        self.sheets = [write_sheet(self.folder, columns)]
+        self.open()
+
+
+def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) -> TypeFiles:
+    """A type's files, made of parts as they come, holding the rows of none. Raises OSError, `Unusable` where records
+    share an identity or an id."""
+    columns = Columns()
+    with _new(folder, "lines") as (path, file):
+        check = _add(columns, file, parts, 0)
+        lines = FileRef.of(path, file, check)
+    if columns.repeats:
+        path.unlink()
+        raise Unusable(kind.name)
+    made = TypeFiles(kind, folder, secrets.token_hex(16), key, lines, [write_sheet(folder, columns)])
+    made.open()
+    return made
+
+
+def write_sheet(folder: Path, columns: Columns) -> SheetRef:
+    """A sheet of these rows, in a file of its own. Raises OSError."""
+    data = columns.written()
+    with _new(folder, "sheet") as (path, file):
+        file.write(data)
+        return SheetRef(FileRef.of(path, file, zlib.crc32(data)), len(columns))
+
+
+def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -> int:
+    """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
+    for part in parts:
+        start = len(columns)
+        for row in part.rows:
+            record, line = row.record, row.line
+            flags = flags_of(row.complete, row.canonical)
+            tag = int.from_bytes(sha256(line).digest()[:8], "big")
+            identity = identity_hash(record.identity)
+            columns.add((record.id, identity, tag, file.tell(), len(line), row.line_no, flags))
+            file.write(line)
+            check = zlib.crc32(line, check)
+        stamp = part.stamp
+        facts = (stamp.size, stamp.mtime_ns, stamp.inode, stamp.read_ns, stamp.ctime_ns)
+        count = len(columns) - start
+        columns.entries.append(Entry(part.path, start, count, facts, part.digest, part.canonical, part.sorted))
+    return check
+
+
+@contextmanager
+def _new(folder: Path, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
+    """A new file, which goes again where what fills it fails."""
+    path = folder / f"{name}-{secrets.token_hex(6)}"
+    try:
+        with path.open("xb") as file:
+            yield path, file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _facts(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+
+
+def _plain(ref: FileRef) -> list[Any]:
+    return [ref.name, ref.size, ref.check, *ref.facts]
+
+
+def _ref(plain: list[Any]) -> FileRef:
+    name, size, check, *facts = plain
+    if not isinstance(name, str) or "/" in name or len(facts) != 3:
+        raise ValueError(plain)
+    return FileRef(name, int(size), int(check), (int(facts[0]), int(facts[1]), int(facts[2])))
