@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import KINDS, TEMPORARY, local_files
 from duckkb.indexing.salvage import Salvage, carry_over, damaged, remove
 from duckkb.queries import Notice
-from duckkb.truth import journal, lock, shadow, state
+from duckkb.truth import journal, lock, shadow, snapshot, state
 
 UNSEALED = "an interrupted write that was never sealed"
 
@@ -98,6 +97,8 @@ class _Found:
         needs = [*_state_needs(root)]
         if sample.is_memory_damaged(state_home):
             needs.append(Need(str(sample.memory_path(state_home)), "what this machine remembers of caches is damaged"))
+        if everything and state.is_folder(state.snapshot_path(root)):
+            needs.append(Need(f"{state.FOLDER}/snapshot", "dropped, as was asked for"))
         if not state.is_folder(state.folder_of(root)) or not state.is_folder(state.cache_path(root)):
             return cls(needs, [])
         if everything:
@@ -124,8 +125,8 @@ def _state_needs(root: Path) -> Iterator[Need]:
     for path, what in ((state.cache_path(root), "cache"), (state.snapshot_path(root), "snapshot")):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             yield Need(f"{state.FOLDER}/{what}", "not a folder of its own")
-    if state.is_folder(state.snapshot_path(root)):
-        yield Need(f"{state.FOLDER}/snapshot", "a snapshot that this version does not read")
+    if (damage := snapshot.problem(root)) is not None:
+        yield Need(f"{state.FOLDER}/snapshot", damage)
 
 
 def _temporaries(root: Path) -> list[Path]:
@@ -151,8 +152,8 @@ def _carry_out(root: Path, state_home: Path, found: _Found) -> int:
     for path in (state.cache_path(root), state.snapshot_path(root)):
         if path.is_symlink() or path.is_file():
             path.unlink()
-    if state.is_folder(state.snapshot_path(root)):
-        shutil.rmtree(state.snapshot_path(root))
+    if any(need.path == f"{state.FOLDER}/snapshot" for need in found.state):
+        snapshot.drop(root)
     if sample.is_memory_damaged(state_home):
         sample.memory_path(state_home).unlink(missing_ok=True)
     trust = sample.Trust(state_home)

@@ -15,6 +15,7 @@ and what is mapped stays.
 
 import contextlib
 import os
+import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from duckkb.truth import lock, state
 from duckkb.truth.layout import parse_part, read_regular
 from duckkb.truth.line import Limits
 from duckkb.truth.stored import PartRows
-from duckkb.truth.stored_files import TypeFiles, Unusable, write_type
+from duckkb.truth.stored_files import MANIFEST, TypeFiles, Unusable, check_files, write_type
 from duckkb.truth.tree import Differences, Part, Stamp, Tree
 
 __all__ = ["Snapshot", "Unusable", "Version"]
@@ -120,7 +121,7 @@ class Snapshot:
         """
         self._make_folder(self._folder)
         with lock.holding(self._folder / "lock", timeout):
-            yield self._generation == self._manifest().get("generation", 0)
+            yield self._generation == _manifest(self._folder).get("generation", 0)
 
     def build(self, kind: RecordType, parts: Iterable[Part]) -> None:
         """Make a type's files anew out of its parts as they are read; the caller holds the lock, and ends with `save`.
@@ -168,20 +169,10 @@ class Snapshot:
         self._types = {}
         self._stamps = {}
 
-    def _manifest(self) -> dict[str, Any]:
-        """What the manifest says, `{}` where there is none that can be read."""
-        if not state.is_folder(self._folder) or not state.is_folder(self._folder.parent):
-            return {}
-        try:
-            found = orjson.loads(read_regular(self._folder / "manifest.json")[0])
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) and found.get("format") == FORMAT else {}
-
     def _read(self, *, lenient: bool = False) -> None:
         """Raises FileNotFoundError where a file is gone that the manifest names; if `lenient`, its type is left out."""
         self._clear()
-        found = self._manifest()
+        found = _manifest(self._folder)
         try:
             self._generation = int(found["generation"])
             self._stamps = {path: tuple(map(int, stamp)) for path, stamp in found["stamps"].items()}
@@ -217,7 +208,7 @@ class Snapshot:
         draft = self._folder / "manifest.new"
         draft.unlink(missing_ok=True)
         state.write_new(draft, orjson.dumps(content), durable=False)
-        draft.replace(self._folder / "manifest.json")
+        draft.replace(self._folder / MANIFEST)
         self._collect()
 
     def _collect(self) -> None:
@@ -236,6 +227,44 @@ class Snapshot:
         folder.mkdir(exist_ok=True)
         if not state.is_folder(folder):
             raise NotADirectoryError(None, "a link, where a folder of our own should be", str(folder))
+
+
+def problem(root: Path) -> str | None:
+    """What is wrong with the snapshot that lies there, where every byte of it is looked at; None: nothing."""
+    folder = state.snapshot_path(root)
+    if not state.is_folder(folder):
+        return None
+    found = _manifest(folder)
+    try:
+        if not found and any(path.name != "lock" for path in folder.iterdir()):
+            return "a snapshot that nothing reads"
+        for name, plain in found.get("types", {}).items():
+            check_files(folder / name, plain)
+    except (OSError, Unusable, KeyError, TypeError, ValueError, AttributeError) as error:
+        return f"the snapshot is damaged: {error}"
+    return None
+
+
+def drop(root: Path) -> None:
+    """Remove everything but the lock, which somebody may be waiting for. Raises OSError."""
+    folder = state.snapshot_path(root)
+    (folder / MANIFEST).unlink(missing_ok=True)  # first, so that nothing is opened that is half gone
+    for path in folder.iterdir():
+        if state.is_folder(path):
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """What the manifest says, `{}` where there is none that can be read."""
+    if not state.is_folder(folder) or not state.is_folder(folder.parent):
+        return {}
+    try:
+        found = orjson.loads(read_regular(folder / MANIFEST)[0])
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) and found.get("format") == FORMAT else {}
 
 
 def _name(kind: RecordType) -> str:

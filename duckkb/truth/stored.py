@@ -2,7 +2,7 @@
 
 import hashlib
 import mmap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 import orjson
@@ -22,14 +22,20 @@ class Repeated(Exception):
 
 class Stored:
     """One type's part of a snapshot: the sheets that are mapped, the lines that they point into, and which parts are
-    alive: by path the number of the sheet and the entry there."""
+    alive: by path the number of the sheet and the entry there. `give_up` sees to it that no process opens them again."""
 
     def __init__(
-        self, kind: RecordType, sheets: Sequence[Sheet], lines: "mmap.mmap | bytes", dead: Sequence[Iterable[int]]
+        self,
+        kind: RecordType,
+        sheets: Sequence[Sheet],
+        lines: "mmap.mmap | bytes",
+        dead: Sequence[Iterable[int]],
+        give_up: Callable[[], None],
     ) -> None:
         self.kind = kind
         self.sheets = sheets
         self.lines = lines
+        self._give_up = give_up
         self.entries: dict[str, tuple[int, Entry]] = {}
         for number, (sheet, gone) in enumerate(zip(sheets, dead, strict=True)):
             left_out = set(gone)
@@ -52,6 +58,7 @@ class Stored:
         sheet = self.sheets[number]
         line = self.line(number, place)
         if hashlib.sha256(line).digest()[:8] != sheet.etags[place].to_bytes(8, "big"):
+            self._give_up()
             raise damaged()
         flags, path = sheet.flags[place], sheet.entries[sheet.parts[place]].path
         record = record_of(self.kind, orjson.loads(line))
@@ -199,7 +206,7 @@ class StoredTable:
 def damaged() -> Unavailable:
     """The error for a snapshot whose bytes are not those that were written."""
     return Unavailable(
-        "The snapshot in .duckkb/ is damaged; nothing in data/ is touched.",
+        "The snapshot in .duckkb/ was damaged and has been dropped; nothing in data/ is touched.",
         code="E_IO",
-        suggestion="duckkb repair --all, then repeat",
+        suggestion="repeat the command",
     )

@@ -10,7 +10,7 @@ import secrets
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +22,7 @@ from duckkb.truth.sheet import Columns, Entry, Sheet, flags_of, identity_hash
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
 
+MANIFEST = "manifest.json"
 LOGGED = 50_000
 """Ids of changed records that are remembered, for derived state that follows."""
 _SECOND_ROWS, _SECOND_SHARE = 4_000, 0.25  # what the second sheet may hold before the two are made one
@@ -118,7 +119,8 @@ class TypeFiles:
             sheets = [Sheet(one.file.mapped(self.folder, verify=verify), one.count) for one in self.sheets]
         except (ValueError, TypeError) as error:
             raise Unusable(self.folder.name) from error
-        self.stored = Stored(self.kind, sheets, lines, [one.dead for one in self.sheets])
+        dead = [one.dead for one in self.sheets]
+        self.stored = Stored(self.kind, sheets, lines, dead, lambda: drop_manifest(self.folder.parent))
         return self.stored
 
     @property
@@ -187,6 +189,20 @@ class TypeFiles:
             self.lines = FileRef.of(path, file, check)
         self.sheets = [write_sheet(self.folder, columns)]
         self.open()
+
+
+def check_files(folder: Path, plain: dict[str, Any]) -> None:
+    """Look at every byte of the files that a manifest names for one type. Raises OSError, `Unusable`, or KeyError,
+    TypeError or ValueError for what is no such account."""
+    _ref(plain["lines"]).mapped(folder, verify=True, exact=False)
+    for file, _, _ in plain["sheets"]:
+        _ref(file).mapped(folder, verify=True)
+
+
+def drop_manifest(folder: Path) -> None:
+    """See to it that nobody opens the snapshot in this folder any more."""
+    with suppress(OSError):
+        (folder / MANIFEST).unlink()
 
 
 def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) -> TypeFiles:
