@@ -1,6 +1,6 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Key = tuple[str, int]
+_MANY_SHARE = 1 / 3  # of all records, from which passing all of them is faster than looking each up
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
 
 
@@ -104,16 +105,18 @@ def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
 
 def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozenset[int] | None]) -> FindResult:
     """A structured filter: every record that satisfies it, ordered by identity."""
-    rows = [
-        (kind, row)
-        for kind in intent.kinds
-        for row in base.tree.rows(kind)
-        if row.record.id in (allowed[kind.name] or frozenset())
-    ]
+    rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or frozenset())]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
     return FindResult(hits, "where", "relational", tuple(boot.notices(base)), account)
+
+
+def _rows(base: Base, kind: RecordType, ids: frozenset[int]) -> Iterator[StoredRow]:
+    """The rows of these records: one by one where they are few, else picked out of all."""
+    if len(ids) > base.tree.count(kind) * _MANY_SHARE:
+        return (row for row in base.tree.rows(kind) if row.record.id in ids)
+    return (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
 
 
 def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
@@ -195,7 +198,7 @@ def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question:
             return base.backend.match(kind, words, chosen.depth, allowed)
     if chosen.mode == "hybrid" and words.excluded and kind.full_text:
         ruled_out = base.backend.excluded(kind, words)
-        everything = allowed if allowed is not None else frozenset(row.record.id for row in base.tree.rows(kind))
+        everything = allowed if allowed is not None else frozenset(base.tree.ids(kind))
         allowed = everything - ruled_out
     return base.backend.similar(kind, question.vectors[kind.name], chosen.depth, allowed)
 
