@@ -10,12 +10,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Any, Literal
+from hashlib import blake2b, sha256
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from duckkb.records import Identity, component_value
+
+if TYPE_CHECKING:
+    from duckkb.truth.tree import Part
 
 _LAYOUT: tuple[tuple[str, Literal["q", "Q", "I", "B"]], ...] = (
     ("ids", "q"),
@@ -38,7 +42,7 @@ COMPLETE, CANONICAL = 1, 2
 
 def identity_hash(identity: Identity) -> int:
     """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes."""
-    text = orjson.dumps([component_value(component) for component in identity])
+    text = orjson.dumps([one if type(one) is str else component_value(one) for one in identity])
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
@@ -65,10 +69,19 @@ class Columns:
     def __len__(self) -> int:
         return len(self.arrays["ids"])
 
-    def add(self, row: Sequence[int]) -> None:
-        """One row: its numbers in the order of `_GIVEN`."""
-        for name, value in zip(_GIVEN, row, strict=True):
-            self.arrays[name].append(value)
+    def add(self, part: "Part", lines: Sequence[bytes], at: int) -> None:
+        """The rows of a part, whose lines stand one behind the other from byte `at` on."""
+        start, rows, arrays = len(self), part.rows, self.arrays
+        lengths = [*map(len, lines)]
+        arrays["ids"].extend([row.record.id for row in rows])
+        arrays["identities"].extend([identity_hash(row.record.identity) for row in rows])
+        arrays["etags"].extend([int.from_bytes(sha256(line).digest()[:8], "big") for line in lines])
+        arrays["offsets"].extend(accumulate(lengths[:-1], initial=at) if lengths else ())
+        arrays["lengths"].extend(lengths)
+        arrays["line_nos"].extend([row.line_no for row in rows])
+        arrays["flags"].extend([COMPLETE * row.complete | CANONICAL * row.canonical for row in rows])
+        stamp = part.stamp.numbers
+        self.entries.append(Entry(part.path, start, len(rows), stamp, part.digest, part.canonical, part.sorted))
 
     def copy(self, sheet: "Sheet", entry: Entry) -> None:
         """The rows of a part from another sheet over the same lines."""
@@ -149,7 +162,3 @@ def _entry(path: str, start: int, count: int, stamp: list[int], *rest: Any) -> E
 def _order(values: "array[int]") -> "array[int]":
     """The places of the values in rising order."""
     return array("I", sorted(range(len(values)), key=values.__getitem__))
-
-
-def flags_of(complete: bool, canonical: bool) -> int:
-    return COMPLETE * complete | CANONICAL * canonical

@@ -12,13 +12,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
-from duckkb.truth.sheet import Columns, Entry, Sheet, flags_of, identity_hash
+from duckkb.truth.sheet import Columns, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
 
@@ -231,19 +230,11 @@ def write_sheet(folder: Path, columns: Columns) -> SheetRef:
 def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -> int:
     """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
     for part in parts:
-        start = len(columns)
-        for row in part.rows:
-            record, line = row.record, row.line
-            flags = flags_of(row.complete, row.canonical)
-            tag = int.from_bytes(sha256(line).digest()[:8], "big")
-            identity = identity_hash(record.identity)
-            columns.add((record.id, identity, tag, file.tell(), len(line), row.line_no, flags))
-            file.write(line)
-            check = zlib.crc32(line, check)
-        stamp = part.stamp
-        facts = (stamp.size, stamp.mtime_ns, stamp.inode, stamp.read_ns, stamp.ctime_ns)
-        count = len(columns) - start
-        columns.entries.append(Entry(part.path, start, count, facts, part.digest, part.canonical, part.sorted))
+        lines = [row.line for row in part.rows]
+        columns.add(part, lines, file.tell())
+        data = b"".join(lines)
+        file.write(data)
+        check = zlib.crc32(data, check)
     return check
 
 
