@@ -41,6 +41,8 @@ def component_value(component: Component) -> Any:
 
 def component_of(value: Any) -> Component:
     """The inverse of `component_value`; raises ValueError for anything that is no component."""
+    if type(value) is str:
+        return value
     if isinstance(value, bool):
         raise ValueError(f"{value!r} is not a string or an integer")
     if isinstance(value, (str, int)):
@@ -82,6 +84,8 @@ def component_key(component: Component) -> tuple[Any, ...]:
 
 def identity_key(identity: Identity) -> tuple[Any, ...]:
     """Sorts identities component by component; every list of records and every tie in duckkb uses it."""
+    if len(identity) == 1 and type(identity[0]) is str:  # nearly all of them, and there may be millions
+        return ((1, identity[0]),)
     return tuple(map(component_key, identity))
 
 

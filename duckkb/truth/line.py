@@ -37,6 +37,7 @@ __all__ = [
 _GENERAL = re.compile(rb"\xe2\x80[\x8e\x8f\xa8-\xae]")
 _ISOLATES = re.compile(rb"\xe2\x81[\xa6-\xa9]")
 _UNSEEN = re.compile(b"|".join([rb"\x7f|\xc2\x85|\xd8\x9c", _GENERAL.pattern, _ISOLATES.pattern]))
+_NO_TIME = object()
 
 
 class Decoded(NamedTuple):
@@ -177,7 +178,8 @@ def _has_sound_id_and_times(values: dict[str, Any]) -> bool:
     record_id = values.get(ID, 1)
     if type(record_id) is not int or not 1 <= record_id <= MAX_ID:
         return False
-    return all(is_time(values[name]) for name in (CREATED_AT, UPDATED_AT) if name in values)
+    created_at, updated_at = values.get(CREATED_AT, _NO_TIME), values.get(UPDATED_AT, _NO_TIME)
+    return (created_at is _NO_TIME or is_time(created_at)) and (updated_at is _NO_TIME or is_time(updated_at))
 
 
 def _held(value: Any, depth: int, name: str) -> Any:

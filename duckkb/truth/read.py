@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +61,13 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
         tuple(lines.rows),
         tuple(lines.findings),
         canonical=lines.canonical,
-        sorted=all(one <= other for one, other in pairwise(row.order for row in lines.rows)),
+        sorted=_is_sorted(lines.rows),
     )
+
+
+def _is_sorted(rows: list[StoredRow]) -> bool:
+    order = [row.order for row in rows]
+    return order == sorted(order)
 
 
 def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
