@@ -76,7 +76,7 @@ def _job_options(callback: Callback) -> Callback:
 @index_command.command("refresh")
 @_job_options
 @click.pass_context
-def index_refresh_command(ctx: click.Context, progress: str | None, **options: Any) -> None:
+def index_refresh_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
     """Compute what is missing into .duckkb/cache/. Safe to kill: what was made is kept, the next run does the rest.
 
     Exit 0 fresh; 1 partial, with `code` and `reason`.
@@ -92,7 +92,7 @@ def index_refresh_command(ctx: click.Context, progress: str | None, **options: A
 @index_command.command("build")
 @_job_options
 @click.pass_context
-def index_build_command(ctx: click.Context, progress: str | None, **options: Any) -> None:
+def index_build_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
     """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
 
     Exit 0 fresh; 1 partial, with `code` and `reason`.
@@ -106,7 +106,12 @@ def index_build_command(ctx: click.Context, progress: str | None, **options: Any
 
 
 def _plan_object(plan: "Plan") -> dict[str, Any]:
-    whole = {"fresh": plan.fresh, "missing": plan.missing, "tokens": plan.tokens, "tokens_are": plan.tokens_are}
+    whole: dict[str, Any] = {
+        "fresh": plan.fresh,
+        "missing": plan.missing,
+        "tokens": plan.tokens,
+        "tokens_are": plan.tokens_are,
+    }
     whole |= {"minutes": plan.minutes, "price": plan.price, "team_cache": plan.team_cache}
     return whole | {"types": [asdict(one) for one in plan.types]}
 

@@ -262,7 +262,7 @@ def embedding_of(kind: RecordType, standard: EmbeddingSettings) -> EmbeddingSett
     if chosen is None:
         return standard
     if chosen.model in (DEFAULT_MODEL, "none"):
-        own = {"base_url": None, "api_key_env": None, "dimensions": None}
-        standard = replace(standard, **own, concurrency=None, price_per_million_tokens=None)
+        standard = replace(standard, base_url=None, api_key_env=None, dimensions=None)
+        standard = replace(standard, concurrency=None, price_per_million_tokens=None)
     wanted = {name: value for name, value in asdict(chosen).items() if value is not None}
     return replace(standard, **wanted)

@@ -7,7 +7,6 @@ when a row of their kind is first wanted. What cannot be used is a finding (`fin
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,14 @@ from duckkb.indexing.cache_files import (
     team_files,
     write_local,
 )
+from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.sample import Trust, draw
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from duckkb.indexing.cache_format import CacheRow, Segment
+    from duckkb.indexing.cache_format import CacheRow
 
 _ANY_MODEL = Fingerprint("", "")
 _MANY_SEGMENTS = 16
@@ -41,23 +41,6 @@ _SAME_DIRECTION = 0.99
 
 _FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
 _WHO = "find out who changed it, then `duckkb index build`"
-
-
-@dataclass
-class Loaded:
-    """One kind of row of one file: what of it may be used. Of a file that was not made here that are the rows that a
-    sample vouches for: those among which it was drawn."""
-
-    file: CacheFile
-    hash: str
-    segment: "Segment"
-    trusted: bool
-    vouched: set[bytes] = field(default_factory=set)
-
-    @property
-    def usable(self) -> Collection[bytes]:
-        """The keys whose rows may be used."""
-        return self.segment.index.keys() if self.trusted else self.vouched
 
 
 class SearchCache:
