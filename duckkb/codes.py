@@ -129,6 +129,10 @@ _STATE = {
         "The embedding model cannot be used.",
         "`pip install 'duckkb[local]'`, mend the endpoint, or search with -m.",
     ),
+    "E_BUDGET": (
+        "An index job used up its budget before everything was embedded.",
+        "Run it again: what was made is kept, and it does the rest.",
+    ),
     "E_UNTRUSTED": (
         "The configuration names hosts or key variables that this machine has not accepted.",
         "Read them with `duckkb trust --show`, then `duckkb trust`.",

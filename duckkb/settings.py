@@ -29,7 +29,8 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingSettings:
-    """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model."""
+    """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model;
+    `concurrency` is how many batches are embedded at the same time, `price_per_million_tokens` in any currency."""
 
     model: str = DEFAULT_MODEL
     base_url: str | None = None
@@ -40,6 +41,8 @@ class EmbeddingSettings:
     max_retries: int = 3
     symmetric: bool = False
     mode: Literal["q4", "int8"] = "q4"
+    concurrency: int | None = None
+    price_per_million_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

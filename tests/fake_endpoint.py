@@ -12,7 +12,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -58,7 +59,9 @@ class Asked:
 
 class FakeEndpoint:
     """Answers with the vectors of `HashEmbedder`. `most_characters` refuses longer texts with 400, `backwards` turns the
-    order of the answer around, `always_base64` sends that whatever was asked for; `always` is the answer while it is set."""
+    order of the answer around, `always_base64` sends that whatever was asked for; `always` is the answer while it is set.
+    Behind `silent_after` requests it says nothing any more; with `together` it answers when that many have come at once,
+    and `most_at_once` is how many it held."""
 
     def __init__(
         self, dimension: int = 16, most_characters: int = 0, backwards: bool = False, always_base64: bool = False
@@ -71,6 +74,11 @@ class FakeEndpoint:
         self.sent_bytes = 0
         self.closing = threading.Event()
         self.always: Reply | None = None
+        self.silent_after: int | None = None
+        self.together: threading.Barrier | None = None
+        self.most_at_once = 0
+        self._at_once = 0
+        self._counting = threading.Lock()
         self._replies: list[Reply] = []
         self._server = _Server(self)
 
@@ -101,7 +109,28 @@ class FakeEndpoint:
         """Forget the answers that were not needed."""
         self._replies.clear()
 
+    @property
+    def texts(self) -> list[str]:
+        """Every text that was asked for, as often as it was."""
+        return [text for asked in self.asked for text in asked.texts]
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """One request among those that are answered at this moment."""
+        with self._counting:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            if self.together:
+                self.together.wait(timeout=30)
+            yield
+        finally:
+            with self._counting:
+                self._at_once -= 1
+
     def reply(self, body: Mapping[str, Any]) -> Reply:
+        if self.silent_after is not None and len(self.asked) > self.silent_after:
+            return Reply(silent=True)
         if self._replies:
             return self._replies.pop(0)
         if self.always:
@@ -141,7 +170,8 @@ class _Conversation(BaseHTTPRequestHandler):
         endpoint = self.server.endpoint
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         endpoint.asked.append(Asked(self.path, dict(self.headers), body, time.monotonic()))
-        reply = endpoint.reply(body)
+        with endpoint.held():
+            reply = endpoint.reply(body)
         if reply.silent:
             endpoint.closing.wait()
             return

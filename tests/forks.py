@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 PATIENCE = 300.0
 _WARM = (
     "app.knowledge", "backends.duckdb.backend", "backends.duckdb.lexical", "backends.duckdb.tables", "cli.base", "cli.care",
-    "cli.collect", "cli.find", "cli.health", "cli.lines", "cli.main", "cli.read", "cli.table", "cli.vector", "cli.write",
+    "cli.collect", "cli.find", "cli.health", "cli.index", "cli.lines", "cli.main", "cli.read", "cli.table", "cli.vector", "cli.write",
     "indexing.cache_format", "ontology.presets",
 )  # fmt: skip
 

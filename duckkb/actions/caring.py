@@ -4,9 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from duckkb.engine import care, index
+from duckkb.engine import care, index, job_state, jobs
+from duckkb.engine import plan as planning
 from duckkb.engine import repair as repairing
 from duckkb.engine.base import Base, Wiring
+from duckkb.engine.glance import glance
+from duckkb.engine.jobs import Options as JobOptions
 from duckkb.engine.repair import Options as RepairOptions
 from duckkb.engine.repair import Repaired
 from duckkb.queries import Receipt
@@ -22,6 +25,7 @@ __all__ = [
     "CheckReport",
     "Ground",
     "Health",
+    "JobOptions",
     "RepairOptions",
     "Repaired",
     "check",
@@ -29,6 +33,8 @@ __all__ = [
     "doctor",
     "fmt",
     "index_build",
+    "index_plan",
+    "index_refresh",
     "index_status",
     "repair",
     "status",
@@ -48,20 +54,21 @@ def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
 
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:
-    """The base in a few words: a flat object, the same keys always."""
-    counted = index.status(base)
+    """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say."""
+    known = glance(base)
     holder = lock.holder(base.root)
     return {
         "root": str(base.root),
         "revision": history.head_commit(base.root),
         "branch": history.branch(base.root) or None,
         "records": dict(base.report.records) | {kind.name: base.tree.count(kind) for kind in base.ontology},
-        "pending": counted["pending"],
-        "stale": not counted["fresh"],
-        "model": counted["model"],
+        "pending": known.pending,
+        "stale": None if known.is_fresh is None else not known.is_fresh,
+        "model": base.settings.embedding.model,
         "trust": trusted,
         "locked_by": str(holder) if holder else None,
         "read_only": base.report.read_only,
+        "job": job_state.report(base.root),
     }
 
 
@@ -69,8 +76,16 @@ def index_status(base: Base) -> dict[str, Any]:
     return index.status(base)
 
 
-def index_build(base: Base) -> index.Built:
-    return index.build(base)
+def index_plan(base: Base) -> planning.Plan:
+    return planning.plan(base, planning.survey(base))
+
+
+def index_refresh(base: Base, options: JobOptions, listen: jobs.Listen) -> jobs.Built:
+    return jobs.refresh(base, options, listen)
+
+
+def index_build(base: Base, options: JobOptions, listen: jobs.Listen) -> jobs.Built:
+    return jobs.build(base, options, listen)
 
 
 def doctor(ground: Ground, on_check: Callable[[Check], None]) -> Health:

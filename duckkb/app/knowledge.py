@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from duckkb.app.collections import Collections
     from duckkb.app.vectors import Vectors
-    from duckkb.engine.index import Built
+    from duckkb.engine.jobs import Built, Listen
+    from duckkb.engine.plan import Plan
 
 
 class KnowledgeBase:
@@ -277,7 +278,8 @@ class KnowledgeBase:
             return actions.caring.dedupe(self._fresh(), reassign, dry_run)
 
     def status(self) -> dict[str, Any]:
-        """Revision, records, pending vectors, model, trust, lock."""
+        """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, lock, the
+        index job that runs or ran last."""
         with self._turn:
             trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
             return actions.caring.status(self._fresh(), trusted)
@@ -287,10 +289,39 @@ class KnowledgeBase:
         with self._turn:
             return actions.caring.index_status(self._fresh())
 
-    def index_build(self) -> "Built":
-        """Compute missing vectors and write the team's cache."""
+    def index_plan(self) -> "Plan":
+        """What an index job would do, and what that would take; spends nothing."""
         with self._turn:
-            return actions.caring.index_build(self._fresh())
+            return actions.caring.index_plan(self._fresh())
+
+    def index_refresh(
+        self,
+        *,
+        budget_tokens: int | None = None,
+        budget_minutes: float | None = None,
+        if_stale: bool = False,
+        wait: bool = False,
+        listen: "Listen" = lambda _: None,
+    ) -> "Built":
+        """Compute missing tokens and vectors into the local cache, within a budget; `listen` is told of each step. With
+        `if_stale` nothing where nothing is missing, with `wait` after the job that runs. Raises `errors.Unavailable`."""
+        with self._turn:
+            options = actions.caring.JobOptions(budget_tokens, budget_minutes, if_stale, wait)
+            return actions.caring.index_refresh(self._fresh(), options, listen)
+
+    def index_build(
+        self,
+        *,
+        budget_tokens: int | None = None,
+        budget_minutes: float | None = None,
+        if_stale: bool = False,
+        wait: bool = False,
+        listen: "Listen" = lambda _: None,
+    ) -> "Built":
+        """As `index_refresh`, then write the team's cache."""
+        with self._turn:
+            options = actions.caring.JobOptions(budget_tokens, budget_minutes, if_stale, wait)
+            return actions.caring.index_build(self._fresh(), options, listen)
 
     @property
     def collections(self) -> "Collections":

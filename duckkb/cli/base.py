@@ -1,4 +1,4 @@
-"""init, status, index, config, trust: the base as a whole."""
+"""init, status, config, trust: the base as a whole."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -32,46 +32,13 @@ def init_command(ctx: click.Context, path: str) -> None:
 @base_options
 @click.pass_context
 def status_command(ctx: click.Context) -> None:
-    """Say what this base is: revision, records, pending vectors, model, trust, lock."""
+    """Say what this base is: revision, records, pending vectors, model, trust, lock, the last index job.
+
+    `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
+    """
     with opened(ctx) as kb:
         emit(kb.status())
         tell(kb.notices)
-
-
-@click.group("index")
-@base_options
-def index_command() -> None:
-    """The team's cache of tokens and vectors, data/indices/."""
-
-
-@index_command.command("status")
-@base_options
-@click.pass_context
-def index_status_command(ctx: click.Context) -> None:
-    """Say how many chunks there are, how many lack a vector, and what the caches hold. Exit 0 fresh, 1 not."""
-    with opened(ctx) as kb:
-        status = kb.index_status()
-        emit(status)
-        tell(kb.notices)
-        if not status["fresh"]:
-            ctx.exit(1)
-
-
-@index_command.command("build")
-@base_options
-@click.pass_context
-def index_build_command(ctx: click.Context) -> None:
-    """Compute missing vectors and write the team's cache. Safe to interrupt: vectors made so far are kept.
-
-    Exit 0 fresh; 1 partial, with the reason.
-    """
-    with opened(ctx) as kb:
-        built = kb.index_build()
-        line = {"files": list(built.files), "pending": built.pending}
-        emit(line | ({"reason": built.reason, "code": "E_MODEL"} if built.reason else {}))
-        tell((*kb.notices, *built.notices))
-        if built.pending:
-            ctx.exit(1)
 
 
 @click.group("config")

@@ -48,7 +48,7 @@ VERBS = (
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),
-    Verb("index", "base", "index", "The team's cache of tokens and vectors: status, build."),
+    Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("status", "base", "care", "Say what this base is and in what state."),
     Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
     Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),

@@ -120,6 +120,14 @@ KEYS: tuple[Key, ...] = (
     Key("global.embedding.api_key_env", None, VariableName(), "The environment variable that holds the endpoint's key."),
     Key("global.embedding.dimensions", None, Whole(1, 16_384), "Length of the vectors to ask an endpoint for."),
     Key("global.embedding.batch_size", _MODEL.batch_size, Whole(1, 2_048), "Texts in one request to an endpoint."),
+    Key(
+        "global.embedding.concurrency", None, Whole(1, 64),
+        "Batches that are embedded at the same time; where it is not set, 4 at an endpoint and 1 offline.",
+    ),
+    Key(
+        "global.embedding.price_per_million_tokens", None, Number(0, 1_000_000),
+        "What an endpoint asks for a million tokens, in any currency; `duckkb index plan` then says what a job costs.",
+    ),
     Key("global.embedding.timeout_s", _MODEL.timeout_s, Number(0.1, 600), "Longest wait for one answer, in seconds."),
     Key("global.embedding.max_retries", _MODEL.max_retries, Whole(0, 20), "Repeats of a request that failed."),
     Key(
@@ -244,6 +252,8 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
             max_retries=values["global.embedding.max_retries"],
             symmetric=values["global.embedding.symmetric"],
             mode=values["global.embedding.mode"],
+            concurrency=values["global.embedding.concurrency"],
+            price_per_million_tokens=values["global.embedding.price_per_million_tokens"],
         ),
         fusion=Fusion(
             method=values["global.fusion.method"],

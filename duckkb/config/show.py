@@ -72,6 +72,7 @@ def _setting(settings: Settings, name: str) -> Any:
     renamed = {
         "global.embedding_model": settings.embedding.model,
         "merge.granularity": settings.merge_granularity,
+        "snapshot.min_bytes": settings.snapshot_bytes,
         "include": INCLUDE,
     }
     return renamed[name] if name in renamed else getattr(settings, leaf)

@@ -1,6 +1,5 @@
 """The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -12,7 +11,6 @@ from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
-from duckkb.llm.deadline import within
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
@@ -138,9 +136,7 @@ class Base:
             self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
         self._loaded[kind.name] = entries
         if entries:
-            model = self.fingerprint(kind)
-            if model is not None and (known := self.cache.dimension(model)):
-                self._dimensions.setdefault(str(model), known)
+            self.learn_length(kind)
             self.cache.save()
 
     def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
@@ -212,32 +208,11 @@ class Base:
             return [Row(record) for record in records]
         return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
 
-    def embed(
-        self,
-        kind: RecordType,
-        texts: "dict[bytes, str]",
-        label: str = "embedding",
-        *,
-        save: bool = True,
-        until: float | None = None,
-    ) -> "dict[bytes, np.ndarray]":
-        """Vectors for texts of a type by their key, kept in the local cache batch by batch; raises `errors.Unavailable`,
-        also for a batch that the model has not finished at `until` (a time of the monotonic clock)."""
-        model = self.embedder(kind)
-        made: dict[bytes, np.ndarray] = {}
-        for batch in batches(sorted(texts.items(), key=lambda item: len(item[1])), EMBED_BATCH):
-            vectors = _embedded(model, [text for _, text in batch], until)
-            self._refuse_exchanged(model, vectors)
-            fresh = {key: vector for (key, _), vector in zip(batch, vectors, strict=True)}
-            made |= fresh
-            self.cache.add_vectors({key: (texts[key], fresh[key]) for key in fresh}, model.fingerprint)
-            if self.wiring.progress:
-                self.wiring.progress(label, len(made), len(texts))
-            if save and len(made) % SAVE_EVERY < EMBED_BATCH:
-                self.cache.save()
-        if save:
-            self.cache.save()
-        return made
+    def learn_length(self, kind: RecordType) -> None:
+        """From now on the type's model gives vectors as long as those that the cache gave just now, or it is another one."""
+        model = self.fingerprint(kind)
+        if model is not None and (known := self.cache.dimension(model)):
+            self._dimensions.setdefault(str(model), known)
 
     def expect(self, model: Embedder, dimension: int) -> None:
         """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
@@ -247,14 +222,21 @@ class Base:
             self._loaded.clear()
         self._dimensions[name] = dimension
 
-    def _refuse_exchanged(self, model: Embedder, vectors: "np.ndarray") -> None:
-        known = self._dimensions.get(str(model.fingerprint), vectors.shape[1])
-        if known != vectors.shape[1]:
-            raise Unavailable(
-                f"the model gives vectors of {vectors.shape[1]} numbers, the stored ones have {known}",
-                code="E_MODEL",
-                suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
-            )
+    def exchanged(self, model: Embedder, dimension: int) -> Unavailable | None:
+        """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
+        known = self._dimensions.get(str(model.fingerprint), dimension)
+        if known == dimension:
+            return None
+        return Unavailable(
+            f"the model gives vectors of {dimension} numbers, the stored ones have {known}",
+            code="E_MODEL",
+            suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
+        )
+
+    def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
+        """Give vectors to the backend, where it mirrors the entries of the type."""
+        if vectors and self._loaded.get(kind.name):
+            self.backend.fill(kind, vectors)
 
     def adopt(self, kind: RecordType, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees,
@@ -273,10 +255,6 @@ class Base:
         self.backend.close()
 
 
-EMBED_BATCH = 16
-SAVE_EVERY = 512
-
-
 def embedding_of(kind: RecordType, standard: EmbeddingSettings) -> EmbeddingSettings:
     """What the base sets of its model, and what a type's policy sets in its place. A policy cannot name hosts or keys:
     the offline model and none need no address, any other model is asked at the base's."""
@@ -285,19 +263,6 @@ def embedding_of(kind: RecordType, standard: EmbeddingSettings) -> EmbeddingSett
         return standard
     if chosen.model in (DEFAULT_MODEL, "none"):
         standard = replace(standard, base_url=None, api_key_env=None, dimensions=None)
+        standard = replace(standard, concurrency=None, price_per_million_tokens=None)
     wanted = {name: value for name, value in asdict(chosen).items() if value is not None}
     return replace(standard, **wanted)
-
-
-def _embedded(model: Embedder, texts: Sequence[str], until: float | None) -> "np.ndarray":
-    if until is None:
-        return model.embed_passages(texts)
-    vectors = within(until - time.monotonic(), lambda: model.embed_passages(texts))
-    if vectors is None:
-        raise Unavailable("the model did not answer in time", code="E_MODEL", suggestion="duckkb index build")
-    return vectors
-
-
-def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
-    """Consecutive slices of at most `size` items."""
-    return (items[start : start + size] for start in range(0, len(items), size))

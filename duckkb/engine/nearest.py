@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
+from duckkb.engine.embedding import embed
 from duckkb.llm.windows import mean_of
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record
@@ -25,7 +26,7 @@ def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
     known = base.cache.vectors(list(texts), model.fingerprint)
     missing = {key: chunk for (key, chunk), vector in zip(texts.items(), known, strict=True) if vector is None}
     if missing:
-        base.embed(kind, missing)
+        embed(base, kind, missing)
 
 
 def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray":

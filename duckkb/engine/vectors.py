@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from duckkb.engine.base import EMBED_BATCH, Base, batches
+from duckkb.engine.base import Base
+from duckkb.engine.embedding import SMALL_BATCH, by_length, embed_until
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder
@@ -82,11 +83,10 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
 def _fill(base: Base, kind: RecordType, deadline: float) -> None:
     base.ensure(kind, entries=True)
     base.adopt(kind, lambda: time.monotonic() < deadline)
-    missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
-    for batch in batches(missing, EMBED_BATCH):
+    for batch in by_length(dict(base.backend.pending(kind)), SMALL_BATCH):
         if time.monotonic() > deadline:
             break
-        base.backend.fill(kind, base.embed(kind, dict(batch), save=False, until=deadline))
+        base.backend.fill(kind, embed_until(base, kind, batch, deadline))
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base
+from duckkb.engine.counted import Before
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
+from duckkb.engine.embedding import embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
@@ -29,6 +31,7 @@ class Options:
 def write(base: Base, request: Request, options: Options) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
+    known = None if options.dry_run else Before.of(base)
     notices = _warm(base, request) if options.embed and not options.dry_run else ()
     with settled(base):
         drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
@@ -37,7 +40,10 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
         notices += _strange(base, drafted)
         if options.dry_run:
             return _receipt(base, drafted, parts, notices, patch=patch(base.root, parts))
+        known = known if known and known.holds(base) else None
         commit(base, parts)
+        if known:
+            known.carry(base, drafted.changeset)
     return _receipt(base, drafted, parts, notices)
 
 
@@ -103,7 +109,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
     }
     try:
         if missing:
-            base.embed(request.kind, missing)
+            embed(base, request.kind, missing)
     except Unavailable as problem:
         said = f"stored without vectors: {problem.message}"
         return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)

@@ -5,9 +5,8 @@ when a row of their kind is first wanted. What cannot be used is a finding (`fin
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,14 @@ from duckkb.indexing.cache_files import (
     team_files,
     write_local,
 )
+from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.sample import Trust, draw
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from duckkb.indexing.cache_format import CacheRow, Segment
+    from duckkb.indexing.cache_format import CacheRow
 
 _ANY_MODEL = Fingerprint("", "")
 _MANY_SEGMENTS = 16
@@ -43,23 +43,6 @@ _FORGED = "rows of it did not agree with what was recomputed, so none of it is u
 _WHO = "find out who changed it, then `duckkb index build`"
 
 
-@dataclass
-class Loaded:
-    """One kind of row of one file: what of it may be used. Of a file that was not made here that are the rows that a
-    sample vouches for: those among which it was drawn."""
-
-    file: CacheFile
-    hash: str
-    segment: "Segment"
-    trusted: bool
-    vouched: set[bytes] = field(default_factory=set)
-
-    @property
-    def usable(self) -> Collection[bytes]:
-        """The keys whose rows may be used."""
-        return self.segment.index.keys() if self.trusted else self.vouched
-
-
 class SearchCache:
     """Both stores, local first. Not safe for threads; processes may share a base."""
 
@@ -69,6 +52,7 @@ class SearchCache:
         self._broken: list[CacheFile] = []
         self.dropped = 0
         """Files that were given up after rows of them may have been handed out."""
+        self._stamps: dict[str, tuple[int, ...]] = {}
         self._files = [file for file in files if self._is_sound(file)]
         self._loaded: dict[Kind, list[Loaded]] = {}
         self._dimensions: dict[str, int] = {}
@@ -107,6 +91,47 @@ class SearchCache:
         if not dimension and lengths:
             dimension = self._dimensions.setdefault(str(model), lengths.most_common(1)[0][0])
         return [vector if vector is not None and len(vector) == dimension else None for vector in found]
+
+    def lacking(self, kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of the keys that have no row that may be used. Of vectors see `vectors`, which knows their lengths."""
+        usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
+        return [key for key in keys if not any(key in keys_of_one for keys_of_one in usable)]
+
+    def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
+        found = set(keys)
+        return {
+            key
+            for loaded in self._segments("vector")
+            if not loaded.trusted
+            for key in found & loaded.segment.index.keys()
+        }
+
+    def look_again(self) -> str:
+        """Take in the files that were written since they were listed, but for those that hold what this cache made itself;
+        returns what `stamp` was before that."""
+        stamp = self.stamp()
+        self._trust.look_again()
+        for file in self._present(local=True):
+            if self._stamps.get(file.path) == file.stamp or not self._is_sound(file):
+                continue
+            self._files = [*(kept for kept in self._files if kept.path != file.path), file]
+            for kind, known in self._loaded.items():
+                fresh = self._load(file, kind) if file.kind in (None, kind) else None
+                known[:] = [*(one for one in known if one.file.path != file.path), *([fresh] if fresh else [])]
+        return stamp
+
+    def stamp(self, *, local: bool = True) -> str:
+        """Names the files that lie here now, or the team's alone; the same only while none of them changes."""
+        return digest("\n".join(f"{file.path} {file.stamp}" for file in self._present(local)).encode())
+
+    def _present(self, local: bool) -> list[CacheFile]:
+        return [*(local_files(self._root) if local and self._local else []), *team_files(self._root)]
+
+    @property
+    def bytes_on_disk(self) -> int:
+        """Bytes of all cache files."""
+        return sum(file.size for file in self._files)
 
     def dimension(self, model: Fingerprint) -> int:
         """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
@@ -214,6 +239,7 @@ class SearchCache:
         return table_of({kind: list(self._rows(kind, None)) for kind in KINDS})
 
     def _is_sound(self, file: CacheFile) -> bool:
+        self._stamps[file.path] = file.stamp
         try:
             file.sniff()
         except FileNotFoundError:
@@ -329,6 +355,8 @@ class SearchCache:
         if fresh:
             written = self._write(kind, list(rows.values()))
             self._unsaved[kind].clear()
+            if not merged:
+                self._stamps[written.path] = written.stamp
             self._remove([loaded.file for loaded in merged if loaded.file != written])
 
     def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[Loaded]:

@@ -62,6 +62,15 @@ class CacheFile:
             return (self.root / self.path).lstat().st_size
         return 0
 
+    @property
+    def stamp(self) -> tuple[int, ...]:
+        """Size, time in ns and inode, which tell whether it changed; nothing where it is gone."""
+        try:
+            status = (self.root / self.path).lstat()
+        except OSError:
+            return ()
+        return status.st_size, status.st_mtime_ns, status.st_ino
+
     def sniff(self) -> None:
         """Look at both ends alone, which shows pointers, conflict markers and most torn files; raises as `read` does."""
         with _opened(self.root, self.path) as file:

@@ -44,6 +44,16 @@ class _Field:
     vectors: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the index entries of some records take: how many entries there are, and the different texts behind them by the
+    keys of their token rows and of their vector rows."""
+
+    entries: int
+    tokens: dict[bytes, str]
+    vectors: dict[bytes, str]
+
+
 class EntryBuilder:
     """Makes the entries of records. Missing tokens are computed and added to the cache, missing vectors never are."""
 
@@ -74,13 +84,20 @@ class EntryBuilder:
         ]
         return with_given(self._lengths(kind), records, made) if kind.given_vectors else made
 
-    def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
-        """The texts of these records' chunks by the keys of their token rows, and of their vector rows. Computes nothing."""
+    def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
+        """What the entries of these records take. Computes neither tokens nor vectors."""
         pieces = self._pieces(kind, records)
+        given = with_given(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
+        entries = sum(map(len, pieces)) + sum(map(len, given))
         lexical, vectors = _texts(pieces, "lexical"), _texts(pieces, "vectors")
         tokens = dict(zip(_keys(self._tokenizer.fingerprint, lexical), lexical, strict=True))
         model = self._models(kind)
-        return tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {}
+        return Needs(entries, tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {})
+
+    def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
+        """The texts of these records' chunks by the keys of their token rows, and of their vector rows."""
+        needs = self.needs(kind, records)
+        return needs.tokens, needs.vectors
 
     def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}

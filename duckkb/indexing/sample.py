@@ -52,6 +52,10 @@ class Trust:
         note = self._known.get(file_hash, {}).get(kind)
         return _unpacked(note, keys) if isinstance(note, str) else set()
 
+    def look_again(self) -> None:
+        """Take in what other processes have noted since this was made."""
+        self._known = _load(self._path) | self._known
+
     def remember(self, file_hash: str, kinds: Collection[Kind]) -> None:
         """Trust these kinds of rows of a file from now on. Where it cannot be written down it holds for this process."""
         self._note(file_hash, dict.fromkeys(kinds, True))

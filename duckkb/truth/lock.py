@@ -100,7 +100,7 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
     Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
     """
     try:
-        descriptor = _open_lock(root, os.O_RDONLY)
+        descriptor = _open_lock(state.lock_path(root), os.O_RDONLY)
     except FileNotFoundError:
         yield
         return
@@ -131,17 +131,50 @@ def holding(path: Path, timeout: float) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def job(root: Path, timeout: float) -> Iterator[None]:
+    """Hold what index jobs hold, one at a time and beside readers and writers; wait at most `timeout` seconds.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
+    """
+    state.ensure(root)
+    try:
+        descriptor = _open_lock(state.job_lock_path(root), os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/job cannot be opened", error) from error
+    try:
+        if not _wait(descriptor, "exclusive", time.monotonic() + timeout):
+            raise _busy(_read_holder(descriptor))
+        _sign(descriptor)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=True)
+    finally:
+        os.close(descriptor)
+
+
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
+    return _held(state.lock_path(root))[1]
+
+
+def is_job_running(root: Path) -> bool:
+    """Whether an index job runs on this base, here or on another machine that shares the folder."""
+    return _held(state.job_lock_path(root))[0]
+
+
+def _held(path: Path) -> tuple[bool, Holder | None]:
+    """Whether somebody holds a lock exclusively, and who, if it says so."""
     try:
-        descriptor = _open_lock(root, os.O_RDONLY)
+        descriptor = _open_lock(path, os.O_RDONLY)
     except OSError:
-        return None
+        return False, None
     try:
         if _try_lock(descriptor, "shared"):
             _release(descriptor, signed=False)
-            return None
-        return _read_holder(descriptor)
+            return False, None
+        return True, _read_holder(descriptor)
     finally:
         os.close(descriptor)
 
@@ -195,7 +228,7 @@ def _is_the_file(descriptor: int, path: Path) -> bool:
 def _open_to_write(root: Path) -> int:
     state.ensure(root)
     try:
-        return _open_lock(root, os.O_RDWR | os.O_CREAT)
+        return _open_lock(state.lock_path(root), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
 
@@ -213,15 +246,15 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
         if not state.is_folder(state.folder_of(root)):
             return None, True
     try:
-        return _open_lock(root, os.O_RDONLY), True
+        return _open_lock(state.lock_path(root), os.O_RDONLY), True
     except OSError as error:
         if error.errno in state.PASSING:  # there may well be a writer, and we would not see it
             raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
         return None, True
 
 
-def _open_lock(root: Path, flags: int) -> int:
-    descriptor = os.open(state.lock_path(root), flags | state.NO_FOLLOW, 0o644)
+def _open_lock(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | state.NO_FOLLOW, 0o644)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(None, "not a regular file")
@@ -269,6 +302,15 @@ def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
         f"The lock is held by {who}; waited {timeout:g} s.",
         code="E_LOCKED",
         suggestion="Wait for it, or raise --lock-timeout.",
+        details={"holder": asdict(holder) if holder else None},
+    )
+
+
+def _busy(holder: Holder | None) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"An index job is under way: {holder or 'another process, which does not say its name'}.",
+        code="E_LOCKED",
+        suggestion="Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait.",
         details={"holder": asdict(holder) if holder else None},
     )
 

@@ -44,6 +44,11 @@ def txn_path(root: Path) -> Path:
     return folder_of(root) / "txn"
 
 
+def job_lock_path(root: Path) -> Path:
+    """What an index job holds while it runs."""
+    return folder_of(root) / "job"
+
+
 def cache_path(root: Path) -> Path:
     return folder_of(root) / "cache"
 
@@ -204,6 +209,29 @@ def write_atomic(path: Path, data: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def jot(root: Path, name: str, data: bytes) -> bool:
+    """Write a note into local state that nothing depends on: whole or not at all, but not durable. False where it cannot be
+    written. The draft's name is fixed, so that a killed process leaves one at most."""
+    try:
+        target = ensure(root) / name
+        draft = target.with_name(f"{name}.new")
+        draft.unlink(missing_ok=True)
+        write_new(draft, data, durable=False)
+        draft.replace(target)
+    except (OSError, errors.Unavailable):
+        return False
+    return True
+
+
+def jotted(root: Path, name: str) -> bytes | None:
+    """What was jotted down under a name; None where there is none that can be read."""
+    path = folder_of(root) / name
+    try:
+        return read_regular(path)[0] if is_folder(path.parent) else None
+    except OSError:
+        return None
 
 
 def _temporary_beside(path: Path) -> Path:

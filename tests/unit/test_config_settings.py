@@ -95,20 +95,21 @@ global:
   embedding_model: bge-m3
   embedding:
     {base_url: "https://models.example/v1", api_key_env: MODEL_KEY, dimensions: 1024, batch_size: 8, timeout_s: 5,
-     max_retries: 0, symmetric: true, mode: int8}
+     max_retries: 0, symmetric: true, mode: int8, concurrency: 2, price_per_million_tokens: 20}
   fusion: {method: minmax, k: 10, weight: 1}
   expansion: {method: feedback, weight: 0.5, hits: 2}
 layout: {part: fixed}
 limits: {max_record_bytes: 1024, max_depth: 8}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
+snapshot: {min_bytes: 0}
 include: ["ontology/**/*.yaml"]
 """
     loaded = config.load(base(tmp_path, text), ENV)
-    model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8")
+    model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8", 2, 20)
     fusion, expansion = Fusion("minmax", 10, 1.0), Expansion("feedback", 0.5, 2)
     assert plain(loaded.settings) == Settings(
-        100, "plain", "german", "simplified", model, fusion, expansion, "fixed", 1024, 8, "record", 0.0
+        100, "plain", "german", "simplified", model, fusion, expansion, "fixed", 1024, 8, "record", 0.0, 0
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

@@ -41,8 +41,8 @@ class LocalE5:
     """`mode` is `q4` (vectors do not depend on batch mates) or `int8` (faster, one text at a time, slightly coarser).
 
     With `symmetric` questions get the passages' prefix, for texts and questions of one kind. `threads` is the number of
-    cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's. Safe to share
-    between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
+    cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's; `batch` how many
+    windows the model is given at once, 0 for what was fastest. Safe to share between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
     with code `E_MODEL`.
     """
 
@@ -53,12 +53,14 @@ class LocalE5:
         symmetric: bool = False,
         threads: int = 0,
         weights: Path | None = None,
+        batch: int = 0,
     ) -> None:
         self._cache_home = cache_home.expanduser()
         self._mode = mode
         self._query_prefix = _PASSAGE if symmetric else _QUERY
         self._threads = threads
         self._weights = weights
+        self._batch = batch or _BATCH[mode]
         self._encoder: _Encoder | None = None
         self._loading = threading.Lock()
 
@@ -104,7 +106,7 @@ class LocalE5:
             from duckkb.llm.providers.e5_weights import find_weights
 
             model = open_model(self._weights or find_weights(), WEIGHTS_SHA256, self._mode, self._cache_home)
-            return _Encoder(model, _BATCH[self._mode], self._threads)
+            return _Encoder(model, self._batch, self._threads)
         except ImportError as error:
             message = f"The offline model needs a package that is not installed: {error.name or error}."
             raise Unavailable(message, code="E_MODEL", suggestion=_SUGGESTION) from error

@@ -8,7 +8,6 @@ repeated but for one line of what it found wrong with a request.
 import base64
 import hashlib
 import json
-import math
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from urllib.parse import urlsplit
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
+from duckkb.llm.estimate import estimated_tokens
 from duckkb.llm.windows import halves, unit_mean
 from duckkb.settings import EmbeddingSettings
 
@@ -69,9 +69,8 @@ class OpenAIEndpoint:
         return self._embed(texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """An estimate: four characters a token, but one for each from the Chinese, Japanese and Korean blocks on."""
-        wide = [sum(character >= "\u2e80" for character in text) for text in texts]
-        return [many + math.ceil((len(text) - many) / 4) for text, many in zip(texts, wide, strict=True)]
+        """An estimate by characters."""
+        return [estimated_tokens(text) for text in texts]
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
         """Whole texts: the protocol tells neither a model's limit nor its tokens."""

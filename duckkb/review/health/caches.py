@@ -4,8 +4,9 @@ import random
 from collections.abc import Iterator, Mapping
 
 from duckkb.errors import DuckkbError
-from duckkb.indexing.cache import Loaded, same_direction
+from duckkb.indexing.cache import same_direction
 from duckkb.indexing.cache_files import KINDS
+from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.salvage import damaged
 from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
 from duckkb.ports import Embedder

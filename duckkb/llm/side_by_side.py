@@ -1,0 +1,68 @@
+"""Calls that wait for somebody else, several at the same time."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
+from typing import TypeVar
+
+from duckkb.errors import Unavailable
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+def side_by_side(
+    items: Iterable[Item], call: Callable[[Item], Value], width: int
+) -> Iterator[tuple[Item, Value | Unavailable]]:
+    """Each item with what the call gave for it, or with the `errors.Unavailable` that it raised, as they come; any other
+    error is raised here. At most `width` calls run at once, and the next item is asked for when one of them is free, so
+    whoever makes the items may stop at any time and loses nothing.
+
+    With a width of 1 everything runs in the caller's thread. The others are left to themselves when the caller goes: they
+    wait for somebody else and keep nobody from ending.
+    """
+    if width <= 1:
+        yield from ((item, _outcome(call, item)) for item in items)
+        return
+    given: SimpleQueue[Item | None] = SimpleQueue()
+    made: SimpleQueue[tuple[Item, Value | BaseException]] = SimpleQueue()
+    threads = 0
+    source = iter(items)
+    try:
+        running = 0
+        while True:
+            while running < width and (item := next(source, None)) is not None:
+                if running == threads:
+                    threading.Thread(target=_work, args=(call, given, made), daemon=True).start()
+                    threads += 1
+                given.put(item)
+                running += 1
+            if not running:
+                return
+            done, outcome = made.get()
+            running -= 1
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
+                raise outcome
+            yield done, outcome
+    finally:
+        for _ in range(threads):
+            given.put(None)
+
+
+def _outcome(call: Callable[[Item], Value], item: Item) -> Value | Unavailable:
+    try:
+        return call(item)
+    except Unavailable as problem:
+        return problem
+
+
+def _work(
+    call: Callable[[Item], Value],
+    given: "SimpleQueue[Item | None]",
+    made: "SimpleQueue[tuple[Item, Value | BaseException]]",
+) -> None:
+    while (item := given.get()) is not None:
+        try:
+            made.put((item, call(item)))
+        except BaseException as error:  # handed on to the caller, whatever it is
+            made.put((item, error))
