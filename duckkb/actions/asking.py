@@ -123,7 +123,10 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
         raise FilterError(
             "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
         )
-    wants_entries = "search_index" in statement.casefold()
-    for kind in base.ontology:
-        base.ensure(kind, entries=wants_entries)
-    return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
+
+    def ask() -> SqlResult:
+        for kind in base.ontology:
+            base.ensure(kind)
+        return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
+
+    return base.until_honest(ask)

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.engine.observed import Observed
+from duckkb.engine.rows import TreeRows
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
@@ -20,12 +21,13 @@ from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Differences, Part, StoredRow, Tree, collector_paused
+from duckkb.truth.tree import Differences, Part, Tree
 
 if TYPE_CHECKING:
     import numpy as np
 
 Progress = Callable[[str, int, int], None]
+Answer = TypeVar("Answer")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
@@ -73,8 +75,8 @@ class Base:
     adrift: bool = False
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
-    _loaded: dict[str, bool] = field(default_factory=dict)
-    _dimensions: dict[str, int] = field(default_factory=dict)  # of the vectors in the backend, by model
+    _rows: dict[str, TreeRows] = field(default_factory=dict)
+    _loaded: set[str] = field(default_factory=set)
     _observed: dict[str, Observed] = field(default_factory=dict)
     _dropped: int = 0
 
@@ -127,30 +129,28 @@ class Base:
             self._observed[kind.name] = Observed(kind, (row.record for part in parts for row in part.rows))
         return self._observed[kind.name]
 
-    def ensure(self, kind: RecordType, *, entries: bool) -> None:
-        """Have the backend mirror one type: its records, and its index entries where a lane will need them."""
-        entries = entries and bool(kind.full_text or kind.vectors)
-        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
-            self._loaded, self._dropped = {}, self.cache.dropped
-        if self._loaded.get(kind.name) in (True, entries):
-            return
-        with collector_paused():
-            self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
-        self._loaded[kind.name] = entries
-        if entries:
-            model = self.fingerprint(kind)
-            if model is not None and (known := self.cache.dimension(model)):
-                self._dimensions.setdefault(str(model), known)
-            self.cache.save()
+    def rows(self, kind: RecordType) -> TreeRows:
+        """The records of a type as they are now, with their entries where those are asked for."""
+        if kind.name not in self._rows:
+            self._rows[kind.name] = TreeRows(kind, self.tree, lambda: self.builder, self.cache.save)
+        return self._rows[kind.name]
 
-    def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
-        """As `ensure` with entries, of types that one question is about: none is left with rows of a cache that the load
-        of another found to be forged."""
-        dropped = -1
-        while dropped != self.cache.dropped:
+    def ensure(self, kind: RecordType) -> None:
+        """Have the backend mirror one type. What it derives from the records is made when a question needs it."""
+        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
+            self._loaded.clear()
+            self._dropped = self.cache.dropped
+        if kind.name not in self._loaded:
+            self.backend.load(kind, self.rows(kind))
+            self._loaded.add(kind.name)
+
+    def until_honest(self, ask: Callable[[], Answer]) -> Answer:
+        """What `ask` answers when no cache file was found to be forged on the way: what was derived from one is made anew."""
+        while True:
             dropped = self.cache.dropped
-            for kind in kinds:
-                self.ensure(kind, entries=True)
+            answer = ask()
+            if dropped == self.cache.dropped:
+                return answer
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.
@@ -173,6 +173,7 @@ class Base:
         """Go on with what was just loaded."""
         self.backend.close()
         self.tree, self.snapshot, self.backend, self.adrift = tree, snapshot, backend, False
+        self._rows.clear()
         self._loaded.clear()
         self._observed.clear()
 
@@ -197,20 +198,14 @@ class Base:
                     self._observed[part.kind.name].count((row.record for row in part.rows), sign)
         for name, lengths in before.items():
             if self._observed[name].lengths() != lengths:
-                self._loaded.pop(name, None)
+                self._loaded.discard(name)
 
     def _mirror(self, delta: Differences) -> None:
         """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
         for name, (upserts, gone) in delta.items():
             kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)
             if kind is not None and name in self._loaded:
-                self.backend.apply(kind, self._rows(kind, upserts, entries=self._loaded[name]), gone)
-
-    def _rows(self, kind: RecordType, stored: Sequence[StoredRow], *, entries: bool) -> list[Row]:
-        records = [row.record for row in stored]
-        if not entries:
-            return [Row(record) for record in records]
-        return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
+                self.backend.apply(kind, [Row(row.record) for row in upserts], gone)
 
     def embed(
         self,
@@ -241,15 +236,14 @@ class Base:
 
     def expect(self, model: Embedder, dimension: int) -> None:
         """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
-        name = str(model.fingerprint)
+        known = self.cache.dimension(model.fingerprint)
         self.cache.expect(model.fingerprint, dimension)
-        if self._dimensions.get(name, dimension) != dimension:
+        if known not in (0, dimension):
             self._loaded.clear()
-        self._dimensions[name] = dimension
 
     def _refuse_exchanged(self, model: Embedder, vectors: "np.ndarray") -> None:
-        known = self._dimensions.get(str(model.fingerprint), vectors.shape[1])
-        if known != vectors.shape[1]:
+        known = self.cache.dimension(model.fingerprint)
+        if known not in (0, vectors.shape[1]):
             raise Unavailable(
                 f"the model gives vectors of {vectors.shape[1]} numbers, the stored ones have {known}",
                 code="E_MODEL",
@@ -263,7 +257,7 @@ class Base:
         if pending:
             model = self.embedder(kind)
             if not self.cache.verify_vectors(pending, model.embed_passages, goes_on):
-                self.ensure(kind, entries=True)
+                self.ensure(kind)
                 pending = dict(self.backend.pending(kind))
             found = zip(pending, self.cache.vectors(list(pending), model.fingerprint), strict=True)
             self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})

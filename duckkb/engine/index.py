@@ -19,8 +19,8 @@ def status(base: Base) -> dict[str, Any]:
     for kind in base.ontology:
         if kind.name not in chunks:
             continue
-        base.ensure(kind, entries=True)
-        chunks[kind.name] = sum(len(base.backend.entries(kind, row.record.id)) for row in base.tree.rows(kind))
+        base.ensure(kind)
+        chunks[kind.name] = sum(len(row.entries) for rows in base.rows(kind).batches() for row in rows)
         pending += len(base.backend.pending(kind))
     missing = _live_keys(base) - base.cache.team_keys()
     absent = not base.cache.team_paths()
@@ -70,7 +70,7 @@ def _fill(base: Base) -> str:
     """Compute every vector that is missing; the reason where that had to stop."""
     try:
         for kind in base.ontology:
-            base.ensure(kind, entries=True)
+            base.ensure(kind)
             if not kind.has_text_vectors:
                 continue
             base.adopt(kind)
@@ -102,8 +102,8 @@ def _live_keys(base: Base) -> set[bytes]:
     keys: set[bytes] = set()
     for kind in base.ontology:
         if kind.full_text or kind.vectors:
-            base.ensure(kind, entries=True)
-            entries = [entry for row in base.tree.rows(kind) for entry in base.backend.entries(kind, row.record.id)]
-            keys |= {token_key(tokenizer, entry.content) for entry in entries if entry.tokens is not None}
-            keys |= {entry.vector_key for entry in entries if entry.vector_key is not None}
+            for rows in base.rows(kind).batches():
+                entries = [entry for row in rows for entry in row.entries]
+                keys |= {token_key(tokenizer, entry.content) for entry in entries if entry.tokens is not None}
+                keys |= {entry.vector_key for entry in entries if entry.vector_key is not None}
     return keys

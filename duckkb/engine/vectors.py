@@ -66,12 +66,7 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; what is left is counted in a notice."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     try:
-        dropped = -1
-        while dropped != base.cache.dropped:  # a type may show that the rows given to one before it were forged
-            dropped = base.cache.dropped
-            for kind in kinds:
-                if kind.has_text_vectors:
-                    _fill(base, kind, deadline)
+        base.until_honest(lambda: _fill_all(base, kinds, deadline))  # one type may show what another one was given
     except Unavailable as problem:
         return _count_pending(base, kinds, problem.message)
     finally:
@@ -79,8 +74,14 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     return _count_pending(base, kinds)
 
 
+def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float) -> None:
+    for kind in kinds:
+        if kind.has_text_vectors:
+            _fill(base, kind, deadline)
+
+
 def _fill(base: Base, kind: RecordType, deadline: float) -> None:
-    base.ensure(kind, entries=True)
+    base.ensure(kind)
     base.adopt(kind, lambda: time.monotonic() < deadline)
     missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
     for batch in batches(missing, EMBED_BATCH):
@@ -91,7 +92,7 @@ def _fill(base: Base, kind: RecordType, deadline: float) -> None:
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:
     for kind in kinds:
-        base.ensure(kind, entries=True)
+        base.ensure(kind)
     left = sum(len(base.backend.pending(kind)) for kind in kinds)
     if not left:
         return ()
