@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
+from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
@@ -110,17 +111,23 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Version:
-    """What state on disk must mirror to be of use. `folder` is where the components of one type may lie (made when it is
-    needed), and names all that shapes entries; `store` names the lines, a UUID; `revision` counts their changes; `changed`
-    gives the ids that were put or went after a revision, None where that is not known any more."""
+    """What state on disk must mirror to be of use.
+
+    `folder` is where the components of one type may lie, made when it is needed; `store` names the lines; `revision` counts
+    their changes; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
+    `key` names what shapes the entries that a lane reads (None: the records alone). `lengths` names what the records
+    themselves decide of them all, and is asked when some of them have changed.
+    """
 
     folder: Path
     store: str
     revision: int
     changed: Callable[[int], frozenset[int] | None]
+    key: Callable[[Lane | None], str] = lambda lane: ""
+    lengths: Callable[[], str] = str
 
 
-class Ahead(Exception):
+class Ahead(StateError):
     """State on disk mirrors a later revision than the one asked for: take in what changed on disk, and ask again."""
 
 
@@ -181,6 +188,10 @@ class Backend(Protocol):
         `errors.UsageError` for a vector of another dimension, or one that is not finite or all zeros."""
         ...
 
+    def dimension(self, kind: RecordType) -> int:
+        """That of the stored vectors; 0 where there is none."""
+        ...
+
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
         ...
@@ -195,6 +206,10 @@ class Backend(Protocol):
 
     def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         """Terms of the query with their part in one record's lexical score."""
+        ...
+
+    def discard(self, kind: RecordType) -> None:
+        """Forget what was derived from the entries of a type, on disk too: they are not what they were taken for."""
         ...
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from duckkb.actions.reading import line_of
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
-from duckkb.engine import graph, query
+from duckkb.engine import boot, graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import FilterError, NotFound, UsageError
@@ -129,4 +129,4 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
             base.ensure(kind)
         return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
 
-    return base.until_honest(ask)
+    return boot.answered(base, lambda: base.until_honest(ask))

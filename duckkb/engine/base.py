@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +18,8 @@ from duckkb.indexing.entries import EntryBuilder
 from duckkb.llm.deadline import within
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
+from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
+from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
@@ -64,7 +67,7 @@ class BootReport:
 @dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed;
-    `snapshot` keeps it on disk. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
+    `snapshot` keeps it on disk, `is_alone` says that nothing else is kept there. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
 
     wiring: Wiring
     tree: Tree
@@ -73,6 +76,7 @@ class Base:
     report: BootReport
     snapshot: Snapshot | None = None
     adrift: bool = False
+    is_alone: bool = False
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _rows: dict[str, TreeRows] = field(default_factory=dict)
@@ -138,11 +142,39 @@ class Base:
     def ensure(self, kind: RecordType) -> None:
         """Have the backend mirror one type. What it derives from the records is made when a question needs it."""
         if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
-            self._loaded.clear()
             self._dropped = self.cache.dropped
+            self._loaded.clear()
+            for other in self.ontology:
+                self._load(other)
+                self.backend.discard(other)
         if kind.name not in self._loaded:
-            self.backend.load(kind, self.rows(kind))
-            self._loaded.add(kind.name)
+            self._load(kind)
+
+    def _load(self, kind: RecordType) -> None:
+        self.backend.load(kind, self.rows(kind), self._version(kind))
+        self._loaded.add(kind.name)
+
+    def _version(self, kind: RecordType) -> Version | None:
+        """What derived state on disk has to mirror; None where it is kept in memory."""
+        if self.snapshot is None or self.adrift or self.is_alone:
+            return None
+        found = self.snapshot.version(kind)
+        if found is None:
+            return None
+        key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
+        return Version(found.folder, found.store, found.revision, found.changed, key, lengths)
+
+    def _lane_key(self, kind: RecordType, lane: Lane | None) -> str:
+        """Names what shapes the entries of a type that a lane reads, beside the records."""
+        shaped_by: list[object] = [kind.schema, kind.relational]
+        if lane == "fts":
+            shaped_by = [self.wiring.tokenizer.fingerprint, self.settings.chunk_size, kind.full_text, kind.vectors]
+        elif lane == "vector":
+            shaped_by = [self.fingerprint(kind), self.settings.chunk_size, kind.full_text, kind.vectors]
+        return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def _lengths_key(self, kind: RecordType) -> str:
+        return str(self.lengths(kind)) if kind.given_vectors else ""
 
     def until_honest(self, ask: Callable[[], Answer]) -> Answer:
         """What `ask` answers when no cache file was found to be forged on the way: what was derived from one is made anew."""
@@ -168,6 +200,11 @@ class Base:
             self._loaded.clear()
             self._observed.clear()
             raise
+
+    def go_alone(self) -> None:
+        """Keep what is derived in memory from now on: others change what lies on disk faster than it can be read."""
+        self.is_alone = True
+        self._loaded.clear()
 
     def restart(self, tree: Tree, snapshot: Snapshot | None, backend: Backend) -> None:
         """Go on with what was just loaded."""
@@ -205,7 +242,7 @@ class Base:
         for name, (upserts, gone) in delta.items():
             kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)
             if kind is not None and name in self._loaded:
-                self.backend.apply(kind, [Row(row.record) for row in upserts], gone)
+                self.backend.apply(kind, [Row(row.record) for row in upserts], gone, self._version(kind))
 
     def embed(
         self,

@@ -65,6 +65,10 @@ class Question:
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
+    return boot.answered(base, lambda: _find(base, intent))
+
+
+def _find(base: Base, intent: Intent) -> FindResult:
     chosen = _plan(base, intent)
     allowed = _allowed(base, intent)
     if not chosen.lanes:

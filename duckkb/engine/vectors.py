@@ -82,12 +82,21 @@ def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float) -> None:
 
 def _fill(base: Base, kind: RecordType, deadline: float) -> None:
     base.ensure(kind)
+    _refuse_other_lengths(base, kind)
     base.adopt(kind, lambda: time.monotonic() < deadline)
     missing = sorted(base.backend.pending(kind), key=lambda item: len(item[1]))
     for batch in batches(missing, EMBED_BATCH):
         if time.monotonic() > deadline:
             break
         base.backend.fill(kind, base.embed(kind, dict(batch), save=False, until=deadline))
+
+
+def _refuse_other_lengths(base: Base, kind: RecordType) -> None:
+    """Vectors of a model that was exchanged under its name are as good as none."""
+    model = base.fingerprint(kind)
+    wanted = base.cache.dimension(model) if model is not None else 0
+    if wanted and not kind.given_vectors and base.backend.dimension(kind) not in (0, wanted):
+        base.backend.discard(kind)
 
 
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:

@@ -105,6 +105,11 @@ class DuckdbBackend:
         with self._lock:
             return self._shelf(kind).vectors.similar(vector, depth, allowed)
 
+    def dimension(self, kind: RecordType) -> int:
+        """That of the stored vectors; 0 where there is none."""
+        with self._lock:
+            return self._shelf(kind).vectors.dimension if kind.vectors else 0
+
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once, in an order that depends on the records alone."""
         with self._lock:
@@ -129,6 +134,13 @@ class DuckdbBackend:
         "fields", "doc_freq", "score"}]}`; the terms' scores add up to the whole."""
         with self._lock:
             return self._shelf(kind).lexical.explain(query, record_id)
+
+    def discard(self, kind: RecordType) -> None:
+        """Forget what was derived from the entries of a type, on disk too."""
+        with self._lock:
+            self._shelf(kind).discard()
+            if self._tables is not None:
+                self._tables.entries_changed()
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises `errors.FilterError` or `errors.Unavailable`."""

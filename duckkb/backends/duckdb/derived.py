@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from duckkb.backends.duckdb.component import Component, Meta, State
 from duckkb.ports import Ahead, Rows, Version
+from duckkb.queries import Lane
 
 
 class Derived(ABC):
@@ -18,6 +19,7 @@ class Derived(ABC):
     every question begins with. With a `version` the state lies in that version's folder."""
 
     name: ClassVar[str]
+    lane: ClassVar[Lane | None]
 
     def __init__(self, rows: Rows, version: Version | None = None) -> None:
         self._rows = rows
@@ -82,27 +84,39 @@ class Derived(ABC):
             self._build(None)
         self._built = True
 
+    def glance(self) -> bool:
+        """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
+        if self._version is None:
+            return False
+        with suppress(OSError, ValueError, Ahead):
+            return self._is_at(self._version) or self._opened(self._version)
+        return False
+
     def _refresh_kept(self, version: Version) -> None:
-        is_open = self._meta is not None and self._meta.revision == version.revision
-        if is_open and self._built and not self._stale and self._suits():
+        if self._is_at(version) or (self._meta is None and self._opened(version)):
             return
         component = self._component(version)
-        if self._meta is None:
-            with component.held(alone=False):
-                meta = component.read()
-                if self._is_current(component, meta, version):
-                    return
         with component.held(alone=True):
             meta = component.read()
             if not self._is_current(component, meta, version):
                 self._bring(component, meta, version)
+
+    def _is_at(self, version: Version) -> bool:
+        """Whether what is open needs nothing."""
+        is_open = self._built and self._meta is not None and self._meta.revision == version.revision
+        return is_open and not self._stale and self._suits()
+
+    def _opened(self, version: Version) -> bool:
+        component = self._component(version)
+        with component.held(alone=False):
+            return self._is_current(component, component.read(), version)
 
     def _is_current(self, component: Component, meta: Meta | None, version: Version) -> bool:
         """Whether what lies there needs nothing but to be opened, which is done then."""
         if meta is None:
             return False
         if meta.revision > version.revision:
-            raise Ahead
+            raise Ahead("Another process changed the base meanwhile.", code="E_STALE", suggestion="repeat the command")
         return (
             meta.revision == version.revision and not self._stale and self._is_open(component, meta) and self._suits()
         )
@@ -134,4 +148,4 @@ class Derived(ABC):
         self._built = True
 
     def _component(self, version: Version) -> Component:
-        return Component(version.folder / self.name, version.store, self._material)
+        return Component(version.folder / self.name, version.store, f"{version.key(self.lane)} {self._material}")

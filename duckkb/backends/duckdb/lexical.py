@@ -14,8 +14,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import tantivy
 from tantivy import Index, IndexWriter, Query, Schema, Searcher
+from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.backends.duckdb.best_chunk import Wanted
 from duckkb.backends.duckdb.component import State
@@ -45,6 +45,7 @@ class Lexical(Derived):
     """Finds records by words."""
 
     name = "lexical"
+    lane = "fts"
 
     def __init__(
         self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str, version: Version | None = None
@@ -133,7 +134,7 @@ class Lexical(Derived):
     @property
     def _material(self) -> str:
         named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
-        return f"1 tantivy {tantivy.__version__} {self._tokenizer.fingerprint} {named}"
+        return f"1 tantivy {tantivy_version} {named}"
 
     def _suits(self) -> bool:
         return self._has_sequence or not self._needs_sequence

@@ -42,8 +42,7 @@ class Piece:
             return self._table
         import pyarrow as pa
 
-        with pa.memory_map(str(self.path)) as source:
-            return pa.ipc.open_file(source).read_all()
+        return pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()
 
     @property
     def visible(self) -> "pa.Table":
@@ -62,6 +61,7 @@ class RowTable(Derived):
     lead to."""
 
     name = "rows"
+    lane = None
 
     def __init__(
         self,
@@ -94,10 +94,15 @@ class RowTable(Derived):
         self._refresh()
         return self._columns
 
-    def pieces(self) -> tuple[Piece, Piece | None, Piece | None]:
-        """Base, delta, and the ids of base rows that do not count any more; the last two only after changes."""
+    def pieces(self) -> dict[str, Piece]:
+        """`base`, and after changes `delta` with the rows that count instead of those whose ids are in `gone`."""
         self._refresh()
-        return (self._base, self._delta, self._gone) if self._replaced or self._step else (self._base, None, None)
+        return {"base": self._base, **({"delta": self._delta, "gone": self._gone} if self._step else {})}
+
+    def files(self) -> list[Path]:
+        """The files that lie ready, and need nothing but to be opened."""
+        pieces = self.pieces().values() if self.glance() else ()
+        return [piece.path for piece in pieces if piece.path is not None]
 
     @property
     def _material(self) -> str:

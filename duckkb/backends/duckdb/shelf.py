@@ -64,7 +64,7 @@ class Shelf:
         for lane in self._lanes:
             lane.forget()
         if self.version is not None:
-            for name in ("lexical", "vectors", "rows"):
+            for name in ("lexical", "vectors"):
                 Component(self.version.folder / name, "", "").discard()
 
     def entries(self, record_id: int) -> tuple[IndexEntry, ...]:

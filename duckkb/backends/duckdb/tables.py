@@ -79,6 +79,7 @@ class Tables:
             (kind.kind, kind.name): _Table(number, self._row_table(kind, HeldRows({}), None))
             for number, kind in enumerate(ontology)
         }
+        self._offered = -1  # the generation that files were offered to
         self._indexed = -1  # the generation in which `search_index` was registered, -1 while it is out of date
 
     def load(self, kind: RecordType, rows: Rows, version: Version | None = None) -> None:
@@ -113,7 +114,9 @@ class Tables:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         with self._lock:
             table = self._table(kind)
-            columns = self._build(table)
+            columns = table.rows.columns
+            self._offer()
+            self._build(table)
             sql = compile_condition(self._engine, columns, condition, self._now())
             statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
             return self._ids(statement)
@@ -121,12 +124,19 @@ class Tables:
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         with self._lock:
+            self._offer()
             return read_statement(self._engine, Statement(statement, limits), self._names(), self._prepare)
 
     def close(self) -> None:
         """Drop the instance. Records stay, so that a later call opens another."""
         with self._lock:
             self._engine.drop()
+
+    def _offer(self) -> None:
+        """Let the engine have the files that lie ready, once for each of its generations."""
+        if self._offered != self._engine.generation:
+            self._engine.offer([path for table in self._tables.values() for path in table.rows.files()])
+            self._offered = self._engine.generation
 
     def _table(self, kind: RecordType) -> _Table:
         return self._tables[kind.kind, kind.name]
@@ -176,31 +186,35 @@ class Tables:
         versions = {name: self._tables["node", name].version for name in node_types}
         return " ".join(f"{name}:{one.store}:{one.revision}" if one else name for name, one in versions.items())
 
-    def _build(self, table: _Table) -> Columns:
-        """Have the engine see the records of a type as they are now; the columns of its table."""
-        columns = table.rows.columns
+    def _build(self, table: _Table) -> None:
+        """Have the engine see the records of a type as they are now."""
+        try:
+            self._show(table)
+        except OSError:  # another process has replaced the files since they were looked at
+            table.rows.forget()
+            self._show(table)
+
+    def _show(self, table: _Table) -> None:
+        pieces = table.rows.pieces()
         if table.generation != self._engine.generation:
             table.registered.clear()
-        number = table.number
-        base, delta, gone = table.rows.pieces()
-        select = f"SELECT * FROM __base_{number}"
-        changed = self._register(table, f"__base_{number}", base)
-        if delta is not None and gone is not None:
-            changed |= self._register(table, f"__delta_{number}", delta) | self._register(
-                table, f"__gone_{number}", gone
-            )
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{number})"
-            select += f" UNION ALL BY NAME SELECT * FROM __delta_{number}"
+        changed = [name for name, piece in pieces.items() if self._register(table, f"__{name}_{table.number}", piece)]
+        select = f"SELECT * FROM __base_{table.number}"
+        if "gone" in pieces:
+            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{table.number})"
+            select += f" UNION ALL BY NAME SELECT * FROM __delta_{table.number}"
         if changed:
             self._engine.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
         table.generation = self._engine.generation
-        return columns
 
     def _register(self, table: _Table, name: str, piece: Piece) -> bool:
         """Let the engine see a piece; False where it does already."""
         if table.registered.get(name) is piece:
             return False
-        self._engine.register(name, piece.visible)
+        if piece.path is None:
+            self._engine.register(name, piece.visible)
+        else:
+            self._engine.attach(name, piece.path)
         table.registered[name] = piece
         return True
 

@@ -33,6 +33,7 @@ class Vectors(Derived):
     """Finds the records nearest to a vector. `filled` has vectors, by key, that the rows may not know of yet."""
 
     name = "vectors"
+    lane = "vector"
     _material = f"1 float32 {sys.byteorder}"
 
     def __init__(
@@ -86,12 +87,15 @@ class Vectors(Derived):
 
     def _build(self, folder: Path | None) -> State:
         self._begin(folder, {})
+        self._lengths = self._version.lengths() if self._version is not None else ""
         self._slots.expect(len(self._rows))
         for rows in self._rows.batches("vector"):
             self._append(rows)
         return self._state()
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        if self._version is not None and self._version.lengths() != self._lengths:
+            return None
         outdated = self._slots.places(changed)
         slots = len(self._slots) + self._slots.dead
         if self._slots.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
@@ -106,7 +110,7 @@ class Vectors(Derived):
         self._begin(folder, state)
         log = self._lacking.array[::-1]
         ids, last = np.unique(log[:, 0], return_index=True)
-        self._logged = set(ids[log[last, 1] == 1].tolist())
+        self._logged |= set(ids[log[last, 1] == 1].tolist())
         self._pending.unread |= self._logged
 
     def _begin(self, folder: Path | None, state: State) -> None:
@@ -123,6 +127,7 @@ class Vectors(Derived):
         self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()))
         self._lacking = column("lacking", np.int64, (2,))
         self._logged: set[int] = set()
+        self._lengths = str(state.get("lengths", ""))
         self._pending = Pending()
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
@@ -139,10 +144,11 @@ class Vectors(Derived):
             "dimension": self._slots.dimension,
             "fields": self._slots.fields,
             "mixed": sorted(self._mixed),
+            "lengths": self._lengths,
         }
 
     def _append(self, rows: Iterable[Row]) -> None:
-        made = []
+        made: list[Chunked] = []
         for row in rows:
             row = with_filled(row, self._filled)
             self._pending.note(row)
@@ -198,14 +204,14 @@ class Vectors(Derived):
 
 def with_filled(row: Row, filled: Mapping[bytes, NDArray[Any]]) -> Row:
     """The row with the vectors that it lacks and `filled` has."""
-    if not filled or all(entry.vector is not None or entry.vector_key not in filled for entry in row.entries):
+    lacking = [entry.vector_key for entry in row.entries if entry.vector is None and entry.vector_key is not None]
+    known = {key: filled[key] for key in lacking if key in filled}
+    if not known:
         return row
     return replace(
         row,
         entries=tuple(
-            replace(entry, vector=filled[entry.vector_key])
-            if entry.vector is None and entry.vector_key in filled
-            else entry
+            replace(entry, vector=known.get(entry.vector_key or b"")) if entry.vector is None else entry
             for entry in row.entries
         ),
     )
