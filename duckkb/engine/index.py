@@ -68,6 +68,7 @@ def build(base: Base) -> Built:
 
 def _fill(base: Base) -> str:
     """Compute every vector that is missing; the reason where that had to stop."""
+    _live_keys(base)  # makes the tokens: a forged file shows itself before its vectors are used
     try:
         for kind in base.ontology:
             base.ensure(kind)
