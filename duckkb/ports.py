@@ -3,13 +3,15 @@
 A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
+from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
 
 if TYPE_CHECKING:
@@ -66,6 +68,69 @@ class Row:
     entries: tuple[IndexEntry, ...] = ()
 
 
+class Rows(Protocol):
+    """The rows of one type by record id. They may be made when they are asked for; what is given is as truth is now.
+
+    Where a `lane` is named, rows have the entries which that lane reads, with what it reads of them: tokens for `fts`,
+    vectors for `vector`. None asks for everything.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[int]:
+        """The ids, in path order."""
+        ...
+
+    def __contains__(self, record_id: object) -> bool: ...
+
+    def __getitem__(self, record_id: int) -> Row:
+        """A record with all of its entries; raises KeyError."""
+        ...
+
+    def record(self, record_id: int) -> Record:
+        """A record alone; raises KeyError."""
+        ...
+
+    def words(self, record_id: int) -> Sequence[IndexEntry]:
+        """The chunks of a record that are searched by words, with their tokens (a single one may come without them);
+        nothing is looked up in a cache. Raises KeyError."""
+        ...
+
+    def records(self) -> Iterator[Record]:
+        """All records, without entries."""
+        ...
+
+    def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
+        """All rows with their entries, some thousand at a time."""
+        ...
+
+    def some(self, ids: Iterable[int], lane: Lane | None = None) -> list[Row]:
+        """The rows of several records at once; ids that do not exist are left out."""
+        ...
+
+
+@dataclass(frozen=True)
+class Version:
+    """What state on disk must mirror to be of use.
+
+    `folder` is where the components of one type may lie, made when it is needed; `store` names the lines; `revision` counts
+    their changes; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
+    `key` names what shapes the entries that a lane reads (None: the records alone). `lengths` names what the records
+    themselves decide of them all, and is asked when some of them have changed.
+    """
+
+    folder: Path
+    store: str
+    revision: int
+    changed: Callable[[int], frozenset[int] | None]
+    key: Callable[[Lane | None], str] = lambda lane: ""
+    lengths: Callable[[], str] = str
+
+
+class Ahead(StateError):
+    """State on disk mirrors a later revision than the one asked for: take in what changed on disk, and ask again."""
+
+
 @dataclass(frozen=True, slots=True)
 class SqlLimits:
     """Caps of one query: rows, bytes of result, seconds."""
@@ -82,12 +147,16 @@ class Backend(Protocol):
     descending, ties by identity, and holds as many records as exist up to `depth`.
     """
 
-    def load(self, kind: RecordType, rows: Sequence[Row]) -> None:
-        """Replace everything of one type."""
+    def load(self, kind: RecordType, rows: Rows | Sequence[Row], version: Version | None = None) -> None:
+        """Replace everything of one type. `Rows` are read when they are needed, and never held; with a `version`, what is
+        made of them may be kept on disk."""
         ...
 
-    def apply(self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int]) -> None:
-        """Replace or add `upserts` by record id and drop `gone`; cost follows their number."""
+    def apply(
+        self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int], version: Version | None = None
+    ) -> None:
+        """Replace or add `upserts` by record id and drop `gone`; cost follows their number. A type that was loaded from
+        `Rows` has changed there already: only the ids of `upserts` count then."""
         ...
 
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
@@ -97,7 +166,11 @@ class Backend(Protocol):
     def match(
         self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
     ) -> list[LaneHit]:
-        """The lexical lane: BM25 over whole records, each hit with its best chunk."""
+        """The lexical lane: BM25 over whole records. `best_chunks` says which chunk to show of a hit."""
+        ...
+
+    def best_chunks(self, kind: RecordType, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
+        """For each of these records the field and number of the chunk that holds the most of what a query asks for."""
         ...
 
     def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
@@ -115,6 +188,10 @@ class Backend(Protocol):
         `errors.UsageError` for a vector of another dimension, or one that is not finite or all zeros."""
         ...
 
+    def dimension(self, kind: RecordType) -> int:
+        """That of the stored vectors; 0 where there is none."""
+        ...
+
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
         ...
@@ -129,6 +206,10 @@ class Backend(Protocol):
 
     def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         """Terms of the query with their part in one record's lexical score."""
+        ...
+
+    def discard(self, kind: RecordType) -> None:
+        """Forget what was derived from the entries of a type, on disk too: they are not what they were taken for."""
         ...
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:

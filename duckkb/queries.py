@@ -56,7 +56,8 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LaneHit:
-    """One record in one lane: higher scores are better; `field` and `seq` name its best chunk."""
+    """One record in one lane: higher scores are better. `field` and `seq` name the best chunk of a hit by vector; that of
+    one by words is asked for where it is shown."""
 
     id: int
     score: float

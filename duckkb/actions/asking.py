@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 from duckkb.actions.reading import line_of
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
-from duckkb.engine import graph, query
+from duckkb.engine import boot, graph, query
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import FilterError, NotFound, UsageError
@@ -123,7 +123,10 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
         raise FilterError(
             "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
         )
-    wants_entries = "search_index" in statement.casefold()
-    for kind in base.ontology:
-        base.ensure(kind, entries=wants_entries)
-    return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
+
+    def ask() -> SqlResult:
+        for kind in base.ontology:
+            base.ensure(kind)
+        return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
+
+    return boot.answered(base, lambda: base.until_honest(ask))

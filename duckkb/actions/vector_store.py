@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duckkb.actions import writing
 from duckkb.actions.collecting import policy_named, sound_name
@@ -23,6 +23,9 @@ from duckkb.queries import Notice
 from duckkb.records import identity_key, identity_text
 from duckkb.truth import ids, pointer
 from duckkb.truth.tree import StoredRow
+
+if TYPE_CHECKING:
+    import numpy as np
 
 COLLECTION, POLICY = "vectors", "vector-store"
 TEXT, VALUE = "embedding_text", "value"
@@ -92,9 +95,13 @@ def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
         return Rows((), () if is_there else (_missing(name),))
     wanted = min(count, offset + limit)
     rows = heapq.nsmallest(wanted, base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))[offset:]
-    notices = fill_pending(base, [kind])
-    found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
-    return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
+
+    def read() -> Rows:
+        notices = fill_pending(base, [kind])
+        found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
+        return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
+
+    return boot.answered(base, read)
 
 
 def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
@@ -105,6 +112,10 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     chunks = nearest.question(base, kind, TEXT, text)
     if not base.tree.count(kind):
         return Rows((), () if is_there else (_missing(name),))
+    return boot.answered(base, lambda: _nearest(base, kind, chunks, text, top_k))
+
+
+def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> Rows:
     notices = fill_pending(base, [kind])
     found = {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text)

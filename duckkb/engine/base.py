@@ -1,29 +1,34 @@
 """The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.engine.observed import Observed
+from duckkb.engine.rows import TreeRows
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer
+from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
+from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Differences, Part, StoredRow, Tree, collector_paused
+from duckkb.truth.tree import Differences, Part, Tree
 
 if TYPE_CHECKING:
     import numpy as np
 
 Progress = Callable[[str, int, int], None]
+Answer = TypeVar("Answer")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
@@ -60,7 +65,7 @@ class BootReport:
 @dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed;
-    `snapshot` keeps it on disk. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
+    `snapshot` keeps it on disk, `is_alone` says that nothing else is kept there. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
 
     wiring: Wiring
     tree: Tree
@@ -69,10 +74,11 @@ class Base:
     report: BootReport
     snapshot: Snapshot | None = None
     adrift: bool = False
+    is_alone: bool = False
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
-    _loaded: dict[str, bool] = field(default_factory=dict)
-    _dimensions: dict[str, int] = field(default_factory=dict)  # of the vectors in the backend, by model
+    _rows: dict[str, TreeRows] = field(default_factory=dict)
+    _loaded: set[str] = field(default_factory=set)
     _observed: dict[str, Observed] = field(default_factory=dict)
     _dropped: int = 0
 
@@ -125,28 +131,56 @@ class Base:
             self._observed[kind.name] = Observed(kind, (row.record for part in parts for row in part.rows))
         return self._observed[kind.name]
 
-    def ensure(self, kind: RecordType, *, entries: bool) -> None:
-        """Have the backend mirror one type: its records, and its index entries where a lane will need them."""
-        entries = entries and bool(kind.full_text or kind.vectors)
-        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
-            self._loaded, self._dropped = {}, self.cache.dropped
-        if self._loaded.get(kind.name) in (True, entries):
-            return
-        with collector_paused():
-            self.backend.load(kind, self._rows(kind, list(self.tree.rows(kind)), entries=entries))
-        self._loaded[kind.name] = entries
-        if entries:
-            self.learn_length(kind)
-            self.cache.save()
+    def rows(self, kind: RecordType) -> TreeRows:
+        """The records of a type as they are now, with their entries where those are asked for."""
+        if kind.name not in self._rows:
+            self._rows[kind.name] = TreeRows(kind, self.tree, lambda: self.builder, self.cache.save)
+        return self._rows[kind.name]
 
-    def ensure_all(self, kinds: "Sequence[RecordType]") -> None:
-        """As `ensure` with entries, of types that one question is about: none is left with rows of a cache that the load
-        of another found to be forged."""
-        dropped = -1
-        while dropped != self.cache.dropped:
+    def ensure(self, kind: RecordType) -> None:
+        """Have the backend mirror one type. What it derives from the records is made when a question needs it."""
+        if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
+            self._dropped = self.cache.dropped
+            self._loaded.clear()
+            for other in self.ontology:
+                self._load(other)
+                self.backend.discard(other)
+        if kind.name not in self._loaded:
+            self._load(kind)
+
+    def _load(self, kind: RecordType) -> None:
+        self.backend.load(kind, self.rows(kind), self._version(kind))
+        self._loaded.add(kind.name)
+
+    def _version(self, kind: RecordType) -> Version | None:
+        """What derived state on disk has to mirror; None where it is kept in memory."""
+        if self.snapshot is None or self.adrift or self.is_alone:
+            return None
+        found = self.snapshot.version(kind)
+        if found is None:
+            return None
+        key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
+        return Version(found.folder, found.store, found.revision, found.changed, key, lengths)
+
+    def _lane_key(self, kind: RecordType, lane: Lane | None) -> str:
+        """Names what shapes the entries of a type that a lane reads, beside the records."""
+        shaped_by: list[object] = [kind.schema, kind.relational]
+        if lane == "fts":
+            shaped_by = [self.wiring.tokenizer.fingerprint, self.settings.chunk_size, kind.full_text, kind.vectors]
+        elif lane == "vector":
+            shaped_by = [self.fingerprint(kind), self.settings.chunk_size, kind.full_text, kind.vectors]
+        return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+    def _lengths_key(self, kind: RecordType) -> str:
+        return str(self.lengths(kind)) if kind.given_vectors else ""
+
+    def until_honest(self, ask: Callable[[], Answer]) -> Answer:
+        """What `ask` answers when no cache file was found to be forged on the way: what was derived from one is made anew."""
+        while True:
             dropped = self.cache.dropped
-            for kind in kinds:
-                self.ensure(kind, entries=True)
+            answer = ask()
+            if dropped == self.cache.dropped:
+                return answer
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.
@@ -165,10 +199,16 @@ class Base:
             self._observed.clear()
             raise
 
+    def go_alone(self) -> None:
+        """Keep what is derived in memory from now on: others change what lies on disk faster than it can be read."""
+        self.is_alone = True
+        self._loaded.clear()
+
     def restart(self, tree: Tree, snapshot: Snapshot | None, backend: Backend) -> None:
         """Go on with what was just loaded."""
         self.backend.close()
         self.tree, self.snapshot, self.backend, self.adrift = tree, snapshot, backend, False
+        self._rows.clear()
         self._loaded.clear()
         self._observed.clear()
 
@@ -193,39 +233,26 @@ class Base:
                     self._observed[part.kind.name].count((row.record for row in part.rows), sign)
         for name, lengths in before.items():
             if self._observed[name].lengths() != lengths:
-                self._loaded.pop(name, None)
+                self._loaded.discard(name)
 
     def _mirror(self, delta: Differences) -> None:
         """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
         for name, (upserts, gone) in delta.items():
             kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)
             if kind is not None and name in self._loaded:
-                self.backend.apply(kind, self._rows(kind, upserts, entries=self._loaded[name]), gone)
-
-    def _rows(self, kind: RecordType, stored: Sequence[StoredRow], *, entries: bool) -> list[Row]:
-        records = [row.record for row in stored]
-        if not entries:
-            return [Row(record) for record in records]
-        return [Row(record, made) for record, made in zip(records, self.builder.build(kind, records), strict=True)]
-
-    def learn_length(self, kind: RecordType) -> None:
-        """From now on the type's model gives vectors as long as those that the cache gave just now, or it is another one."""
-        model = self.fingerprint(kind)
-        if model is not None and (known := self.cache.dimension(model)):
-            self._dimensions.setdefault(str(model), known)
+                self.backend.apply(kind, [Row(row.record) for row in upserts], gone, self._version(kind))
 
     def expect(self, model: Embedder, dimension: int) -> None:
         """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
-        name = str(model.fingerprint)
+        known = self.cache.dimension(model.fingerprint)
         self.cache.expect(model.fingerprint, dimension)
-        if self._dimensions.get(name, dimension) != dimension:
+        if known not in (0, dimension):
             self._loaded.clear()
-        self._dimensions[name] = dimension
 
     def exchanged(self, model: Embedder, dimension: int) -> Unavailable | None:
         """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
-        known = self._dimensions.get(str(model.fingerprint), dimension)
-        if known == dimension:
+        known = self.cache.dimension(model.fingerprint)
+        if known in (0, dimension):
             return None
         return Unavailable(
             f"the model gives vectors of {dimension} numbers, the stored ones have {known}",
@@ -235,7 +262,7 @@ class Base:
 
     def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
         """Give vectors to the backend, where it mirrors the entries of the type."""
-        if vectors and self._loaded.get(kind.name):
+        if vectors and kind.name in self._loaded:
             self.backend.fill(kind, vectors)
 
     def adopt(self, kind: RecordType, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -245,7 +272,7 @@ class Base:
         if pending:
             model = self.embedder(kind)
             if not self.cache.verify_vectors(pending, model.embed_passages, goes_on):
-                self.ensure(kind, entries=True)
+                self.ensure(kind)
                 pending = dict(self.backend.pending(kind))
             found = zip(pending, self.cache.vectors(list(pending), model.fingerprint), strict=True)
             self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})

@@ -1,18 +1,22 @@
 """Boot: from files to a loaded base. Read under the shared lock, recover first, stop at what cannot be read."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from duckkb.engine import loading
-from duckkb.engine.base import Base, BootReport, EndIds, Wiring
+from duckkb.engine.base import Answer, Base, BootReport, EndIds, Wiring
 from duckkb.errors import Finding, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ports import Ahead
 from duckkb.queries import Notice
 from duckkb.records import Record
 from duckkb.truth import history, journal, layout, lock, read, shadow, state
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.tree import Tree
+
+_ATTEMPTS = 3
 
 
 def boot(wiring: Wiring) -> Base:
@@ -80,6 +84,19 @@ def sync(base: Base) -> None:
         base.take_in(parts)
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
+
+
+def answered(base: Base, ask: Callable[[], Answer]) -> Answer:
+    """What `ask` answers out of derived state. Where another process has brought that beyond what is loaded, the files are
+    looked at again; where that happens time and again, this process goes on without what lies on disk."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return ask()
+        except Ahead:
+            base.adrift = True
+            refresh(base)
+    base.go_alone()
+    return ask()
 
 
 def refuse_unreadable(tree: Tree) -> None:

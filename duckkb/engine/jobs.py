@@ -160,7 +160,6 @@ class _Work:
             self._make_tokens(one.kind)
         if not one.pending or self.code == "E_BUDGET":
             return
-        self.base.learn_length(one.kind)
         model = self.base.fingerprint(one.kind)
         if model is None or str(model) in self._gone:
             return

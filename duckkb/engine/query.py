@@ -16,7 +16,7 @@ from duckkb.search.fuse import Fused, fuse
 from duckkb.search.plan import Ask, Capabilities, Standard, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.line import etag
-from duckkb.truth.tree import StoredRow, collector_paused
+from duckkb.truth.tree import StoredRow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,12 +65,16 @@ class Question:
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
+    return boot.answered(base, lambda: _find(base, intent))
+
+
+def _find(base: Base, intent: Intent) -> FindResult:
     chosen = _plan(base, intent)
     allowed = _allowed(base, intent)
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
     embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if "vector" in chosen.lanes else None
-    lanes = _run(base, intent, chosen, allowed, embedded)
+    lanes = base.until_honest(lambda: _run(base, intent, chosen, allowed, embedded))
     fused = _fused(base, intent, chosen, lanes)
     hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
     notices = (*boot.notices(base), *chosen.notices, *lanes.notices)
@@ -99,7 +103,7 @@ def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
     if intent.where is None:
         return {kind.name: None for kind in intent.kinds}
     for kind in intent.kinds:
-        base.ensure(kind, entries=False)
+        base.ensure(kind)
     return {kind.name: base.backend.where(kind, intent.where) for kind in intent.kinds}
 
 
@@ -141,7 +145,6 @@ def _run(
     embedded: Embedded | None,
 ) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
-    base.ensure_all(intent.kinds)
     question = Question(syntax.parse(intent.text or ""), allowed, embedded.vectors if embedded else {})
     expanded_by: tuple[Key, ...] = ()
     if chosen.expansion.method == "feedback":
@@ -185,7 +188,7 @@ def _lane(base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, que
     hits: dict[Key, LaneHit] = {}
     for kind in kinds:
         if kind.name in question.vectors if lane == "vector" else kind.full_text:
-            base.ensure(kind, entries=True)
+            base.ensure(kind)
             for hit in _lane_hits(base, kind, lane, chosen, question):
                 hits[kind.name, hit.id] = hit
     return hits
@@ -194,8 +197,7 @@ def _lane(base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, que
 def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question: Question) -> list[LaneHit]:
     words, allowed = question.words, question.allowed[kind.name]
     if lane == "fts":
-        with collector_paused():  # the first question builds the index, out of a great many small objects
-            return base.backend.match(kind, words, chosen.depth, allowed)
+        return base.backend.match(kind, words, chosen.depth, allowed)
     if chosen.mode == "hybrid" and words.excluded and kind.full_text:
         ruled_out = base.backend.excluded(kind, words)
         everything = allowed if allowed is not None else frozenset(base.tree.ids(kind))
@@ -230,7 +232,6 @@ def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused
 
 def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> Hit:
     kind, row = _row(base, one.key)
-    best = _best_lane_hit(lanes, one)
     lexical = None
     if intent.explain and "fts" in one.ranks:
         lexical = base.backend.explain(kind, syntax.parse(intent.text or ""), row.record.id)
@@ -244,19 +245,17 @@ def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> 
         etag=etag(row.line),
         times=(row.record.created_at, row.record.updated_at),
         scores=explain.score_account(one, chosen) if chosen.mode == "hybrid" else None,
-        chunk=_chunk(base, kind, best),
+        chunk=_chunk(base, kind, intent, lanes, one),
         trace=explain.trace(one, chosen, lexical) if intent.explain else None,
     )
 
 
-def _best_lane_hit(lanes: Lanes, one: Fused) -> LaneHit:
+def _chunk(base: Base, kind: RecordType, intent: Intent, lanes: Lanes, one: Fused) -> ChunkRef | None:
     """The chunk is shown of the lane in which the record ranks best; the vector lane goes first on a tie."""
     lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
-    return lanes.hits[lane][one.key]
-
-
-def _chunk(base: Base, kind: RecordType, hit: LaneHit) -> ChunkRef | None:
-    for entry in base.backend.entries(kind, hit.id):
-        if (entry.field, entry.seq) == (hit.field, hit.seq) and entry.content:
-            return ChunkRef(entry.field, entry.seq, entry.content)
-    return None
+    hit = lanes.hits[lane][one.key]
+    field, seq = hit.field, hit.seq
+    if lane == "fts":
+        ((field, seq),) = base.backend.best_chunks(kind, syntax.parse(intent.text or ""), [hit.id])
+    text = base.rows(kind).text(hit.id, field, seq)
+    return ChunkRef(field, seq, text) if text else None

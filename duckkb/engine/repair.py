@@ -171,9 +171,11 @@ def _rebuild(base: Base) -> tuple[int, int]:
         kinds = [kind for kind in base.ontology if kind.full_text or kind.vectors]
         made = 0
         for kind in kinds:
-            tokens, _ = base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)])
+            records = list(base.rows(kind).records())
+            tokens, _ = base.builder.wanted(kind, records)
             made += sum(found is None for found in base.cache.tokens(list(tokens)))
-            base.ensure(kind, entries=True)
+            base.builder.build(kind, records, "fts")
+            base.ensure(kind)
         return made, sum(len(base.backend.pending(kind)) for kind in kinds)
 
 

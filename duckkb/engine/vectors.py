@@ -67,12 +67,7 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; what is left is counted in a notice."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     try:
-        dropped = -1
-        while dropped != base.cache.dropped:  # a type may show that the rows given to one before it were forged
-            dropped = base.cache.dropped
-            for kind in kinds:
-                if kind.has_text_vectors:
-                    _fill(base, kind, deadline)
+        base.until_honest(lambda: _fill_all(base, kinds, deadline))  # one type may show what another one was given
     except Unavailable as problem:
         return _count_pending(base, kinds, problem.message)
     finally:
@@ -80,8 +75,15 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     return _count_pending(base, kinds)
 
 
+def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float) -> None:
+    for kind in kinds:
+        if kind.has_text_vectors:
+            _fill(base, kind, deadline)
+
+
 def _fill(base: Base, kind: RecordType, deadline: float) -> None:
-    base.ensure(kind, entries=True)
+    base.ensure(kind)
+    _refuse_other_lengths(base, kind)
     base.adopt(kind, lambda: time.monotonic() < deadline)
     for batch in by_length(dict(base.backend.pending(kind)), SMALL_BATCH):
         if time.monotonic() > deadline:
@@ -89,9 +91,17 @@ def _fill(base: Base, kind: RecordType, deadline: float) -> None:
         base.backend.fill(kind, embed_until(base, kind, batch, deadline))
 
 
+def _refuse_other_lengths(base: Base, kind: RecordType) -> None:
+    """Vectors of a model that was exchanged under its name are as good as none."""
+    model = base.fingerprint(kind)
+    wanted = base.cache.dimension(model) if model is not None else 0
+    if wanted and not kind.given_vectors and base.backend.dimension(kind) not in (0, wanted):
+        base.backend.discard(kind)
+
+
 def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:
     for kind in kinds:
-        base.ensure(kind, entries=True)
+        base.ensure(kind)
     left = sum(len(base.backend.pending(kind)) for kind in kinds)
     if not left:
         return ()

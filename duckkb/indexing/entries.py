@@ -11,6 +11,7 @@ from duckkb.indexing.chunk import chunk, field_text
 from duckkb.indexing.given import with_given
 from duckkb.ontology.model import EVERY, RecordType, SearchField
 from duckkb.ports import Tokenizer
+from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import Settings
 
@@ -66,23 +67,44 @@ class EntryBuilder:
         self._lengths = lengths
         self._cache = cache
 
-    def build(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[IndexEntry, ...]]:
+    def build(
+        self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None
+    ) -> list[tuple[IndexEntry, ...]]:
         """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
-        vectors alone), each field's chunks in the order of the text."""
+        vectors alone), each field's chunks in the order of the text. Of a lane, those that it reads, with what it reads."""
         pieces = self._pieces(kind, records)
-        tokens = self._tokens(_texts(pieces, "lexical"))
-        vectors = self._vectors(self._models(kind), _texts(pieces, "vectors"))
+        tokens = self._tokens(_texts(pieces, "lexical")) if lane != "vector" else {}
+        vectors = self._vectors(self._models(kind), _texts(pieces, "vectors")) if lane != "fts" else {}
         pending = (None, None)
         made = [
             tuple(
-                IndexEntry(field.name, seq, text, tokens[text] if field.lexical else None, *vectors.get(text, pending))
-                if field.vectors
-                else IndexEntry(field.name, seq, text, tokens[text])
+                IndexEntry(
+                    field.name,
+                    seq,
+                    text,
+                    tokens.get(text) if field.lexical else None,
+                    *(vectors.get(text, pending) if field.vectors else pending),
+                )
                 for field, seq, text in row
+                if lane is None or (field.lexical if lane == "fts" else field.vectors)
             )
             for row in pieces
         ]
-        return with_given(self._lengths(kind), records, made) if kind.given_vectors else made
+        return with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
+
+    def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
+        """The chunks of a record that are searched by words, with their tokens where there are several. They are made
+        here: for the few records that are shown, opening a cache would cost more."""
+        found = [(field.name, seq, text) for field, seq, text in self._pieces(kind, [record])[0] if field.lexical]
+        if len(found) < 2:
+            return [IndexEntry(*piece) for piece in found]
+        tokens = self._tokenizer.tokenize([text for _, _, text in found])
+        return [IndexEntry(*piece, made) for piece, made in zip(found, tokens, strict=True)]
+
+    def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
+        """The text of one chunk of a record; None where it has no such chunk."""
+        pieces = self._pieces(kind, [record])[0]
+        return next((text for own, number, text in pieces if (own.name, number) == (field, seq)), None)
 
     def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
         """What the entries of these records take. Computes neither tokens nor vectors."""

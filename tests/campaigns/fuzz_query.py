@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from duckkb.backends.duckdb.held import HeldRows
 from duckkb.backends.duckdb.lexical import Lexical
 from duckkb.entries import IndexEntry
 from duckkb.indexing.chunk import chunk
@@ -148,7 +149,7 @@ def records(chance: Random, number: int) -> dict[int, tuple[str, dict[str, str]]
 
 def _lane(held: dict[int, tuple[str, dict[str, str]]], tokenizer: Tokenizer, language: str) -> Any:
     rows = {record_id: _row(record_id, name, texts, tokenizer) for record_id, (name, texts) in held.items()}
-    return SimpleNamespace(lexical=Lexical(KIND, rows, tokenizer, language), rows=rows, tokenizer=tokenizer)
+    return SimpleNamespace(lexical=Lexical(KIND, HeldRows(rows), tokenizer, language), rows=rows, tokenizer=tokenizer)
 
 
 def _row(record_id: int, name: str, texts: dict[str, str], tokenizer: Tokenizer, size: int = 120) -> Row:
@@ -170,8 +171,8 @@ def check_lane(lane: Any, read: LexicalQuery, turn: int) -> bool:
     assert all(math.isfinite(hit.score) and hit.score >= 0 for hit in hits), hits
     assert all(one.score >= other.score - 1e-5 for one, other in pairwise(hits)), hits
     assert all(
-        any((hit.field, hit.seq) == (e.field, e.seq) for e in lane.rows[hit.id].entries) or not hit.score
-        for hit in hits
+        any(best == (e.field, e.seq) for e in lane.rows[hit.id].entries) or not hit.score
+        for hit, best in zip(hits, lane.lexical.best_chunks(read, found), strict=True)
     )
     out = lane.lexical.excluded(read)
     assert out.isdisjoint(found), (out, found)

@@ -21,6 +21,7 @@ from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 FILE_SECRET = "canary-file-5c1e"
 VAULT_SECRET = "canary-vault-9d2b"
@@ -109,14 +110,14 @@ class Recording:
 
 def tables(engine: Any = None) -> Tables:
     """Both types and an edge, loaded."""
-    made = Tables(ONTOLOGY, lambda kind: (), lambda kind, record: (1, 2), engine=engine, now=lambda: NOW)
-    made.load(DOC, docs())
+    made = RecordTables(ONTOLOGY, lambda kind: (), lambda kind, record: (1, 2), engine=engine, now=lambda: NOW)
+    made.put(DOC, docs())
     vault = [
         Record("Vault", n, (f"{VAULT_SECRET}-{n}",), {"secret": f"{VAULT_SECRET}-{n}", "i": n}, TIME, TIME)
         for n in (1, 2)
     ]
-    made.load(VAULT, vault)
-    made.load(LINKS, [Record("Links", 9, ("a", "b"), {"from": "a", "to": "b", "why": "x"}, TIME, TIME)])
+    made.put(VAULT, vault)
+    made.put(LINKS, [Record("Links", 9, ("a", "b"), {"from": "a", "to": "b", "why": "x"}, TIME, TIME)])
     return made
 
 

@@ -21,6 +21,7 @@ from tests.campaigns import sql_ground as ground
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.sql_bombs import MEMORY, TIME
 from tests.conftest import ROOT, make_base, run_in
+from tests.record_tables import RecordTables
 
 BIG = NodeType("Big", "big", ("name",), {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}})
 ROWS = [{"name": f"row {n:05}", "n": n} for n in range(1, 1001)]
@@ -28,8 +29,8 @@ BOMBS = {**MEMORY, **TIME}
 
 
 def _big(engine: Engine | None = None) -> Tables:
-    made = Tables(Ontology({"Big": BIG}), lambda kind: (), engine=engine)
-    made.load(BIG, [Record("Big", n, (row["name"],), row, ground.TIME, ground.TIME) for n, row in enumerate(ROWS, 1)])
+    made = RecordTables(Ontology({"Big": BIG}), lambda kind: (), engine=engine)
+    made.put(BIG, [Record("Big", n, (row["name"],), row, ground.TIME, ground.TIME) for n, row in enumerate(ROWS, 1)])
     return made
 
 

@@ -162,7 +162,7 @@ def test_xd_06_a_filter_gives_the_best_of_what_is_allowed(
     wanted = [hit for hit in everything if hit.id in allowed][:depth]
     answered = backend.match(NOTE, query, depth, allowed)
     assert [hit.score for hit in answered] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
-    assert [(hit.id, hit.field, hit.seq) for hit in answered] == [(hit.id, hit.field, hit.seq) for hit in wanted]
+    assert ids(answered) == ids(wanted)
 
     nearest = backend.similar(NOTE, vector("red word7"), 3_000)
     assert (

@@ -212,10 +212,9 @@ def test_dk_19_one_hit_per_record_with_the_chunk_that_holds_the_match(make: Make
     filler = "Nothing to see in this long paragraph about other things entirely.\n\n"
     backend = make()
     backend.load(NOTE, [row(1, body=filler * 20 + "At the very end hides a platypus.", size=200), row(2, body=filler)])
-    hits = backend.match(NOTE, LexicalQuery("platypus"), 10)
-    assert ids(hits) == [1]
+    assert ids(backend.match(NOTE, LexicalQuery("platypus"), 10)) == [1]
     last = backend.entries(NOTE, 1)[-1]
-    assert (hits[0].field, hits[0].seq) == ("body", last.seq)
+    assert backend.best_chunks(NOTE, LexicalQuery("platypus"), [1]) == [("body", last.seq)]
     assert "platypus" in last.content and last.seq > 0
 
 
@@ -230,8 +229,8 @@ def test_the_best_chunk_holds_most_of_the_query_and_the_first_of_equals_wins(mak
             row(3, title="filler", body="beta"),
         ],
     )
-    hits = {hit.id: (hit.field, hit.seq) for hit in backend.match(NOTE, LexicalQuery("alpha beta"), 10)}
-    assert hits == {1: ("body", 1), 2: ("title", 0), 3: ("body", 0)}
+    best = backend.best_chunks(NOTE, LexicalQuery("alpha beta"), [3, 1, 2])
+    assert best == [("body", 0), ("body", 1), ("title", 0)]
 
 
 @every_backend
@@ -240,8 +239,8 @@ def test_a_rare_word_counts_more_for_a_chunk_than_two_common_ones(make: MakeBack
     common, rare = "common words again. " * 6, "nothing but a platypus. " * 6
     others = [row(number, body="common words") for number in range(2, 40)]
     backend.load(NOTE, [row(1, body=f"{common}\n\n{rare}", size=150), *others])
-    best = next(hit for hit in backend.match(NOTE, LexicalQuery("common words platypus"), 50) if hit.id == 1)
-    assert "platypus" in backend.entries(NOTE, 1)[best.seq].content
+    ((_, seq),) = backend.best_chunks(NOTE, LexicalQuery("common words platypus"), [1])
+    assert "platypus" in backend.entries(NOTE, 1)[seq].content
 
 
 @every_backend
@@ -249,8 +248,8 @@ def test_the_best_chunk_holds_the_phrase_as_a_whole(make: MakeBackend) -> None:
     backend = make()
     apart, together = "memory of a database here. " * 6, "the database memory here. " * 6
     backend.load(NOTE, [row(1, body=f"{apart}\n\n{together}", size=180)])
-    (hit,) = backend.match(NOTE, LexicalQuery(phrases=("database memory",)), 10)
-    assert "database memory" in backend.entries(NOTE, 1)[hit.seq].content
+    ((_, seq),) = backend.best_chunks(NOTE, LexicalQuery(phrases=("database memory",)), [1])
+    assert "database memory" in backend.entries(NOTE, 1)[seq].content
 
 
 @every_backend

@@ -10,6 +10,7 @@ from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 PAPER = NodeType(
     "Paper",
@@ -63,8 +64,8 @@ NOW = datetime(2024, 5, 3, 12, 0, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    made = Tables(Ontology({"Paper": PAPER}, {"Cites": CITES}), lambda kind: (), now=lambda: NOW)
-    made.load(PAPER, RECORDS)
+    made = RecordTables(Ontology({"Paper": PAPER}, {"Cites": CITES}), lambda kind: (), now=lambda: NOW)
+    made.put(PAPER, RECORDS)
     return made
 
 
@@ -249,12 +250,12 @@ def test_an_edge_is_filtered_by_its_ends_and_their_record_ids() -> None:
         Record("Cites", 8, ("B", "张"), {"from": "B", "to": "张"}, RECORDS[0].created_at, RECORDS[0].updated_at),
     ]
     ends = {"A": 1, "B": 2}
-    made = Tables(
+    made = RecordTables(
         Ontology({"Paper": PAPER}, {"Cites": CITES}),
         lambda kind: (),
         lambda kind, record: (ends.get(record.fields["from"]), ends.get(record.fields["to"])),
     )
-    made.load(CITES, edges)
+    made.put(CITES, edges)
     assert made.where(CITES, "\"from\" = 'A' and since = 3") == {7}
     assert made.where(CITES, "from_id = 2") == {8}
     assert made.where(CITES, "to_id is null and \"to\" = '张'") == {8}

@@ -10,6 +10,7 @@ from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 THING = NodeType(
     "Thing",
@@ -221,13 +222,13 @@ CONDITIONS = st.recursive(
 
 
 def _loaded(rows: list[dict[str, Any]]) -> Tables:
-    made = Tables(Ontology({"Thing": THING}), lambda kind: ())
+    made = RecordTables(Ontology({"Thing": THING}), lambda kind: ())
     records = []
     for number, row in enumerate(rows, 1):
         fields = {name: value for name, value in row.items() if value is not None}
         records.append(Record("Thing", number, (str(number),), fields, TIME, TIME))
     # the column stays mixed whatever was drawn, and no row of the table under test has this id
-    made.load(THING, [*records, Record("Thing", 999, ("999",), {"m": "q"}, TIME, TIME)])
+    made.put(THING, [*records, Record("Thing", 999, ("999",), {"m": "q"}, TIME, TIME)])
     return made
 
 

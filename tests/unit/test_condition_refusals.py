@@ -8,6 +8,7 @@ from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 NOTE = NodeType(
     "Note",
@@ -20,12 +21,12 @@ TIME = "2024-05-01T10:00:00.000000Z"
 
 
 def _tables() -> Tables:
-    made = Tables(Ontology({"Note": NOTE}), lambda kind: ())
+    made = RecordTables(Ontology({"Note": NOTE}), lambda kind: ())
     records = [
         Record("Note", 1, (SECRET,), {"content": SECRET, "n": 1, "tags": ["a"]}, TIME, TIME),
         Record("Note", 2, ("plain",), {"content": "plain", "n": 2}, TIME, TIME),
     ]
-    made.load(NOTE, records)
+    made.put(NOTE, records)
     return made
 
 

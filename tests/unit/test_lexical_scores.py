@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from duckkb.backends.duckdb.held import HeldRows
 from duckkb.backends.duckdb.lexical import Lexical
 from duckkb.entries import IndexEntry, Tokens
 from duckkb.errors import UsageError
@@ -29,7 +30,7 @@ def doc(record_id: int, body: str) -> Row:
 
 def lexical(bodies: Sequence[str], language: str = "none") -> tuple[Lexical, dict[int, Row]]:
     rows = {number: doc(number, body) for number, body in enumerate(bodies, 1)}
-    return Lexical(DOC, rows, PlainTokenizer(), language), rows
+    return Lexical(DOC, HeldRows(rows), PlainTokenizer(), language), rows
 
 
 def bm25(bodies: Sequence[str], query: str) -> dict[int, float]:
@@ -128,7 +129,7 @@ def test_the_order_of_tokens_is_indexed_when_a_question_first_asks_for_it_and_ch
         for number, question in enumerate((first, *questions), 10):
             rows[number] = doc(number, f"stone river {number} 石")
             asked.touch([number])
-            fresh = Lexical(DOC, dict(rows), PlainTokenizer(), "none")
+            fresh = Lexical(DOC, HeldRows(dict(rows)), PlainTokenizer(), "none")
             assert asked.match(question, 50) == fresh.match(question, 50)
 
 

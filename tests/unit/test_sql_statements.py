@@ -12,6 +12,7 @@ from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 NOTE = NodeType(
     "Note",
@@ -33,8 +34,8 @@ TIME = "2024-05-01T10:00:00.000001Z"
 
 @pytest.fixture(scope="module")
 def tables() -> Tables:
-    made = Tables(Ontology({"Note": NOTE}, {"Link": LINK}), lambda kind: (), lambda kind, record: (1, 2))
-    made.load(
+    made = RecordTables(Ontology({"Note": NOTE}, {"Link": LINK}), lambda kind: (), lambda kind, record: (1, 2))
+    made.put(
         NOTE,
         [
             Record("Note", 1, ("a",), {"name": "a", "n": 1, "day": "2024-02-29", "tags": ["x", "y"], "meta": {"k": [1]}}, TIME, TIME),
@@ -42,7 +43,7 @@ def tables() -> Tables:
             Record("Note", 3, ("",), {"name": "", "n": 2}, TIME, TIME),
         ],
     )  # fmt: skip
-    made.load(LINK, [Record("Link", 9, ("a", "张三"), {"from": "a", "to": "张三"}, TIME, TIME)])
+    made.put(LINK, [Record("Link", 9, ("a", "张三"), {"from": "a", "to": "张三"}, TIME, TIME)])
     return made
 
 
@@ -298,9 +299,9 @@ def test_a_statement_over_its_time_is_stopped_and_the_next_one_runs(tables: Tabl
 @pytest.fixture(scope="module")
 def long_table() -> Tables:
     """So many rows that they come out in several batches; a secret stands in the last one."""
-    made = Tables(Ontology({"Note": NOTE}), lambda kind: ())
+    made = RecordTables(Ontology({"Note": NOTE}), lambda kind: ())
     names = [*map(str, range(200_000)), "canary-7f3a"]
-    made.load(NOTE, [Record("Note", n, (name,), {"name": name, "n": n}, TIME, TIME) for n, name in enumerate(names, 1)])
+    made.put(NOTE, [Record("Note", n, (name,), {"name": name, "n": n}, TIME, TIME) for n, name in enumerate(names, 1)])
     return made
 
 

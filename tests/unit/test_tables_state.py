@@ -16,6 +16,7 @@ from duckkb.errors import DuckkbError, FilterError
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.records import Record
+from tests.record_tables import RecordTables
 
 TIME = "2024-05-01T10:00:00.000000Z"
 PLACE = NodeType(
@@ -113,8 +114,8 @@ def test_declared_columns_take_the_kind_that_the_schema_gives_them() -> None:
 def test_one_value_that_does_not_fit_makes_its_column_json_and_is_kept(field: str, value: Any) -> None:
     record = Record("Place", 2, ("p2",), {"name": "p2", field: value}, TIME, TIME)
     assert _kinds(_place(1), record)[field] == "json"
-    tables = Tables(ONTOLOGY, lambda kind: ())
-    tables.load(PLACE, [_place(1), record])
+    tables = RecordTables(ONTOLOGY, lambda kind: ())
+    tables.put(PLACE, [_place(1), record])
     rows = tables.sql(f'SELECT "{field}" FROM place WHERE __id = 2', SqlLimits()).rows
     assert rows == ((value,),)
 
@@ -133,8 +134,8 @@ def test_the_ends_of_an_edge_take_the_kind_of_their_identities() -> None:
 
 def test_names_that_sql_would_confuse_get_columns_of_their_own() -> None:
     odd = NodeType("Odd", "odd", ("a",), {"properties": {"a": {"type": "string"}, "A": {"type": "integer"}}})
-    tables = Tables(Ontology({"Odd": odd}), lambda kind: ())
-    tables.load(odd, [Record("Odd", 1, ("x",), {"a": "x", "A": 5}, TIME, TIME)])
+    tables = RecordTables(Ontology({"Odd": odd}), lambda kind: ())
+    tables.put(odd, [Record("Odd", 1, ("x",), {"a": "x", "A": 5}, TIME, TIME)])
     assert tables.where(odd, "a = 'x' AND \"A\" = 5") == {1}
     assert [column.sql_name for column in tables.columns(odd).business] == ["a", "A_2"]
 
@@ -188,31 +189,31 @@ def _answers(tables: Tables) -> list[Any]:
 @settings(max_examples=15, deadline=None)
 @given(st.dictionaries(st.integers(1, 12), VALUES, max_size=8), CHANGES)
 def test_changes_give_the_same_table_as_a_fresh_load(start: dict[int, Any], changes: Any) -> None:
-    tables, records = Tables(ONTOLOGY, lambda kind: ()), {}
+    tables, records = RecordTables(ONTOLOGY, lambda kind: ()), {}
     records = {number: _place(number, **fields) for number, fields in start.items()}
-    tables.load(PLACE, list(records.values()))
+    tables.put(PLACE, list(records.values()))
     for upserts, gone, look in changes:
         new = {number: _place(number, **fields) for number, fields in upserts.items()}
-        tables.apply(PLACE, list(new.values()), gone)
+        tables.change(PLACE, list(new.values()), gone)
         records = {number: record for number, record in records.items() if number not in gone} | new
         if look:
             tables.where(PLACE, "true")
-    fresh = Tables(ONTOLOGY, lambda kind: ())
-    fresh.load(PLACE, list(records.values()))
+    fresh = RecordTables(ONTOLOGY, lambda kind: ())
+    fresh.put(PLACE, list(records.values()))
     assert _answers(tables) == _answers(fresh)
     tables.close()
     fresh.close()
 
 
 def test_a_small_change_to_a_large_table_is_kept_beside_it() -> None:
-    tables = Tables(ONTOLOGY, lambda kind: ())
-    tables.load(PLACE, [_place(number, size=number) for number in range(1, 2001)])
+    tables = RecordTables(ONTOLOGY, lambda kind: ())
+    tables.put(PLACE, [_place(number, size=number) for number in range(1, 2001)])
     assert len(tables.where(PLACE, "size > 1000")) == 1000
-    tables.apply(PLACE, [_place(5, size=9999), _place(5000, size=5000)], [2000, 777_777])
+    tables.change(PLACE, [_place(5, size=9999), _place(5000, size=5000)], [2000, 777_777])
     assert tables.where(PLACE, "size > 1995") == {5, 1996, 1997, 1998, 1999, 5000}
-    tables.apply(PLACE, [_place(2000, size=2000)], [5])
+    tables.change(PLACE, [_place(2000, size=2000)], [5])
     assert tables.where(PLACE, "size > 1995") == {1996, 1997, 1998, 1999, 2000, 5000}
-    tables.apply(PLACE, [_place(number, size=0) for number in range(1, 1000)], [])
+    tables.change(PLACE, [_place(number, size=0) for number in range(1, 1000)], [])
     assert len(tables.where(PLACE, "size = 0")) == 999
 
 
@@ -227,8 +228,8 @@ def test_nothing_is_asked_of_the_callbacks_before_a_statement_needs_it() -> None
         asked.append("cache")
         return pa.table({"kind": ["vector"]})
 
-    tables = Tables(ONTOLOGY, entries, cache_rows=cache)
-    tables.load(PLACE, [_place(1)])
+    tables = RecordTables(ONTOLOGY, entries, cache_rows=cache)
+    tables.put(PLACE, [_place(1)])
     tables.where(PLACE, "true")
     tables.sql("SELECT * FROM place", SqlLimits())
     assert asked == []
@@ -240,7 +241,7 @@ def test_nothing_is_asked_of_the_callbacks_before_a_statement_needs_it() -> None
 def test_the_search_index_shows_chunks_tokens_and_vectors_of_all_types() -> None:
     vector = np.array([0.6, 0.8], np.float32)
     stored = {"Place": [(1, IndexEntry("name", 0, "内存", Tokens("内存", "内 存"), b"k", vector))], "Road": []}
-    tables = Tables(ONTOLOGY, lambda kind: stored[kind.name])
+    tables = RecordTables(ONTOLOGY, lambda kind: stored[kind.name])
     statement = (
         "SELECT source_table, source_id, source_field, chunk_seq, content, fts_content, vector FROM search_index"
     )
@@ -256,31 +257,31 @@ def test_the_search_index_shows_chunks_tokens_and_vectors_of_all_types() -> None
 
 def test_edges_learn_of_nodes_that_come_and_go() -> None:
     known: dict[str, int] = {}
-    tables = Tables(
+    tables = RecordTables(
         ONTOLOGY,
         lambda kind: (),
         lambda kind, record: (known.get(record.fields["from"]), known.get(record.fields["to"])),
     )
-    tables.load(ROAD, [_road(9, "p1", "p2")])
+    tables.put(ROAD, [_road(9, "p1", "p2")])
     assert tables.where(ROAD, "from_id is null and to_id is null") == {9}
     known["p1"] = 1
-    tables.apply(PLACE, [_place(1)], [])
+    tables.change(PLACE, [_place(1)], [])
     assert tables.where(ROAD, "from_id = 1 and to_id is null") == {9}
     known.clear()
-    tables.apply(PLACE, [], [1])
+    tables.change(PLACE, [], [1])
     assert tables.where(ROAD, "from_id is null") == {9}
 
 
 def test_closed_tables_open_again_with_the_same_rows() -> None:
-    tables = Tables(ONTOLOGY, lambda kind: [(1, IndexEntry("name", 0, "x"))] if kind is PLACE else [])
-    tables.load(PLACE, [_place(1, size=5)])
+    tables = RecordTables(ONTOLOGY, lambda kind: [(1, IndexEntry("name", 0, "x"))] if kind is PLACE else [])
+    tables.put(PLACE, [_place(1, size=5)])
     before = (tables.where(PLACE, "size = 5"), tables.sql("SELECT * FROM search_index", SqlLimits()))
     tables.close()
     assert (tables.where(PLACE, "size = 5"), tables.sql("SELECT * FROM search_index", SqlLimits())) == before
 
 
 def test_a_type_without_records_answers_with_nothing() -> None:
-    tables = Tables(ONTOLOGY, lambda kind: ())
+    tables = RecordTables(ONTOLOGY, lambda kind: ())
     assert tables.where(PLACE, "size = 1") == frozenset()
     assert tables.sql("SELECT count(*) FROM road", SqlLimits()).rows == ((0,),)
     with pytest.raises(DuckkbError):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,13 @@ def record_table(columns: Columns, records: Sequence[Record], ends: Ends | None 
     arrays[UPDATED_AT] = _canonical_times([record.updated_at for record in records])
     arrays[EXTRA] = _array("json", _undeclared(columns, records))
     return pa.table(arrays)
+
+
+def arrow_file(source: "pa.Buffer | Path") -> pa.Table:
+    """What statements see of an Arrow file, which is mapped or lies in memory already: all but its last column."""
+    data = source if isinstance(source, pa.Buffer) else pa.memory_map(str(source)).read_buffer()
+    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    return table.remove_column(table.num_columns - 1)
 
 
 def _undeclared(columns: Columns, records: Sequence[Record]) -> list[dict[str, Any] | None]:

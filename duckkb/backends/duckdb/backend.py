@@ -11,7 +11,7 @@ from duckkb.backends.duckdb.engine import Engine
 from duckkb.backends.duckdb.shelf import Shelf
 from duckkb.entries import IndexEntry
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Row, SqlLimits, Tokenizer
+from duckkb.ports import Row, Rows, SqlLimits, Tokenizer, Version
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
 from duckkb.settings import Settings
@@ -51,21 +51,23 @@ class DuckdbBackend:
         self._tables: Tables | None = None
         self._lock = RLock()
 
-    def load(self, kind: RecordType, rows: Sequence[Row]) -> None:
-        """Replace everything of one type."""
+    def load(self, kind: RecordType, rows: Rows | Sequence[Row], version: Version | None = None) -> None:
+        """Replace everything of one type. Nothing is read before a question needs it."""
         with self._lock:
-            shelf = self._shelves[kind.kind, kind.name] = self._made(kind, rows)
+            shelf = self._shelves[kind.kind, kind.name] = self._made(kind, rows, version)
             if self._tables is not None:
-                self._tables.load(kind, shelf.records)
+                self._tables.load(kind, shelf.rows, version)
 
-    def apply(self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int]) -> None:
+    def apply(
+        self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int], version: Version | None = None
+    ) -> None:
         """Replace or add `upserts` by record id and drop `gone`; an id in both is replaced."""
         with self._lock:
             new = {row.record.id: row for row in upserts}
             dropped = set(gone) - new.keys()
-            self._shelf(kind).change(new, dropped)
+            self._shelf(kind).change(new, dropped, version)
             if self._tables is not None:
-                self._tables.apply(kind, [row.record for row in new.values()], dropped)
+                self._tables.apply(kind, new, dropped, version)
 
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
@@ -75,9 +77,14 @@ class DuckdbBackend:
     def match(
         self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
     ) -> list[LaneHit]:
-        """The lexical lane: BM25 over whole records, each hit with its best chunk."""
+        """The lexical lane: BM25 over whole records."""
         with self._lock:
             return self._shelf(kind).lexical.match(query, depth, allowed)
+
+    def best_chunks(self, kind: RecordType, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
+        """For each of these records the field and number of the chunk that holds the most of what a query asks for."""
+        with self._lock:
+            return self._shelf(kind).lexical.best_chunks(query, ids)
 
     def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
         """Ids that the query's `-negations` rule out."""
@@ -98,6 +105,11 @@ class DuckdbBackend:
         with self._lock:
             return self._shelf(kind).vectors.similar(vector, depth, allowed)
 
+    def dimension(self, kind: RecordType) -> int:
+        """That of the stored vectors; 0 where there is none."""
+        with self._lock:
+            return self._shelf(kind).vectors.dimension if kind.vectors else 0
+
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once, in an order that depends on the records alone."""
         with self._lock:
@@ -115,14 +127,20 @@ class DuckdbBackend:
     def entries(self, kind: RecordType, record_id: int) -> tuple[IndexEntry, ...]:
         """The index entries of one record, empty for an unknown id."""
         with self._lock:
-            row = self._shelf(kind).rows.get(record_id)
-            return row.entries if row else ()
+            return self._shelf(kind).entries(record_id)
 
     def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         """Terms of the query with their part in one record's lexical score: `{"score", "terms": [{"token", "part",
         "fields", "doc_freq", "score"}]}`; the terms' scores add up to the whole."""
         with self._lock:
             return self._shelf(kind).lexical.explain(query, record_id)
+
+    def discard(self, kind: RecordType) -> None:
+        """Forget what was derived from the entries of a type, on disk too."""
+        with self._lock:
+            self._shelf(kind).discard()
+            if self._tables is not None:
+                self._tables.entries_changed()
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises `errors.FilterError` or `errors.Unavailable`."""
@@ -145,8 +163,8 @@ class DuckdbBackend:
             self._shelves[key] = self._made(kind)
         return self._shelves[key]
 
-    def _made(self, kind: RecordType, rows: Iterable[Row] = ()) -> Shelf:
-        return Shelf(kind, self._tokenizer, self._language, rows)
+    def _made(self, kind: RecordType, rows: Rows | Sequence[Row] = (), version: Version | None = None) -> Shelf:
+        return Shelf(kind, self._tokenizer, self._language, rows, version)
 
     def _filled_tables(self) -> "Tables":
         if self._tables is None:
@@ -154,11 +172,9 @@ class DuckdbBackend:
 
             tables = Tables(self._ontology, self._entry_pairs, self._ends, self._cache_rows, engine=self._engine)
             for shelf in self._shelves.values():
-                tables.load(shelf.kind, shelf.records)
+                tables.load(shelf.kind, shelf.rows, shelf.version)
             self._tables = tables
         return self._tables
 
     def _entry_pairs(self, kind: RecordType) -> Iterator[tuple[int, IndexEntry]]:
-        for record_id, row in self._shelf(kind).rows.items():
-            for entry in row.entries:
-                yield record_id, entry
+        return self._shelf(kind).all_entries()

@@ -14,14 +14,14 @@ _NOTHING = IndexEntry("", 0, "")
 class Wanted:
     """The clauses that a chunk is searched for. `rarity` of a field's token says how much one find counts."""
 
-    clauses: Sequence[Clause]
-    fields: Sequence[WordsField]
-    rarity: Callable[[str, str], float]
+    clauses: Sequence[Clause] = ()
+    fields: Sequence[WordsField] = ()
+    rarity: Callable[[str, str], float] = lambda field, token: 0.0
 
     def best(self, entries: Iterable[IndexEntry]) -> IndexEntry:
         """The entry with the most weight of distinct finds, the first of equals."""
-        searched = [entry for entry in entries if entry.tokens is not None]
-        if len(searched) < 2:
+        searched = list(entries)
+        if not self.clauses or len(searched) < 2:
             return searched[0] if searched else _NOTHING
         return max(searched, key=self._weight)
 

@@ -1,10 +1,11 @@
 """The process behind `Isolated`: runs one statement after the other until its parent closes the pipe or kills it.
 
-Requests come on stdin, answers go to what stdout was. The process starts with an empty environment, has no file open but
-these two pipes, and cannot open another.
+Requests come on stdin, answers go to what stdout was. The process starts with an empty environment, is given the files
+that it may map, and from then on has no file open but these two, and cannot open another.
 """
 
 import os
+import socket
 import sys
 import threading
 from queue import SimpleQueue
@@ -12,10 +13,11 @@ from typing import IO, Any, NoReturn
 
 import pyarrow as pa
 
+from duckkb.backends.duckdb.arrow import arrow_file
 from duckkb.backends.duckdb.bounds import UNKNOWN_VERSION, Bounds
 from duckkb.backends.duckdb.confined import Confined
 from duckkb.backends.duckdb.engine import Rejected
-from duckkb.backends.duckdb.frames import receive, send
+from duckkb.backends.duckdb.frames import CAN_HAND_OVER, receive, send, taken_over
 from duckkb.errors import Unavailable
 from duckkb.ports import SqlLimits
 
@@ -31,13 +33,27 @@ def main() -> NoReturn:
         _warm(engine)
     except Unavailable:
         os._exit(UNKNOWN_VERSION)
+    files = _files()
     bounds = Bounds()
     requests: SimpleQueue[tuple[Any, pa.Table | None]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
         request, table = requests.get()
         bounds.allow(request.get("seconds", 60.0))
+        if request["op"] == "attach":
+            table = arrow_file(files[request["file"]])
         send(answers, _answer(engine, request, table))
+
+
+def _files() -> list[pa.Buffer]:
+    """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
+    if not CAN_HAND_OVER:
+        return []
+    try:
+        with socket.socket(fileno=os.dup(0)) as channel:
+            return [pa.py_buffer(content) for content in taken_over(channel)]
+    except (EOFError, OSError):
+        os._exit(0)
 
 
 def _warm(engine: Confined) -> None:
@@ -78,7 +94,7 @@ def _done(engine: Confined, request: Any, table: "pa.Table | None") -> Any:
             return engine.parse(text)
         case {"op": "unparse", "tree": tree}:
             return engine.unparse(tree)
-        case {"op": "register", "name": name}:
+        case {"op": "register" | "attach", "name": name}:
             return engine.register(name, table)
         case {"op": "define", "statement": statement}:
             return engine.define(statement)

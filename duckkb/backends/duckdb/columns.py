@@ -117,11 +117,16 @@ def _type_name(rule: Mapping[str, Any]) -> str:
     return json_names.get(kinds.pop(), "") if len(kinds) == 1 else ""
 
 
+Fact = tuple[str, str, bool]
+"""Something that a record says about the columns: a field's name with a kind that its value does not fit, or, for a field
+that no schema declares (True), with the shape of its value."""
+
+
 class Observation:
     """What the stored records of one type say about its columns; kept up to date at the cost of each change.
 
-    Adding and removing the same record leaves it as it was, so a table that saw changes has the columns that a fresh
-    load of the same records would give it.
+    Adding and removing the same facts leaves it as it was, so a table that saw changes has the columns that a fresh load
+    of the same records would give it. Most records say nothing, so their facts are kept at little cost.
     """
 
     def __init__(self, kind: RecordType) -> None:
@@ -131,21 +136,41 @@ class Observation:
         self._misfits: Counter[tuple[str, str]] = Counter()
         self._extra: dict[str, Counter[str]] = {}
 
-    def add(self, records: Sequence[Record]) -> None:
-        self._count(records, 1)
+    def add(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+        """Count records; what each of them said, to take it away again."""
+        facts = self.facts(records)
+        self.count(facts, 1)
+        return facts
 
-    def remove(self, records: Sequence[Record]) -> None:
-        self._count(records, -1)
-
-    def _count(self, records: Sequence[Record], sign: int) -> None:
+    def facts(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+        """What each of the records says, without counting it."""
+        found: dict[int, list[Fact]] = {}
         for column in self._declared:
             values = [record.fields.get(column.name) for record in records]
             for kind in column.candidates:
-                self._misfits[column.name, kind] += sign * misfits(kind, values)
-        for record in records:
+                if misfits(kind, values):
+                    for at, value in enumerate(values):
+                        if misfits(kind, [value]):
+                            found.setdefault(at, []).append((column.name, kind, False))
+        for at, record in enumerate(records):
             if not record.fields.keys() <= self._names:
-                for name in record.fields.keys() - self._names:
-                    self._extra.setdefault(name, Counter())[shape_of(record.fields[name])] += sign
+                loose = sorted(record.fields.keys() - self._names)
+                found.setdefault(at, []).extend((name, shape_of(record.fields[name]), True) for name in loose)
+        return [tuple(found[at]) if at in found else () for at in range(len(records))]
+
+    def count(self, facts: Iterable[tuple[Fact, ...]], sign: int) -> None:
+        """Count what records say as often as `sign` says, or (`sign` -1) take it away."""
+        for said in facts:
+            for name, word, is_extra in said:
+                if is_extra:
+                    self._extra.setdefault(name, Counter())[word] += sign
+                else:
+                    self._misfits[name, word] += sign
+
+    def counted(self, fact: Fact) -> int:
+        """How many records say this."""
+        name, word, is_extra = fact
+        return self._extra.get(name, Counter())[word] if is_extra else self._misfits[name, word]
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""

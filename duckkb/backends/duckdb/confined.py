@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
@@ -79,6 +80,15 @@ class Confined:
         """Make Arrow data visible under a name, in place of what had it."""
         with self._guarded() as connection:
             connection.register(name, table)
+
+    def offer(self, files: Sequence[Path]) -> None:
+        """Every file can be attached."""
+
+    def attach(self, name: str, file: Path) -> None:
+        """As `register`, for the data in an Arrow file, whose last column statements do not see."""
+        from duckkb.backends.duckdb.arrow import arrow_file
+
+        self.register(name, arrow_file(file))
 
     def define(self, statement: str) -> None:
         """Run a statement of our own that defines a view."""

@@ -11,6 +11,9 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     import pyarrow as pa
 
 Reason = Literal["column", "value", "fit", "other"]
@@ -48,6 +51,15 @@ class Engine(Protocol):
 
     def register(self, name: str, table: "pa.Table") -> None:
         """Make Arrow data visible under a name, in place of what had it."""
+        ...
+
+    def offer(self, files: "Sequence[Path]") -> None:
+        """Say which Arrow files `attach` may name. An engine that has answered before need not take any more."""
+        ...
+
+    def attach(self, name: str, file: "Path") -> None:
+        """As `register`, for the data in an Arrow file, whose last column statements do not see. Raises OSError and
+        ValueError for a file that is none."""
         ...
 
     def define(self, statement: str) -> None:

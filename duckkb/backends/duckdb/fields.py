@@ -6,9 +6,11 @@ positions.
 more than all the others together, so an index has it only once a question needs it.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
@@ -17,6 +19,8 @@ from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
 
 ID, SEQUENCE = "id", "sequence"
+COMMIT = "meta.json"
+"""The file of an index on disk that says what its last commit consists of."""
 
 _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 200_000
@@ -78,14 +82,30 @@ def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
     )
 
 
-def new_index(fields: Iterable[WordsField]) -> Index:
-    """An empty index in memory. It shows changes on `reload` alone."""
+def new_index(fields: Iterable[WordsField], folder: Path | None = None) -> Index:
+    """An empty index, in memory where no folder is given. It shows changes on `reload` alone."""
     schema = SchemaBuilder()
     schema.add_integer_field(ID, indexed=True, fast=True)
     schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
     for words in fields:
         schema.add_text_field(words.name, tokenizer_name=SEQUENCE, index_option="freq")
-    index = Index(schema.build())
+    return _ready(Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build()))
+
+
+def open_index(folder: Path) -> Index:
+    """The index in a folder; raises ValueError where there is none."""
+    return _ready(Index.open(str(folder)))
+
+
+def index_files(folder: Path) -> dict[str, int]:
+    """The files of the last commit in a folder with their sizes."""
+    segments = json.loads((folder / COMMIT).read_bytes())["segments"]
+    names = tuple(segment["segment_id"].replace("-", "") for segment in segments)
+    own = [path for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
+    return {path.name: path.stat().st_size for path in own}
+
+
+def _ready(index: Index) -> Index:
     index.register_tokenizer(SEQUENCE, _analyzer("none"))
     index.config_reader("manual")
     return index

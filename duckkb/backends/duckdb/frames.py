@@ -1,8 +1,16 @@
 """Messages between a process and the one that runs its statements: a length in 8 bytes, then JSON in UTF-8."""
 
 import json
+import mmap
+import os
+import socket
 import struct
+from collections.abc import Sequence
 from typing import IO, Any
+
+MOST_FILES = 64
+"""Files that are handed over at most: what else there is goes through the pipe."""
+CAN_HAND_OVER = hasattr(socket, "send_fds")
 
 _LENGTH = struct.Struct(">Q")
 
@@ -21,6 +29,23 @@ def receive(stream: IO[bytes], most: int) -> Any:
     if length > most:
         raise ValueError("a message is too long")
     return json.loads(_exactly(stream, length).decode("utf-8", "surrogatepass"))
+
+
+def hand_over(channel: socket.socket, files: Sequence[int]) -> None:
+    """Let the other process have open files; the first thing that it is sent."""
+    socket.send_fds(channel, [b"\0"], files)
+
+
+def taken_over(channel: socket.socket) -> list[mmap.mmap]:
+    """The content of the files that were handed over, mapped and closed; raises EOFError where nobody does."""
+    begun, files, _, _ = socket.recv_fds(channel, 1, MOST_FILES)
+    if not begun:
+        raise EOFError
+    mapped = []
+    for file in files:
+        mapped.append(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
+        os.close(file)
+    return mapped
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

@@ -1,14 +1,16 @@
 """The engine in a process of its own, which is killed where it overruns its time and ends where it overruns its memory.
 
-The process is started when it is first needed and again after it ended. It gets tables through a pipe as Arrow data; no
-file is written. It answers in JSON: nothing that it sends is executed or unpickled here.
+The process is started when it is first needed and again after it ended. It gets tables through a pipe as Arrow data, or as
+files that are open when it begins; none is written. It answers in JSON: nothing that it sends is executed or unpickled here.
 """
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
@@ -16,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from duckkb.backends.duckdb.bounds import OVER_MEMORY, UNKNOWN_VERSION
 from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
-from duckkb.backends.duckdb.frames import receive, send
+from duckkb.backends.duckdb.frames import CAN_HAND_OVER, MOST_FILES, hand_over, receive, send
 from duckkb.errors import Unavailable
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
@@ -43,13 +45,18 @@ class Isolated:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._ready = False  # whether the process has answered before
+        self._requests: IO[bytes] | None = None
+        self._channel: socket.socket | None = None  # until the first request, when files can be handed over
+        self._files: list[Path] = []
 
     def start(self) -> None:
         """Have the process running, so that it is ready when the first statement comes."""
         if self._process is not None and (self._process.poll() is not None or self._owner != os.getpid()):
             self.drop()
         if self._process is None:
-            self._process, self._owner, self._ready = _started(), os.getpid(), False
+            self._process, self._channel = _started()
+            self._requests = self._channel.makefile("wb") if self._channel else self._process.stdin
+            self._owner, self._ready, self._files = os.getpid(), False, []
 
     def parse(self, text: str) -> Any:
         """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
@@ -63,6 +70,23 @@ class Isolated:
     def register(self, name: str, table: "pa.Table") -> None:
         """Make Arrow data visible under a name, in place of what had it."""
         self._ask({"op": "register", "name": name}, TABLE_SECONDS, table)
+
+    def offer(self, files: Sequence[Path]) -> None:
+        """Hand files over for `attach` to name; a process that is at work already takes no more."""
+        self.start()
+        if self._channel is not None:
+            self._files = list(files[:MOST_FILES])
+
+    def attach(self, name: str, file: Path) -> None:
+        """As `register`, for an Arrow file: mapped by the process where it was offered, else sent."""
+        with suppress(OSError):  # a process that has ended is found out by what it is asked
+            self._begin()
+        if file in self._files:
+            self._ask({"op": "attach", "name": name, "file": self._files.index(file)}, TABLE_SECONDS)
+            return
+        from duckkb.backends.duckdb.arrow import arrow_file
+
+        self.register(name, arrow_file(file))
 
     def define(self, statement: str) -> None:
         """Run a statement of our own that defines a view."""
@@ -87,19 +111,39 @@ class Isolated:
         if self._owner == os.getpid():  # a fork has a copy of the pipes, but no child
             process.kill()
             process.wait()
-        for pipe in (process.stdin, process.stdout):
+        for pipe in (self._requests, self._channel, process.stdin, process.stdout):
             with suppress(OSError):
                 if pipe:
                     pipe.close()
+        self._requests = self._channel = None
+        self._files = []
+
+    def _begin(self) -> None:
+        """Hand over the files that were offered, if any: the process waits for that."""
+        if self._channel is None:
+            return
+        channel, self._channel = self._channel, None
+        opened: dict[Path, int] = {}
+        try:
+            for file in self._files:
+                with suppress(OSError):  # another process has replaced it since
+                    opened[file] = os.open(file, os.O_RDONLY)
+            self._files = list(opened)
+            hand_over(channel, list(opened.values()))
+        finally:
+            for descriptor in opened.values():
+                os.close(descriptor)
+            channel.close()
 
     def _ask(self, request: dict[str, Any], seconds: float, table: "pa.Table | None" = None) -> Any:
         """One request and its answer; kills the process once the time and the grace are over."""
         process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
+        if process is None or self._requests is None or process.stdout is None:
             raise broken()
         clock = _Clock(process, seconds + GRACE_SECONDS + (0 if self._ready else START_SECONDS))
         try:
-            answer = _exchanged(process.stdin, process.stdout, {**request, "seconds": seconds}, table)
+            self._begin()
+            answer = _exchanged(self._requests, process.stdout, {**request, "seconds": seconds}, table)
         except (EOFError, OSError, ValueError) as error:
             raise self._ended(process, clock, seconds) from error
         except BaseException:
@@ -158,11 +202,13 @@ def _exchanged(requests: IO[bytes], answers: IO[bytes], request: Any, table: "pa
     return receive(answers, MOST)
 
 
-def _started() -> "subprocess.Popen[bytes]":
+def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
+    """The process, and the channel over which it can be handed files where this system has such."""
+    ours, theirs = socket.socketpair() if CAN_HAND_OVER else (None, None)
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path())],
-            stdin=subprocess.PIPE,
+            stdin=theirs.fileno() if theirs else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=os.sep,
@@ -170,9 +216,15 @@ def _started() -> "subprocess.Popen[bytes]":
             start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
         )
     except (OSError, ValueError) as error:
+        if ours:
+            ours.close()
         raise Unavailable(
             "The process for queries cannot be started.", suggestion="try again; free memory, or raise limits"
         ) from error
+    finally:
+        if theirs:
+            theirs.close()
+    return process, ours
 
 
 def _import_path() -> list[str]:

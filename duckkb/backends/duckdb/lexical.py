@@ -1,4 +1,4 @@
-"""The lexical lane of one record type: BM25 over whole records, in a Tantivy index in memory.
+"""The lexical lane of one record type: BM25 over whole records, in a Tantivy index.
 
 The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
 It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters.
@@ -8,18 +8,23 @@ scores agree with a fresh one's, or nearly so in a base that was changed a littl
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
-from tantivy import Index, Query, Schema, Searcher
+from tantivy import Index, IndexWriter, Query, Schema, Searcher
+from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.backends.duckdb.best_chunk import Wanted
-from duckkb.backends.duckdb.fields import ID, document, new_index, words_fields
+from duckkb.backends.duckdb.component import State
+from duckkb.backends.duckdb.derived import Derived
+from duckkb.backends.duckdb.fields import COMMIT, ID, document, index_files, new_index, open_index, words_fields
 from duckkb.backends.duckdb.order import Scored, best_first, is_settled
 from duckkb.backends.duckdb.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Row, Tokenizer
+from duckkb.ports import Rows, Tokenizer, Version
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.records import identity_key
 
@@ -36,23 +41,22 @@ _FILTERED = 200  # records asked for at first when a filter picks among them
 _MORE = 8  # how many times more are asked for when that was too few
 
 
-class Lexical:
-    """Finds records by words. `rows` is read, never changed; `touch` says which of them have changed."""
+class Lexical(Derived):
+    """Finds records by words."""
 
-    def __init__(self, kind: RecordType, rows: Mapping[int, Row], tokenizer: Tokenizer, language: str) -> None:
+    name = "lexical"
+    lane = "fts"
+
+    def __init__(
+        self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str, version: Version | None = None
+    ) -> None:
+        super().__init__(rows, version)
         self._kind = kind
-        self._rows = rows
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
         self._index: Index | None = None
-        self._has_sequence = False
+        self._has_sequence = self._needs_sequence = False
         self._added = 0
-        self._stale: set[int] = set()
-
-    def touch(self, ids: Iterable[int]) -> None:
-        """Say that these records were added, replaced or dropped."""
-        if self._index is not None:
-            self._stale.update(ids)
 
     def match(self, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None) -> list[LaneHit]:
         """The first `depth` of the records that the query matches, out of `allowed` where given.
@@ -65,12 +69,20 @@ class Lexical:
             return []
         searcher = self._searcher(found)
         if found.only_excludes:
-            ids = self._rows.keys() if allowed is None else allowed & self._rows.keys()
-            scored = [(0.0, record_id) for record_id in ids - self._ids(found.excluded, searcher)]
+            ids = self._rows if allowed is None else (record_id for record_id in allowed if record_id in self._rows)
+            scored = [(0.0, record_id) for record_id in set(ids) - self._ids(found.excluded, searcher)]
             ranked = best_first(scored, depth, self._identity, _SLACK)
         else:
             ranked = self._ranked(found, depth, allowed, searcher)
-        return self._hits(ranked, found, searcher)
+        return [LaneHit(record_id, score) for score, record_id in ranked]
+
+    def best_chunks(self, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
+        """The field and number of the chunk of each record that holds the most of what the query asks for; ("", 0) where
+        a record has none."""
+        several = {record_id: self._rows.words(record_id) for record_id in ids}
+        wanted = self._wanted(self._clauses(query)) if max(map(len, several.values()), default=0) > 1 else Wanted()
+        best = {record_id: wanted.best(entries) for record_id, entries in several.items()}
+        return [(best[record_id].field, best[record_id].seq) for record_id in ids]
 
     def excluded(self, query: LexicalQuery) -> frozenset[int]:
         """Ids of the records that the query's negations rule out."""
@@ -114,45 +126,64 @@ class Lexical:
 
     def _searcher(self, found: Clauses) -> Searcher:
         """A view of the index as the rows are now, with what these clauses look at."""
-        try:
-            if found.need_sequence and not self._has_sequence:
-                self._index, self._has_sequence = None, True
-            if self._index is None or len(self._stale) > len(self._rows) * _REBUILT_SHARE:
-                self._index = self._built()
-            elif self._stale:
-                self._index = self._followed(self._index)
-        except BaseException:
-            self._index = None
-            raise
-        finally:
-            self._stale.clear()
+        self._needs_sequence = found.need_sequence
+        self._refresh()
+        assert self._index is not None, "it was built or opened"
         return self._index.searcher()
 
-    def _built(self) -> Index:
-        index = new_index(self._fields)
+    @property
+    def _material(self) -> str:
+        named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
+        return f"1 tantivy {tantivy_version} {named}"
+
+    def _suits(self) -> bool:
+        return self._has_sequence or not self._needs_sequence
+
+    def _build(self, folder: Path | None) -> State:
+        self._has_sequence = self._has_sequence or self._needs_sequence
+        index = new_index(self._fields, folder)
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
         writer = index.writer(_HEAP * threads, threads)
-        for row in self._rows.values():
-            writer.add_document(document(row, self._fields, self._has_sequence))
-        writer.commit()
-        writer.wait_merging_threads()
-        index.reload()
-        self._added = len(self._rows)
-        return index
+        self._added = 0
+        for rows in self._rows.batches("fts"):
+            self._added += len(rows)
+            for row in rows:
+                writer.add_document(document(row, self._fields, self._has_sequence))
+        return self._committed(index, writer, folder)
 
-    def _followed(self, index: Index) -> Index:
-        """The index with the stale records replaced; a new one where too many of its documents are dead."""
-        writer = index.writer(_SMALL_HEAP, 1)
-        for record_id in sorted(self._stale):
+    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        """The stale records are replaced; None where too many of the documents are dead, or would be."""
+        total = len(self._rows)
+        if self._index is None or len(changed) > total * _REBUILT_SHARE:
+            return None
+        rows = self._rows.some(sorted(changed), "fts")
+        if self._added + len(rows) - total > total * _DEAD_SHARE:
+            return None
+        writer = self._index.writer(_SMALL_HEAP, 1)
+        for record_id in sorted(changed):
             writer.delete_documents_by_term(ID, record_id)
-            if record_id in self._rows:
-                writer.add_document(document(self._rows[record_id], self._fields, self._has_sequence))
-                self._added += 1
+        for row in rows:
+            writer.add_document(document(row, self._fields, self._has_sequence))
+        self._added += len(rows)
+        return self._committed(self._index, writer, folder)
+
+    def _committed(self, index: Index, writer: IndexWriter, folder: Path | None) -> State:
         writer.commit()
         writer.wait_merging_threads()
         index.reload()
-        dead = self._added - len(self._rows)
-        return self._built() if dead > len(self._rows) * _DEAD_SHARE else index
+        self._index = index
+        if folder is None:
+            return {}
+        state = {"added": self._added, "sequence": self._has_sequence}
+        return {"files": index_files(folder), "commit": _hash_of(folder), **state}
+
+    def _open(self, folder: Path, state: State) -> None:
+        self._index = None
+        self._has_sequence, self._added = state["sequence"], state["added"]
+        if _hash_of(folder) != state["commit"]:
+            raise ValueError("the index was changed since")
+        self._index = open_index(folder)
+        self._index.reload()
 
     def _ranked(self, found: Clauses, depth: int, allowed: frozenset[int] | None, searcher: Searcher) -> list[Scored]:
         """Few allowed records are listed in the query; many are picked out of as many more results as it takes."""
@@ -192,16 +223,18 @@ class Lexical:
             return len(self._ids([clause], searcher))
         return searcher.doc_freq(clause.field, clause.tokens[0])
 
-    def _hits(self, ranked: Sequence[Scored], found: Clauses, searcher: Searcher) -> list[LaneHit]:
+    def _wanted(self, found: Clauses) -> Wanted:
+        """What to look for in chunks, each thing by how rare it is."""
+        if not found.counted:
+            return Wanted()
+        searcher = self._searcher(found)
         total = searcher.num_docs
 
         def rarity(field: str, token: str) -> float:
             frequency = searcher.doc_freq(field, token)
             return math.log1p((total - frequency + 0.5) / (frequency + 0.5))
 
-        wanted = Wanted(found.counted, self._fields, cache(rarity))
-        best = [(record_id, score, wanted.best(self._rows[record_id].entries)) for score, record_id in ranked]
-        return [LaneHit(record_id, score, entry.field, entry.seq) for record_id, score, entry in best]
+        return Wanted(found.counted, self._fields, cache(rarity))
 
     def _sources(self, clause: Clause) -> list[str]:
         for words in self._fields:
@@ -210,4 +243,9 @@ class Lexical:
         return [searched.name for searched in self._kind.full_text]
 
     def _identity(self, record_id: int) -> Any:
-        return identity_key(self._rows[record_id].record.identity)
+        return identity_key(self._rows.record(record_id).identity)
+
+
+def _hash_of(folder: Path) -> str:
+    """Names the last commit of the index in a folder."""
+    return blake2b((folder / COMMIT).read_bytes(), digest_size=16).hexdigest()

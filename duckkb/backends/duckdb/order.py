@@ -26,6 +26,9 @@ def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], A
             break
         score = round(group[0][0], 6)
         ids = [record_id for _, record_id in group]
+        if len(ids) == 1:  # its identity need not be asked for
+            ranked.append((score, ids[0]))
+            continue
         ranked += [(score, record_id) for record_id in heapq.nsmallest(min(wanted, len(ids)), ids, key=identity)]
     return ranked
 

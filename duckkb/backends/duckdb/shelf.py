@@ -1,139 +1,120 @@
-"""What the embedded backend holds of one record type: its rows, the lanes over them, and which vectors are missing."""
+"""What the embedded backend holds of one record type: where its rows come from, and the lanes over them."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from duckkb.backends.duckdb.component import Component
+from duckkb.backends.duckdb.held import HeldRows, rows_of
+from duckkb.entries import IndexEntry
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Row, Tokenizer
-from duckkb.records import Record
+from duckkb.ports import Row, Rows, Tokenizer, Version
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from duckkb.backends.duckdb.derived import Derived
     from duckkb.backends.duckdb.lexical import Lexical
     from duckkb.backends.duckdb.vectors import Vectors
 
 
-@dataclass(slots=True)
-class _Missing:
-    """A vector that is missing: the text to embed, and the records whose chunks wait for it."""
-
-    text: str
-    records: set[int] = field(default_factory=set)
-
-
 class Shelf:
-    """Rows by record id. The lanes read them in place and are made, with their libraries, when they are first used."""
+    """Rows by record id. The lanes read them and are made, with their libraries, when they are first used."""
 
-    def __init__(self, kind: RecordType, tokenizer: Tokenizer, language: str, rows: Iterable[Row] = ()) -> None:
+    def __init__(
+        self,
+        kind: RecordType,
+        tokenizer: Tokenizer,
+        language: str,
+        rows: Rows | Sequence[Row] = (),
+        version: Version | None = None,
+    ) -> None:
         self.kind = kind
-        self.rows = {row.record.id: row for row in rows}
+        self.rows = rows_of(rows)
         self._tokenizer = tokenizer
         self._language = language
-        self._dimension = 0  # of the vectors, once one was seen
+        self.version = version
+        self._filled: dict[bytes, np.ndarray] = {}
 
     @cached_property
     def lexical(self) -> "Lexical":
         from duckkb.backends.duckdb.lexical import Lexical
 
-        return Lexical(self.kind, self.rows, self._tokenizer, self._language)
+        return Lexical(self.kind, self.rows, self._tokenizer, self._language, self.version)
 
     @cached_property
     def vectors(self) -> "Vectors":
         from duckkb.backends.duckdb.vectors import Vectors
 
-        return Vectors(self.rows)
+        return Vectors(self.rows, self._filled, self.version)
 
-    @property
-    def records(self) -> list[Record]:
-        return [row.record for row in self.rows.values()]
-
-    def change(self, new: Mapping[int, Row], dropped: Iterable[int]) -> None:
+    def change(self, new: Mapping[int, Row], dropped: Collection[int], version: Version | None) -> None:
         """Put `new` in the place of what they replace, and drop."""
-        dropped = [record_id for record_id in dropped if record_id in self.rows]
-        missing = self.__dict__.get("_missing")
-        if missing is not None:
-            _forget(missing, (self.rows[record_id] for record_id in (*new, *dropped) if record_id in self.rows))
-            _note(missing, new.values())
-        for record_id in dropped:
-            del self.rows[record_id]
-        self.rows.update(new)
-        self._touch("lexical", new, dropped)
-        self._touch("vectors", new, dropped)
+        if isinstance(self.rows, HeldRows):
+            self.rows.change(new, dropped)
+        self.version = version
+        for lane in self._lanes:
+            lane.touch(chain(new, dropped), version)
+
+    def discard(self) -> None:
+        """Forget what was derived, on disk too."""
+        self._filled.clear()
+        for lane in self._lanes:
+            lane.forget()
+        if self.version is not None:
+            for name in ("lexical", "vectors"):
+                Component(self.version.folder / name, "", "").discard()
+
+    def entries(self, record_id: int) -> tuple[IndexEntry, ...]:
+        """The index entries of one record, empty for an unknown id."""
+        found = self.rows.some([record_id])
+        return self._filled_row(found[0]).entries if found else ()
+
+    def all_entries(self) -> Iterator[tuple[int, IndexEntry]]:
+        """The id of a record and one of its entries, for all of them."""
+        for rows in self.rows.batches():
+            for row in rows:
+                for entry in self._filled_row(row).entries:
+                    yield row.record.id, entry
 
     def pending(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
-        return [(key, missing.text) for key, missing in self._missing.items()]
+        return self.vectors.pending.pairs() if self.kind.vectors else []
 
     def fill(self, vectors: "Mapping[bytes, np.ndarray]") -> bool:
         """Give vectors to the chunks that wait for them; whether any did. Raises `UsageError` for a vector that is none."""
-        wanted = {key: _floats(vector) for key, vector in vectors.items() if key in self._missing}
+        if not self.kind.vectors:
+            return False
+        pending = self.vectors.pending
+        wanted = {key: _floats(vector) for key, vector in vectors.items() if key in pending}
         self._expect_one_dimension(wanted.values())
-        filled: set[int] = set().union(*(self._missing.pop(key).records for key in wanted))
-        for record_id in filled:
-            row = self.rows[record_id]
-            entries = (
-                replace(entry, vector=wanted[entry.vector_key])
-                if entry.vector is None and entry.vector_key in wanted
-                else entry
-                for entry in row.entries
-            )
-            self.rows[record_id] = replace(row, entries=tuple(entries))
-        self._touch("vectors", filled)
-        return bool(filled)
+        self._filled.update(wanted)
+        self.vectors.refill(pending.waiting(wanted))
+        return bool(wanted)
 
-    @cached_property
-    def _missing(self) -> dict[bytes, _Missing]:
-        found: dict[bytes, _Missing] = {}
-        _note(found, self.rows.values())
-        return found
+    def _filled_row(self, row: Row) -> Row:
+        if not self._filled:
+            return row
+        from duckkb.backends.duckdb.vectors import with_filled
+
+        return with_filled(row, self._filled)
 
     def _expect_one_dimension(self, vectors: "Collection[np.ndarray]") -> None:
         """Refuse vectors that the stored ones cannot be compared with."""
-        if not vectors:
-            return
-        stored = self._dimension or next(_dimensions(self.rows.values()), 0)
+        stored = self.vectors.dimension
         found = {len(vector) for vector in vectors} | ({stored} if stored else set())
-        if len(found) > 1:
+        if vectors and len(found) > 1:
             raise UsageError(
                 f"Vectors of one type must agree in dimension; these have {sorted(found)}.",
                 suggestion="`duckkb index build` makes all of them with one model.",
             )
-        (self._dimension,) = found
 
-    def _touch(self, lane: Literal["lexical", "vectors"], *changed: Iterable[int]) -> None:
-        """Tell a lane what changed, if it is made already."""
-        if lane in self.__dict__:
-            getattr(self, lane).touch(chain(*changed))
-
-
-def _note(missing: dict[bytes, _Missing], rows: Iterable[Row]) -> None:
-    for row in rows:
-        for key, text in _lacking(row):
-            missing.setdefault(key, _Missing(text)).records.add(row.record.id)
-
-
-def _forget(missing: dict[bytes, _Missing], rows: Iterable[Row]) -> None:
-    for row in rows:
-        for key, _ in _lacking(row):
-            if key in missing:
-                missing[key].records.discard(row.record.id)
-                if not missing[key].records:
-                    del missing[key]
-
-
-def _lacking(row: Row) -> Iterator[tuple[bytes, str]]:
-    for entry in row.entries:
-        if entry.vector_key is not None and entry.vector is None:
-            yield entry.vector_key, entry.content
-
-
-def _dimensions(rows: Iterable[Row]) -> Iterator[int]:
-    return (len(entry.vector) for row in rows for entry in row.entries if entry.vector is not None)
+    @property
+    def _lanes(self) -> "list[Derived]":
+        """Those that were made."""
+        return [self.__dict__[name] for name in ("lexical", "vectors") if name in self.__dict__]
 
 
 def _floats(vector: "np.ndarray") -> "np.ndarray":

@@ -1,24 +1,26 @@
 """The runtime tables: records as rows that filters and `sql` read, built when they are first needed.
 
-State is kept in Python: the records, and what they say about the columns. The engine sees immutable Arrow data: a base,
-and after changes a delta with the list of base rows that it replaces.
+The engine sees immutable Arrow data: a base, and after changes a delta with the list of base rows that it replaces.
+Records are read when the data is built and not held; what is kept of them is what they say about the columns.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from duckkb.backends.duckdb.columns import Columns, Observation, quoted
+from duckkb.backends.duckdb.columns import Columns, quoted
 from duckkb.backends.duckdb.condition import compile_condition
 from duckkb.backends.duckdb.confined import Confined
 from duckkb.backends.duckdb.engine import Engine, Rejected
+from duckkb.backends.duckdb.held import HeldRows
+from duckkb.backends.duckdb.row_table import Piece, RowTable
 from duckkb.backends.duckdb.statement import Statement, read_statement
 from duckkb.entries import IndexEntry
 from duckkb.errors import FilterError
-from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import SqlLimits
+from duckkb.ontology.model import EdgeType, Ontology, RecordType
+from duckkb.ports import Rows, SqlLimits, Version
 from duckkb.queries import SqlResult
 from duckkb.records import ID, Record
 
@@ -34,35 +36,19 @@ Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 @dataclass
 class _Table:
-    """One type's rows. `base` holds the ids in the built Arrow table, `seen` what the records say about the columns;
-    both are None until they are needed."""
+    """One type's rows, how many there were when that was last looked at, and what the engine has of them: pieces by name,
+    in the generation of the engine that they were registered in."""
 
-    kind: RecordType
     number: int
-    seen: Observation | None = None
-    records: dict[int, Record] = field(default_factory=dict)
-    columns: Columns | None = None
-    base: frozenset[int] | None = None
-    delta: set[int] = field(default_factory=set)
-    gone: set[int] = field(default_factory=set)
-    fresh: bool = False
+    rows: RowTable
+    count: int = 0
+    version: Version | None = None
+    registered: dict[str, Piece] = field(default_factory=dict)
     generation: int = -1
 
     @property
-    def is_edge(self) -> bool:
-        return self.kind.kind == "edge"
-
-    def observed(self) -> Observation:
-        if self.seen is None:
-            self.seen = Observation(self.kind)
-            self.seen.add(list(self.records.values()))
-        return self.seen
-
-    def stale(self) -> None:
-        """Forget the built data; the next read builds it anew."""
-        self.base, self.fresh = None, False
-        self.delta.clear()
-        self.gone.clear()
+    def kind(self) -> RecordType:
+        return self.rows.kind
 
 
 class Tables:
@@ -88,35 +74,31 @@ class Tables:
         self._now = now
         self._engine: Engine = engine or Confined()
         self._lock = threading.RLock()
-        self._tables = {(kind.kind, kind.name): _Table(kind, number) for number, kind in enumerate(ontology)}
+        self._ontology = ontology
+        self._tables = {
+            (kind.kind, kind.name): _Table(number, self._row_table(kind, HeldRows({}), None))
+            for number, kind in enumerate(ontology)
+        }
+        self._offered = -1  # the generation that files were offered to
         self._indexed = -1  # the generation in which `search_index` was registered, -1 while it is out of date
 
-    def load(self, kind: RecordType, records: Sequence[Record]) -> None:
-        """Replace all records of a type; nothing is built yet."""
+    def load(self, kind: RecordType, rows: Rows, version: Version | None = None) -> None:
+        """Replace all records of a type; nothing is read or built yet."""
         with self._lock:
             table = self._table(kind)
-            table.seen = None
-            table.records = {record.id: record for record in records}
-            table.stale()
+            table.rows, table.count, table.version = self._row_table(kind, rows, version), len(rows), version
             self._entries_changed(kind, moved=True)
 
-    def apply(self, kind: RecordType, upserts: Sequence[Record], gone: Iterable[int]) -> None:
-        """Replace or add `upserts` by id and drop `gone`, at a cost that follows their number."""
+    def apply(
+        self, kind: RecordType, put: Iterable[int], gone: Collection[int], version: Version | None = None
+    ) -> None:
+        """Take in that records were replaced or added (`put`) or dropped. The rows of the type have changed already."""
         with self._lock:
             table = self._table(kind)
-            new = {record.id: record for record in upserts}
-            dropped = {record_id for record_id in gone if record_id in table.records} - new.keys()
-            known = new.keys() & table.records.keys()
-            if table.seen is not None:
-                table.seen.remove([table.records[record_id] for record_id in (*known, *dropped)])
-                table.seen.add(list(new.values()))
-            table.records.update(new)
-            for record_id in dropped:
-                del table.records[record_id]
-            table.delta = (table.delta | new.keys()) - dropped
-            table.gone |= (known | dropped) & (table.base or frozenset())
-            table.fresh = False
-            self._entries_changed(kind, moved=bool(dropped) or len(known) < len(new))
+            table.rows.touch([*put, *gone], version)
+            table.version = version
+            before, table.count = table.count, table.rows.total
+            self._entries_changed(kind, moved=bool(gone) or before != table.count)
 
     def entries_changed(self) -> None:
         """Say that vectors or tokens changed without a change of records."""
@@ -126,26 +108,35 @@ class Tables:
     def columns(self, kind: RecordType) -> Columns:
         """The columns of a type's table as its records are now."""
         with self._lock:
-            return self._table(kind).observed().columns()
+            return self._table(kind).rows.columns
 
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         with self._lock:
             table = self._table(kind)
-            sql = compile_condition(self._engine, table.observed().columns(), condition, self._now())
+            columns = table.rows.columns
+            self._offer()
             self._build(table)
+            sql = compile_condition(self._engine, columns, condition, self._now())
             statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
             return self._ids(statement)
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         with self._lock:
+            self._offer()
             return read_statement(self._engine, Statement(statement, limits), self._names(), self._prepare)
 
     def close(self) -> None:
         """Drop the instance. Records stay, so that a later call opens another."""
         with self._lock:
             self._engine.drop()
+
+    def _offer(self) -> None:
+        """Let the engine have the files that lie ready, once for each of its generations."""
+        if self._offered != self._engine.generation:
+            self._engine.offer([path for table in self._tables.values() for path in table.rows.files()])
+            self._offered = self._engine.generation
 
     def _table(self, kind: RecordType) -> _Table:
         return self._tables[kind.kind, kind.name]
@@ -155,8 +146,8 @@ class Tables:
         self._indexed = -1
         if moved and kind.kind == "node" and self._ends:
             for table in self._tables.values():
-                if table.is_edge:
-                    table.stale()
+                if table.kind.kind == "edge":
+                    table.rows.forget()
 
     def _ids(self, statement: str) -> frozenset[int]:
         try:
@@ -183,52 +174,49 @@ class Tables:
         if SEARCH_CACHE in wanted:
             self._build_cache()
 
-    def _build(self, table: _Table) -> None:
-        if table.fresh and table.generation == self._engine.generation:
-            return
-        columns = table.observed().columns()
-        changed = len(table.delta) + len(table.gone)
-        rebuild = (
-            table.base is None
-            or table.generation != self._engine.generation
-            or columns.business != (table.columns.business if table.columns else ())
-            or changed > max(100, len(table.base) // 10)
-        )
-        if rebuild:
-            self._build_base(table, columns)
-        self._build_view(table, columns)
-        table.columns, table.fresh, table.generation = columns, True, self._engine.generation
-
-    def _build_base(self, table: _Table, columns: Columns) -> None:
-        self._register(f"__base_{table.number}", table, columns, list(table.records.values()))
-        table.base = frozenset(table.records)
-        table.delta.clear()
-        table.gone.clear()
-
-    def _build_view(self, table: _Table, columns: Columns) -> None:
-        """The table that statements see: the base, less what changes replaced, and the changes."""
-        number = table.number
-        select = f"SELECT * FROM __base_{number}"
-        if table.gone:
-            self._register_ids(f"__gone_{number}", table.gone)
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{number})"
-        if table.delta:
-            changed = [table.records[record_id] for record_id in sorted(table.delta)]
-            self._register(f"__delta_{number}", table, columns, changed)
-            select += f" UNION ALL BY NAME SELECT * FROM __delta_{number}"
-        self._engine.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
-
-    def _register(self, name: str, table: _Table, columns: Columns, records: Sequence[Record]) -> None:
-        from duckkb.backends.duckdb.arrow import record_table
-
+    def _row_table(self, kind: RecordType, rows: Rows, version: Version | None) -> RowTable:
         ends = self._ends
-        resolve = (lambda record: ends(table.kind, record)) if ends else None
-        self._engine.register(name, record_table(columns, records, resolve))
+        if not isinstance(kind, EdgeType) or ends is None:
+            return RowTable(kind, rows, version)
+        types = dict.fromkeys((*kind.from_types, *kind.to_types))
+        return RowTable(kind, rows, version, lambda record: ends(kind, record), lambda: self._state_of(types))
 
-    def _register_ids(self, name: str, ids: Iterable[int]) -> None:
-        import pyarrow as pa
+    def _state_of(self, node_types: Iterable[str]) -> str:
+        """Names the nodes that there are of some types."""
+        versions = {name: self._tables["node", name].version for name in node_types}
+        return " ".join(f"{name}:{one.store}:{one.revision}" if one else name for name, one in versions.items())
 
-        self._engine.register(name, pa.table({ID: pa.array(sorted(ids), pa.int64())}))
+    def _build(self, table: _Table) -> None:
+        """Have the engine see the records of a type as they are now."""
+        try:
+            self._show(table)
+        except OSError:  # another process has replaced the files since they were looked at
+            table.rows.forget()
+            self._show(table)
+
+    def _show(self, table: _Table) -> None:
+        pieces = table.rows.pieces()
+        if table.generation != self._engine.generation:
+            table.registered.clear()
+        changed = [name for name, piece in pieces.items() if self._register(table, f"__{name}_{table.number}", piece)]
+        select = f"SELECT * FROM __base_{table.number}"
+        if "gone" in pieces:
+            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{table.number})"
+            select += f" UNION ALL BY NAME SELECT * FROM __delta_{table.number}"
+        if changed:
+            self._engine.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
+        table.generation = self._engine.generation
+
+    def _register(self, table: _Table, name: str, piece: Piece) -> bool:
+        """Let the engine see a piece; False where it does already."""
+        if table.registered.get(name) is piece:
+            return False
+        if piece.path is None:
+            self._engine.register(name, piece.visible)
+        else:
+            self._engine.attach(name, piece.path)
+        table.registered[name] = piece
+        return True
 
     def _build_index(self) -> None:
         if self._indexed == self._engine.generation:

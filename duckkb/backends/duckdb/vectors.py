@@ -1,70 +1,67 @@
 """The vector lane of one record type: exact cosine over every chunk, as one matrix-vector product.
 
-Rows of the matrix are chunks; the chunks of a record lie together, a stretch of rows called its slot. A changed record
-gets a new slot at the end and its old one dies; once a quarter of the slots is dead, the matrix is built anew.
+The matrix is made at the first question and follows changes at the next one; once a quarter of its slots is dead, it is
+made anew. It knows of every hit which chunk it is, so that answering reads no row but for ties.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from duckkb.backends.duckdb.arrays import Column, Growing, Mapped
+from duckkb.backends.duckdb.component import State
+from duckkb.backends.duckdb.cosine import Doubles, Ints, candidates, exact_cosines, unit_query
+from duckkb.backends.duckdb.derived import Derived
 from duckkb.backends.duckdb.order import best_first
+from duckkb.backends.duckdb.pending import Pending
+from duckkb.backends.duckdb.slots import Chunked, Slots, View
 from duckkb.errors import StateError, UsageError
-from duckkb.ports import Row
+from duckkb.ports import Row, Rows, Version
 from duckkb.queries import LaneHit
 from duckkb.records import identity_key
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-_DECIMALS = 6
-_DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
-_BLOCK = 4096  # rows that are widened to 64 bits at a time
 
 
-class _Slots(NamedTuple):
-    """Slot i belongs to record `ids[i]` and begins at row `starts[i]`; `places[r]` is row r's place in its entries."""
+class Vectors(Derived):
+    """Finds the records nearest to a vector. `filled` has vectors, by key, that the rows may not know of yet."""
 
-    matrix: Floats
-    places: Ints
-    starts: Ints
-    ids: Ints
+    name = "vectors"
+    lane = "vector"
+    _material = f"1 float32 {sys.byteorder}"
 
-    @classmethod
-    def none(cls) -> "_Slots":
-        empty = np.empty(0, np.int64)
-        return cls(np.empty((0, 0), np.float32), empty, empty, empty)
+    def __init__(
+        self, rows: Rows, filled: Mapping[bytes, NDArray[Any]] | None = None, version: Version | None = None
+    ) -> None:
+        super().__init__(rows, version)
+        self._filled = {} if filled is None else filled
+        self._begin(None, {})
 
-    def counts(self) -> Ints:
-        return np.diff(self.starts, append=len(self.places))
+    @property
+    def pending(self) -> Pending:
+        """What lacks a vector now."""
+        self._refresh()
+        if unread := self._pending.unread:
+            rows = [with_filled(row, self._filled) for row in self._rows.some(sorted(unread), "vector")]
+            for row in rows:
+                self._pending.note(row)
+            found = unread - self._pending.records
+            unread.clear()
+            self.refill(found)  # the caches got their vectors since
+            self._refresh()
+        return self._pending
 
-    def only(self, chosen: Ints) -> "_Slots":
-        """A copy of the chosen slots, in that order."""
-        counts = self.counts()[chosen]
-        starts = np.cumsum(counts) - counts
-        rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
-        return _Slots(self.matrix[rows], self.places[rows], starts, self.ids[chosen])
-
-
-class Vectors:
-    """Finds the records nearest to a vector. `rows` is read, never changed; `touch` says which of them have changed."""
-
-    def __init__(self, rows: Mapping[int, Row]) -> None:
-        self._rows = rows
-        self._stale: set[int] = set()
-        self._built = False
-        self._clear()
-
-    def touch(self, ids: Iterable[int]) -> None:
-        """Say that these records were added, replaced or dropped. Nothing is computed before the next question."""
-        if self._built:
-            self._stale.update(ids)
+    @property
+    def dimension(self) -> int:
+        """That of the stored vectors, 0 where there is none."""
+        self._refresh()
+        return self._slots.dimension
 
     def similar(
         self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: frozenset[int] | None = None
@@ -76,165 +73,155 @@ class Vectors:
         """
         query = unit_query(vector)
         self._refresh()
-        if not self._slot_of or depth <= 0:
+        self._refuse_mixed()
+        if not len(self._slots) or depth <= 0:
             return []
-        if len(query) != self._slots.matrix.shape[1]:
+        if len(query) != self._slots.dimension:
             raise UsageError(
-                f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.matrix.shape[1]}.",
+                f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        slots, alive = self._scope(allowed)
-        return self._hits(slots.only(_candidates(slots, alive, query, depth)), query, depth)
+        scope = self._scope(allowed)
+        chosen = candidates(scope.matrix, scope.starts, scope.alive, query, depth)
+        return self._hits(scope.only(chosen), query, depth)
 
-    def _clear(self) -> None:
-        self._slots = _Slots.none()
-        self._buffer: Floats = np.empty((0, 0), np.float32)  # the matrix and room to grow
-        self._alive: Mask = np.empty(0, np.bool_)
-        self._slot_of: dict[int, int] = {}
+    def _build(self, folder: Path | None) -> State:
+        self._begin(folder, {})
+        self._lengths = self._version.lengths() if self._version is not None else ""
+        self._slots.expect(len(self._rows))
+        for rows in self._rows.batches("vector"):
+            self._append(rows)
+        return self._state()
 
-    def _refresh(self) -> None:
-        outdated = self._stale & self._slot_of.keys()
-        dead = len(self._alive) - len(self._slot_of) + len(outdated)
-        if not self._built or dead > _DEAD_SHARE * len(self._alive):
-            self._clear()
-            self._append(self._rows.values())
-            self._built = True
-        else:
-            for record_id in outdated:
-                self._alive[self._slot_of.pop(record_id)] = False
-            self._append(self._rows[record_id] for record_id in sorted(self._stale & self._rows.keys()))
-        self._stale.clear()
+    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        if self._version is not None and self._version.lengths() != self._lengths:
+            return None
+        outdated = self._slots.places(changed)
+        slots = len(self._slots) + self._slots.dead
+        if self._slots.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
+            return None
+        self._slots.kill(changed)
+        for record_id in changed:
+            self._pending.drop(record_id)
+        self._append(self._rows.some(sorted(changed), "vector"))
+        return self._state()
+
+    def _open(self, folder: Path, state: State) -> None:
+        self._begin(folder, state)
+        log = self._lacking.array[::-1]
+        ids, last = np.unique(log[:, 0], return_index=True)
+        self._logged |= set(ids[log[last, 1] == 1].tolist())
+        self._pending.unread |= self._logged
+
+    def _begin(self, folder: Path | None, state: State) -> None:
+        """Columns as they are in a folder, or empty ones."""
+        self._mapped: dict[str, Mapped] = {}
+        sizes = state.get("files", {})
+
+        def column(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Column:
+            if folder is None:
+                return Growing(dtype, shape)
+            self._mapped[name] = Mapped(folder / name, dtype, shape, sizes.get(name, 0))
+            return self._mapped[name]
+
+        self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()))
+        self._lacking = column("lacking", np.int64, (2,))
+        self._logged: set[int] = set()
+        self._lengths = str(state.get("lengths", ""))
+        self._pending = Pending()
+        self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
+
+    def _state(self) -> State:
+        lacking = self._pending.records | self._pending.unread
+        changes = [(record_id, 1) for record_id in lacking - self._logged]
+        changes += [(record_id, 0) for record_id in self._logged - lacking]
+        self._lacking.append(np.array(changes, np.int64).reshape(-1, 2))
+        self._logged = set(lacking)
+        for column in self._mapped.values():
+            column.close()
+        return {
+            "files": {name: column.size for name, column in self._mapped.items() if column.size},
+            "dimension": self._slots.dimension,
+            "fields": self._slots.fields,
+            "mixed": sorted(self._mixed),
+            "lengths": self._lengths,
+        }
 
     def _append(self, rows: Iterable[Row]) -> None:
-        vectors: list[Floats] = []
-        places: list[int] = []
-        ids: list[int] = []
-        counts: list[int] = []
+        made: list[Chunked] = []
         for row in rows:
-            before = len(vectors)
-            for place, entry in enumerate(row.entries):
-                if entry.vector is not None:
-                    vectors.append(entry.vector)
-                    places.append(place)
-            if len(vectors) > before:
-                ids.append(row.record.id)
-                counts.append(len(vectors) - before)
-        if not ids:
-            return
-        old = self._slots
-        self._slots = _Slots(
-            self._grown(vectors),
-            np.concatenate((old.places, np.asarray(places, np.int64))),
-            np.concatenate((old.starts, len(old.places) + np.cumsum(counts) - counts)),
-            np.concatenate((old.ids, np.asarray(ids, np.int64))),
-        )
-        self._alive = np.concatenate((self._alive, np.ones(len(ids), np.bool_)))
-        self._slot_of.update(zip(ids, range(len(old.ids), len(old.ids) + len(ids)), strict=True))
+            row = with_filled(row, self._filled)
+            self._pending.note(row)
+            found = [(entry.field, entry.seq, entry.vector) for entry in row.entries if entry.vector is not None]
+            if not found:
+                continue
+            chunked = Chunked(row.record.id, *zip(*found, strict=True))
+            lengths = set(map(len, chunked.vectors))
+            expected = self._slots.dimension or len((made or [chunked])[0].vectors[0])
+            if lengths == {expected}:
+                made.append(chunked)
+            else:
+                self._mixed |= lengths | {expected}
+        self._slots.append(made)
 
-    def _grown(self, vectors: Sequence[Floats]) -> Floats:
-        """The matrix with these vectors, made unit, as its last rows. Room grows by half, so adding costs what is added."""
-        used, dimension = self._slots.matrix.shape
-        expected = (dimension or len(vectors[0]),)
-        shapes = {np.shape(vector) for vector in vectors}
-        if shapes != {expected}:
+    def _refuse_mixed(self) -> None:
+        if self._mixed:
             raise StateError(
-                f"Stored vectors differ in dimension: {sorted(shapes | {expected})}.",
+                f"Stored vectors differ in dimension: {sorted(self._mixed)}.",
                 code="E_MODEL",
                 suggestion="`duckkb index build` makes all of them with one model.",
             )
-        needed = used + len(vectors)
-        if needed > len(self._buffer):
-            buffer = np.empty((max(needed, used * 3 // 2), *expected), np.float32)
-            if used:
-                buffer[:used] = self._slots.matrix
-            self._buffer = buffer
-        np.stack(vectors, out=self._buffer[used:needed])
-        _make_unit(self._buffer[used:needed])
-        return self._buffer[:needed]
 
-    def _scope(self, allowed: frozenset[int] | None) -> tuple[_Slots, Mask]:
-        """The slots to multiply, and which of them may be returned."""
+    def _scope(self, allowed: frozenset[int] | None) -> View:
+        """The slots to multiply; those that may be returned are alive."""
+        everything = self._slots.view
         if allowed is None:
-            return self._slots, self._alive
-        if len(allowed) > _GATHER_SHARE * len(self._slot_of):
-            wanted = np.fromiter(allowed, np.int64, len(allowed))
-            return self._slots, self._alive & np.isin(self._slots.ids, wanted)
-        chosen = sorted(self._slot_of[record_id] for record_id in allowed & self._slot_of.keys())
-        return self._slots.only(np.asarray(chosen, np.int64)), np.ones(len(chosen), np.bool_)
+            return everything
+        chosen = self._slots.places(allowed)
+        if len(chosen) <= _GATHER_SHARE * len(self._slots):
+            return everything.only(chosen)
+        alive = np.zeros(len(everything.ids), np.bool_)
+        alive[chosen] = True
+        return everything._replace(alive=alive)
 
-    def _hits(self, slots: _Slots, query: Doubles, depth: int) -> list[LaneHit]:
+    def _hits(self, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):
             return []
-        scores = _exact_cosines(slots.matrix, query)
+        scores = exact_cosines(slots.matrix, query)
         best = np.maximum.reduceat(scores, slots.starts)
         falling = np.argsort(-best, kind="stable")
         scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
-        first_best = dict(zip(slots.ids.tolist(), _best_places(slots, scores, best), strict=True))
+        first_best = dict(zip(slots.ids.tolist(), _best_rows(slots, scores, best).tolist(), strict=True))
         hits = []
         for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
-            entry = self._rows[record_id].entries[first_best[record_id]]
-            hits.append(LaneHit(record_id, score, entry.field, entry.seq))
+            field, seq = slots.chunks[first_best[record_id]].tolist()
+            hits.append(LaneHit(record_id, score, self._slots.fields[field], seq))
         return hits
 
     def _identity(self, record_id: int) -> Any:
-        return identity_key(self._rows[record_id].record.identity)
+        return identity_key(self._rows.record(record_id).identity)
 
 
-def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
-    """The vector with length 1; raises `UsageError` where there is none."""
-    try:
-        query = np.asarray(vector, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        query = np.empty((0, 0))
-    if query.ndim != 1 or not np.isfinite(query).all():
-        raise UsageError(
-            "The query vector is not one row of finite numbers.", suggestion="Give as many numbers as the model does."
-        )
-    largest = float(np.abs(query).max(initial=0.0))
-    if largest == 0.0:
-        raise UsageError("The query vector is zero: it points nowhere.", suggestion="Give a vector that is not zero.")
-    # Squares of numbers past 1e154 are infinite, those below 1e-162 nothing: the largest is made 1 first.
-    query = query / largest
-    return query / float(np.linalg.norm(query))
+def with_filled(row: Row, filled: Mapping[bytes, NDArray[Any]]) -> Row:
+    """The row with the vectors that it lacks and `filled` has."""
+    lacking = [entry.vector_key for entry in row.entries if entry.vector is None and entry.vector_key is not None]
+    known = {key: filled[key] for key in lacking if key in filled}
+    if not known:
+        return row
+    return replace(
+        row,
+        entries=tuple(
+            replace(entry, vector=known.get(entry.vector_key or b"")) if entry.vector is None else entry
+            for entry in row.entries
+        ),
+    )
 
 
-def _candidates(slots: _Slots, alive: Mask, query: Doubles, depth: int) -> Ints:
-    """Every slot that may be among the first `depth`, by a product that is a little off."""
-    count = min(depth, int(alive.sum()))
-    if count == 0:
-        return np.empty(0, np.int64)
-    best = np.maximum.reduceat(slots.matrix @ query.astype(np.float32), slots.starts)
-    best[~alive] = -np.inf
-    cut = np.partition(best, len(best) - count)[len(best) - count]
-    return np.flatnonzero(best >= cut - _DOUBT)
-
-
-def _exact_cosines(matrix: Floats, query: Doubles) -> Doubles:
-    """Summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
-    cosines = []
-    for start in range(0, len(matrix), _BLOCK):
-        block = matrix[start : start + _BLOCK].astype(np.float64)
-        lengths = np.sqrt((block * block).sum(axis=1))
-        products = (block * query).sum(axis=1)
-        cosines.append(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
-    return np.concatenate(cosines).round(_DECIMALS) + 0.0  # no negative zero
-
-
-def _best_places(slots: _Slots, scores: Doubles, best: Doubles) -> list[int]:
-    """For each slot the place of its first entry with the slot's best score."""
+def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
+    """For each slot the first of its rows with the slot's best score."""
     counts = slots.counts()
-    is_best = scores == np.repeat(best, counts)
-    slot_of_row = np.repeat(np.arange(len(counts)), counts)[is_best]
+    rows = np.flatnonzero(scores == np.repeat(best, counts))
+    slot_of_row = np.repeat(np.arange(len(counts)), counts)[rows]
     _, first = np.unique(slot_of_row, return_index=True)
-    places: list[int] = slots.places[is_best][first].tolist()
-    return places
-
-
-def _make_unit(rows: Floats) -> None:
-    """Scale in place what is not of unit length already; a zero row stays, its cosine with anything is 0."""
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        lengths = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))
-        off = (np.abs(lengths - 1) > _DOUBT / 8) & (lengths > 0)
-        if off.any():
-            block[off] = block[off] / lengths[off, None]
+    found: Ints = rows[first]
+    return found

@@ -1,0 +1,184 @@
+"""One part of derived state on disk: data files, and a small file (the meta) that says what they mirror.
+
+The meta is written last and at once, so what it says is there. Bytes beyond the sizes that it names do not exist: data
+files grow at their end, or get a new name. A generation is a folder of data files that were built together. Whatever does
+not agree - another store, a missing file, a damaged meta - is no component, and a new one is built. Readers hold the lock
+while they open, whoever changes something holds it alone; nobody holds it while searching.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+State = dict[str, Any]
+"""What the owner of a component has to know to open it; JSON. `files` has the names of the data files and their sizes."""
+
+_FORMAT = 1
+_META, _LOCK = "meta.json", "lock"
+_UNSYNCED = 1 << 20  # bytes at the end of a file that are vouched for by a checksum, which costs less than fsync
+_WAIT = 60.0  # seconds for another process that builds
+_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What a component mirrors: a revision of a store; and the generation that does."""
+
+    revision: int
+    generation: str
+    state: State
+    notes: Mapping[str, tuple[int, int, int]]
+    """By file: its size, how much of it is on the disk for sure, and the checksum of the rest."""
+
+
+class Component:
+    """The folder of one component. `store` and `material` name all that shapes its content but the revision."""
+
+    def __init__(self, folder: Path, store: str, material: str) -> None:
+        self._folder = folder
+        self._names = {"format": _FORMAT, "store": store, "material": material}
+
+    @contextmanager
+    def held(self, *, alone: bool) -> Iterator[None]:
+        """Hold the lock; raises OSError where there can be none, or after a minute. Where nobody can write, reading needs
+        none."""
+        descriptor = self._lock_file(alone)
+        if descriptor is None:
+            yield
+            return
+        try:
+            _lock(descriptor, alone)
+            yield
+        finally:
+            os.close(descriptor)  # which gives the lock back
+
+    def read(self) -> Meta | None:
+        """What is there, None where it is of no use. The caller holds the lock."""
+        try:
+            seal, _, body = (self._folder / _META).read_bytes().partition(b"\n")
+            if seal.decode("ascii", "replace") != _seal(body):
+                return None
+            found = json.loads(body)
+            if any(found[name] != value for name, value in self._names.items()):
+                return None
+            notes = {name: tuple(note) for name, note in found["notes"].items()}
+            meta = Meta(found["revision"], found["generation"], found["state"], notes)
+            return (
+                meta
+                if all(_is_sound(self.place(meta.generation) / name, note) for name, note in notes.items())
+                else None
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def place(self, generation: str) -> Path:
+        """The folder of a generation's data files."""
+        return self._folder / generation
+
+    def begin(self) -> str:
+        """A new generation, with an empty folder."""
+        generation = f"g{secrets.token_hex(6)}"
+        self.place(generation).mkdir(parents=True)
+        return generation
+
+    def seal(self, revision: int, generation: str, state: State, before: Meta | None) -> Meta:
+        """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before`
+        is what was there. Other generations are removed; who has them open keeps them."""
+        known = before.notes if before is not None and before.generation == generation else {}
+        place = self.place(generation)
+        notes = {name: _noted(place / name, size, known.get(name)) for name, size in state["files"].items()}
+        meta = Meta(revision, generation, state, notes)
+        body = json.dumps(
+            {**self._names, "revision": revision, "generation": generation, "state": state, "notes": notes}
+        )
+        _replace(self._folder / _META, f"{_seal(body.encode())}\n{body}".encode())
+        self._sweep(generation)
+        return meta
+
+    def discard(self) -> None:
+        """Remove everything that is there."""
+        with suppress(OSError), self.held(alone=True):
+            (self._folder / _META).unlink(missing_ok=True)
+            self._sweep("")
+
+    def _sweep(self, generation: str) -> None:
+        for path in self._folder.iterdir():
+            if path.name not in (_META, _LOCK, generation):
+                with suppress(OSError):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _lock_file(self, alone: bool) -> int | None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            return os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o644)
+        except PermissionError:
+            if alone:
+                raise
+        except OSError:
+            if alone or os.access(self._folder, os.W_OK):
+                raise
+        return None
+
+
+def _lock(descriptor: int, alone: bool) -> None:
+    import portalocker
+
+    flags = portalocker.LockFlags.EXCLUSIVE if alone else portalocker.LockFlags.SHARED
+    deadline, pause = time.monotonic() + _WAIT, 0.0005
+    while True:
+        try:
+            portalocker.lock(descriptor, flags | portalocker.LockFlags.NON_BLOCKING)
+            return
+        except portalocker.exceptions.AlreadyLocked:
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process has held the lock for too long") from None
+        except portalocker.exceptions.LockException as error:
+            raise OSError("the file system gives no locks") from error
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _noted(path: Path, size: int, known: tuple[int, int, int] | None) -> tuple[int, int, int]:
+    """A file's note: the end of it that was added since is either made durable, or vouched for by a checksum."""
+    if known is not None and known[0] == size:
+        return known
+    synced = known[1] if known is not None and known[0] < size else 0
+    with path.open("rb") as file:
+        if size - synced > _UNSYNCED:
+            os.fsync(file.fileno())
+            return size, size, 0
+        file.seek(synced)
+        return size, synced, zlib.crc32(file.read(size - synced))
+
+
+def _is_sound(path: Path, note: tuple[int, int, int]) -> bool:
+    size, synced, checksum = note
+    if path.stat().st_size < size:
+        return False
+    if synced == size:
+        return True
+    with path.open("rb") as file:
+        file.seek(synced)
+        return zlib.crc32(file.read(size - synced)) == checksum
+
+
+def _seal(body: bytes) -> str:
+    return blake2b(body, digest_size=16).hexdigest()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

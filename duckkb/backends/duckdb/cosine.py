@@ -1,0 +1,70 @@
+"""Cosines between one vector and the rows of a matrix: a fast product that picks candidates, and an exact one for these."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckkb.errors import UsageError
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_DECIMALS = 6
+_DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
+_BLOCK = 4096  # rows that are widened to 64 bits at a time
+
+
+def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
+    """The vector with length 1; raises `UsageError` where there is none."""
+    try:
+        query = np.asarray(vector, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        query = np.empty((0, 0))
+    if query.ndim != 1 or not np.isfinite(query).all():
+        raise UsageError(
+            "The query vector is not one row of finite numbers.", suggestion="Give as many numbers as the model does."
+        )
+    largest = float(np.abs(query).max(initial=0.0))
+    if largest == 0.0:
+        raise UsageError("The query vector is zero: it points nowhere.", suggestion="Give a vector that is not zero.")
+    # Squares of numbers past 1e154 are infinite, those below 1e-162 nothing: the largest is made 1 first.
+    query = query / largest
+    return query / float(np.linalg.norm(query))
+
+
+def candidates(matrix: Floats, starts: Ints, alive: Mask, query: Doubles, depth: int) -> Ints:
+    """Every slot that may be among the first `depth`, by a product that is a little off. A slot is a stretch of rows that
+    begins at one of `starts`."""
+    count = min(depth, int(np.count_nonzero(alive)))
+    if count == 0:
+        return np.empty(0, np.int64)
+    products = matrix @ query.astype(np.float32)
+    best = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
+    best[~alive] = -np.inf
+    cut = np.partition(best, len(best) - count)[len(best) - count]
+    return np.flatnonzero(best >= cut - _DOUBT)
+
+
+def exact_cosines(matrix: Floats, query: Doubles) -> Doubles:
+    """Summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
+    cosines = []
+    for start in range(0, len(matrix), _BLOCK):
+        block = matrix[start : start + _BLOCK].astype(np.float64)
+        lengths = np.sqrt((block * block).sum(axis=1))
+        products = (block * query).sum(axis=1)
+        cosines.append(np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
+    return np.concatenate(cosines).round(_DECIMALS) + 0.0  # no negative zero
+
+
+def make_unit(rows: Floats) -> None:
+    """Scale in place what is not of unit length already; a zero row stays, its cosine with anything is 0."""
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        lengths = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))
+        off = (np.abs(lengths - 1) > _DOUBT / 8) & (lengths > 0)
+        if off.any():
+            block[off] = block[off] / lengths[off, None]

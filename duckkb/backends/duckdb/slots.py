@@ -1,0 +1,145 @@
+"""The vectors of one record type as the rows of a matrix.
+
+Rows of the matrix are chunks; the chunks of a record lie together, a stretch of rows called its slot. A changed record
+gets a new slot at the end and its old one dies. Nothing here costs a Python object for each row.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from duckkb.backends.duckdb.arrays import Column
+from duckkb.backends.duckdb.cosine import Floats, Ints, Mask, make_unit
+
+_FEW = 16  # ids up to which looking at all slots for each of them costs less than sorting the slots
+
+
+class Chunked(NamedTuple):
+    """The vectors of one record: which fields and chunks they belong to, float32 each."""
+
+    id: int
+    fields: Sequence[str]
+    seqs: Sequence[int]
+    vectors: Sequence[Floats]
+
+
+class View(NamedTuple):
+    """Some slots. Slot i belongs to record `ids[i]` and begins at row `starts[i]`; row r is chunk `chunks[r, 1]` of the
+    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts."""
+
+    matrix: Floats
+    chunks: NDArray[np.int32]
+    starts: Ints
+    ids: Ints
+    alive: Mask
+
+    def counts(self) -> Ints:
+        return np.diff(self.starts, append=len(self.chunks))
+
+    def only(self, chosen: Ints) -> "View":
+        """A copy of the chosen slots, in that order."""
+        counts = self.counts()[chosen]
+        starts = np.cumsum(counts) - counts
+        rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
+        return View(self.matrix[rows], self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
+
+
+Columns = Callable[[str, DTypeLike, tuple[int, ...]], Column]
+"""Makes or opens a column by its name, the type of its numbers and the shape of a row."""
+
+
+class Slots:
+    """All slots of a type, dead ones too. `dimension` is that of the first vector seen, 0 before; `fields` are the names
+    of the numbered fields. `columns` has what is there already, or nothing."""
+
+    def __init__(self, columns: Columns, dimension: int = 0, fields: Iterable[str] = ()) -> None:
+        self._columns = columns
+        self.dimension = dimension
+        self.fields = list(fields)
+        self._matrix = columns("matrix", np.float32, (dimension,)) if dimension else None
+        self._chunks = columns("chunks", np.int32, (2,))
+        self._ids = columns("ids", np.int64, ())
+        self._starts = columns("starts", np.int64, ())
+        self._dead = columns("dead", np.int64, ())
+        self._rows = len(self._chunks.array)
+        self._expected = 0
+        self._alive = np.ones(len(self._ids.array), np.bool_)
+        self._alive[self._dead.array] = False
+        self._sorted: tuple[Ints, Ints] | None = None
+
+    def expect(self, rows: int) -> None:
+        """Say how many rows there will be, about."""
+        self._expected = rows
+
+    def __len__(self) -> int:
+        """How many are alive."""
+        return len(self._alive) - self.dead
+
+    @property
+    def dead(self) -> int:
+        """How many are not."""
+        return len(self._dead.array)
+
+    @property
+    def view(self) -> View:
+        """All of them."""
+        matrix = np.empty((0, 0), np.float32) if self._matrix is None else self._matrix.array
+        return View(matrix, self._chunks.array, self._starts.array, self._ids.array, self._alive)
+
+    def append(self, records: Sequence[Chunked]) -> None:
+        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set."""
+        vectors = [vector for record in records for vector in record.vectors]
+        if not vectors:
+            return
+        if self._matrix is None:
+            self.dimension = len(vectors[0])
+            self._matrix = self._columns("matrix", np.float32, (self.dimension,))
+            self._matrix.reserve(self._expected)
+        unit = np.stack(vectors).astype(np.float32, copy=False)
+        make_unit(unit)
+        counts = np.fromiter((len(record.vectors) for record in records), np.int64, len(records))
+        starts = self._rows + np.cumsum(counts) - counts
+        ids = np.fromiter((record.id for record in records), np.int64, len(records))
+        self._chunks.append(np.array(list(self._numbered(records)), np.int32))
+        self._matrix.append(unit)
+        self._ids.append(ids)
+        self._starts.append(starts)
+        self._rows += len(vectors)
+        self._alive = np.concatenate((self._alive, np.ones(len(records), np.bool_)))
+        self._sorted = None
+
+    def kill(self, ids: Iterable[int]) -> None:
+        """Let the slots of these records die, as far as they have one."""
+        places = self.places(ids)
+        if len(places):
+            self._alive[places] = False
+            self._dead.append(places)
+            self._sorted = None
+
+    def places(self, ids: Iterable[int]) -> Ints:
+        """The numbers of the slots of these records that are alive, rising."""
+        wanted = np.unique(np.fromiter(ids, np.int64))
+        if len(wanted) <= _FEW and self._sorted is None:
+            view = self.view
+            found = [np.flatnonzero((view.ids == record_id) & view.alive) for record_id in wanted]
+            return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
+        if self._sorted is None:
+            alive = np.flatnonzero(self._alive)
+            order = np.argsort(self.view.ids[alive], kind="stable")
+            self._sorted = self.view.ids[alive][order], alive[order]
+        known, slots = self._sorted
+        at = np.searchsorted(known, wanted)
+        at[at == len(known)] = 0
+        there = known[at] == wanted if len(known) else np.zeros(len(wanted), np.bool_)
+        return np.sort(slots[at[there]])
+
+    def _numbered(self, records: Sequence[Chunked]) -> Iterable[tuple[int, int]]:
+        numbers = {name: number for number, name in enumerate(self.fields)}
+        for record in records:
+            for field, seq in zip(record.fields, record.seqs, strict=True):
+                if field not in numbers:
+                    numbers[field] = len(self.fields)
+                    self.fields.append(field)
+                yield numbers[field], seq
