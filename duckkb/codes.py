@@ -1,6 +1,6 @@
 """The catalogue of codes: what each finding, error and notice means and what mends it. `docs/errors.md` is made from it."""
 
-from dataclasses import dataclass
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

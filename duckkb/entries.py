@@ -1,7 +1,8 @@
 """Index entries: chunks of fields with their tokens and vectors, and the fingerprints that key them."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,9 @@ command line, the filter or the ontology alone, 1 for what depends on stored sta
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from duckkb.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` a
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +12,7 @@ from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,12 +1,12 @@
 """What a caller asks and what comes back: intents, plans, hits, traces, notices, receipts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from duckkb.errors import Finding
 from duckkb.records import Identity
 from duckkb.settings import Expansion, Fusion
+from duckkb.values import dataclass, field
 
 Mode = Literal["similar", "match", "hybrid", "where"]
 Lane = Literal["vector", "fts"]

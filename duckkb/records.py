@@ -7,8 +7,9 @@ allows several end types and the bare identity would be ambiguous.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from duckkb.values import dataclass
 
 Scalar = str | int
 

@@ -1,9 +1,10 @@
 """Settings as a frozen value. `config` builds it from config.yaml and the environment; nobody else reads either."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from duckkb.values import dataclass, field
 
 DEFAULT_MODEL = "multilingual-e5-small"
 

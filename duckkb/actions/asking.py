@@ -1,7 +1,7 @@
 """find, graph, sql: questions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from duckkb.actions.reading import line_of
@@ -15,6 +15,7 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, Mode, SqlResult
 from duckkb.records import identity_value
 from duckkb.search.plan import servable
+from duckkb.values import dataclass
 
 Direction = Literal["out", "in", "both"]
 

@@ -1,6 +1,5 @@
 """col and policy: collections as wholes, and the policies that they are made by."""
 
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,9 @@ def snapshot(base: Base, name: str, named: str | Path, force: bool) -> int:
         raise UsageError(said, code="E_PATH", suggestion="--force overwrites a file")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first")
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    from secrets import token_hex
+
+    draft = path.with_name(f".{path.name}.{token_hex(6)}")
     try:
         with draft.open("xb") as file:  # never through a link that somebody laid there
             file.write(data)

@@ -1,7 +1,6 @@
 """embed: the vectors of texts as they are given, each cut where the model stops reading."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +11,7 @@ from duckkb.errors import UsageError
 from duckkb.llm.vector_form import to_hex
 from duckkb.queries import Notice
 from duckkb.truth.line import LineError, parse_json
+from duckkb.values import dataclass
 
 _BOM = b"\xef\xbb\xbf"
 _EXAMPLE = 'duckkb embed "some text"'

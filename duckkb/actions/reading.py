@@ -1,9 +1,7 @@
 """get, list, export, schema: records and types as they stand."""
 
 import heapq
-import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, identity_key, identity_text
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
+from duckkb.values import dataclass
 
 _OWN = {"data", "ontology", ".duckkb", ".git", "config.yaml"}
 
@@ -84,7 +83,9 @@ def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> i
         )
     if path.exists() and not force:
         raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    from secrets import token_hex
+
+    draft = path.with_name(f".{path.name}.{token_hex(6)}")
     shape = Shape(kind_named(base, type_name).identity_fields)
     count = 0
     try:

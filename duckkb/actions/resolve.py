@@ -1,6 +1,5 @@
 """Names that callers use, resolved: types, identities, records as they were given."""
 
-import difflib
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,9 @@ def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists th
     if kind is not None:
         return kind
     known = [found for kind in base.ontology for found in (kind.name, kind.table)]
-    near = difflib.get_close_matches(str(name), known, 1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(name), known, 1)
     raise NotFound(
         f"no type {name!r}",
         code="E_UNKNOWN_TYPE",

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from duckkb.errors import UsageError
 from duckkb.ontology.names import name_known
 from duckkb.truth.line import Limits, LineError, parse_json
+from duckkb.values import dataclass, field
 
 _HINT = "duckkb vector schema"
 _CAPITAL = re.compile("(?<=[a-z])[A-Z]")

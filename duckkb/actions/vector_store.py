@@ -5,7 +5,6 @@ import os
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from duckkb.queries import Notice
 from duckkb.records import identity_key, identity_text
 from duckkb.truth import ids, pointer
 from duckkb.truth.tree import StoredRow
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """put, import, delete, rename, apply: from what a caller gave to a checked request."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.line import LineError, Shape, encode, parse_json, parse_objects
+from duckkb.values import dataclass
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 

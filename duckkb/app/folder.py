@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from duckkb.app.wiring import find
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
 from duckkb.truth import layout, lock, shadow, state
+from duckkb.values import dataclass
 
 _CONFIG = """\
 # A duckkb knowledge base. Every setting: `duckkb config show`. Types: `duckkb schema`.

@@ -1,7 +1,7 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from duckkb.engine.base import EndIds, Progress, Wiring
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.backends.duckdb.isolated import Isolated

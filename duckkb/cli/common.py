@@ -4,7 +4,6 @@ A verb prints by `emit` (one object) or `emit_lines` (records), in the format th
 """
 
 import math
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -177,7 +176,9 @@ def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str
         for line in formats.as_csv(records, columns) if form == "csv" else formats.as_markdown(records, columns):
             printed.result(line)
         return
-    drawn = formats.as_table(records, columns, shutil.get_terminal_size((0, 0)).columns)
+    from shutil import get_terminal_size
+
+    drawn = formats.as_table(records, columns, get_terminal_size((0, 0)).columns)
     for line in drawn.lines:
         printed.result(line)
     if drawn.cut:

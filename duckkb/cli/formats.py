@@ -4,7 +4,6 @@ jsonl streams. The others hold the records until they have seen every field: a f
 In a cell null and a missing field are empty, a nested value is its JSON, `true` and numbers look as in JSON.
 """
 
-import csv
 import io
 import json
 import re
@@ -63,6 +62,8 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
 
 def as_csv(records: Sequence[Record], columns: Sequence[str]) -> Iterator[str]:
     """A header and a line a record, without the line ends; quoted as RFC 4180 has it, values as they are."""
+    import csv
+
     for values in (columns, *(_row(record, columns) for record in records)):
         line = io.StringIO()
         csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ import click
 
 from duckkb.cli import printed, stop
 from duckkb.cli.common import Format, agree
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.errors import DuckkbError

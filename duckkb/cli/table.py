@@ -2,10 +2,10 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from duckkb.cli.printed import one_line
+from duckkb.values import dataclass
 
 _GAP = "  "
 _NARROWEST = 8  # a column is not cut below this: the lines of many columns are then longer than the terminal

@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from duckkb.ontology.rules import (
     CHUNK_SIZE,
@@ -21,6 +19,7 @@ from duckkb.ontology.rules import (
 )
 from duckkb.ontology.section import Section
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings
+from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
 NO_MODEL = "none"
@@ -37,6 +36,8 @@ class Url:
     def problem(self, value: Any) -> str | None:
         if not isinstance(value, str) or not value.isprintable() or " " in value or len(value) > 2_000:
             return "must be an http or https address"
+        from urllib.parse import urlsplit
+
         try:
             parts = urlsplit(value)
             is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -1,7 +1,6 @@
 """config.yaml and ontology/**/*.yaml -> Settings and Ontology, or every problem at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from duckkb.ontology.questions import questions as read_questions
 from duckkb.ontology.section import root_section
 from duckkb.ontology.source import MAX_FINDINGS, Document
 from duckkb.settings import Environment, Settings
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True)

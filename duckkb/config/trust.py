@@ -7,7 +7,6 @@ read until the user has accepted exactly these values. The acceptance lies outsi
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,8 +73,10 @@ def _accepted(env: Environment) -> dict[str, Any]:
 
 def _write(target: Path, text: str) -> None:
     """Replace the file in one step; only the user may read it (mkstemp makes it 0600)."""
+    from tempfile import mkstemp
+
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(prefix=".trust-", dir=target.parent)
+    descriptor, name = mkstemp(prefix=".trust-", dir=target.parent)
     staged = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

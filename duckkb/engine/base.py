@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +23,7 @@ from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Setti
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.tree import Differences, Part, Tree
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -134,7 +135,9 @@ class Base:
     def rows(self, kind: RecordType) -> TreeRows:
         """The records of a type as they are now, with their entries where those are asked for."""
         if kind.name not in self._rows:
-            self._rows[kind.name] = TreeRows(kind, self.tree, lambda: self.builder, self.cache.save)
+            self._rows[kind.name] = TreeRows(
+                kind, self.tree, lambda: self.builder, partial(self.cache.save, sparing=True)
+            )
         return self._rows[kind.name]
 
     def ensure(self, kind: RecordType) -> None:
@@ -278,7 +281,7 @@ class Base:
             self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})
 
     def close(self) -> None:
-        self.cache.save()
+        self.cache.save(sparing=True)
         self.backend.close()
 
 

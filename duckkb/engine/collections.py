@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -13,6 +12,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
 from duckkb.truth import journal, layout, render, shadow
 from duckkb.truth.line import LineError, Shape, decode
+from duckkb.values import dataclass
 
 FORMAT = "duckkb collection 1"
 

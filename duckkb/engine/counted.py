@@ -6,7 +6,7 @@ they are embedded, and, of what is pending, the files of the caches. Where that 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from duckkb.engine.base import Base
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record
 from duckkb.truth import state
+from duckkb.values import dataclass
 
 NAME = "counted.json"
 _FORMAT = 1

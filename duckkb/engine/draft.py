@@ -1,7 +1,7 @@
 """What a write asks, and how it becomes a changeset against the rows as they stand. Pure: nothing here touches files."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
@@ -11,6 +11,7 @@ from duckkb.truth import ids
 from duckkb.truth.ends import bare_end
 from duckkb.truth.line import etag
 from duckkb.truth.tree import StoredRow, Tree
+from duckkb.values import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from duckkb.engine.base import Base, embedding_of
@@ -13,6 +12,7 @@ from duckkb.llm.side_by_side import side_by_side
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder
 from duckkb.settings import EmbeddingSettings
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,12 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, identity_key
 from duckkb.truth.tree import Side, StoredRow, Tree
+from duckkb.values import dataclass
 
 Edge = tuple[EdgeType, StoredRow, Side]
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
@@ -12,6 +12,7 @@ from duckkb.records import FROM, TO, Changeset, Identity, Record, TypedEnd, comp
 from duckkb.truth import history
 from duckkb.truth.ends import end_identity
 from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
+from duckkb.values import dataclass
 
 SHRINK_FLOOR, SHRINK_SHARE = 20, 0.10
 

@@ -5,13 +5,14 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError
 from duckkb.truth import lock, state
+from duckkb.values import dataclass, field
 
 NAME = "job.json"
 _PAUSE = 1.0

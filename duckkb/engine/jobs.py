@@ -6,7 +6,6 @@ One job runs on a base at a time. It may be killed at any moment: the next one d
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from duckkb.engine import boot, counted, rates
 from duckkb.engine.base import Base
@@ -19,6 +18,7 @@ from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
 from duckkb.truth import lock
+from duckkb.values import dataclass, field
 
 _MOMENT = 0.2
 """Seconds in which who only looks at the job's lock has let go of it."""

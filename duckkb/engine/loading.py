@@ -5,7 +5,6 @@ to it, or of which most has changed, is read as a stream.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from duckkb.errors import Unavailable
@@ -16,6 +15,7 @@ from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot, Unusable
 from duckkb.truth.survey import Survey, survey
 from duckkb.truth.tree import Part, Tree, collector_paused
+from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are
 

@@ -1,7 +1,6 @@
 """What an index job has to do, counted type by type, and what that will take, before anything is spent."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from duckkb.engine import counted, rates
@@ -11,6 +10,7 @@ from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm.estimate import estimated_tokens
 from duckkb.ontology.model import RecordType
+from duckkb.values import dataclass, field
 
 _SAMPLE = 512
 """Texts of a type whose tokens are counted; those of the others are taken to be as many."""

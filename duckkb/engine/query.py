@@ -1,7 +1,7 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from duckkb.engine import boot
@@ -17,6 +17,7 @@ from duckkb.search.plan import Ask, Capabilities, Standard, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.line import etag
 from duckkb.truth.tree import StoredRow
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

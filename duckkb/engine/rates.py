@@ -1,12 +1,13 @@
 """How fast each model was in the last job on this machine, so that the next plan can say how long it will take."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.entries import Fingerprint
 from duckkb.truth import state
+from duckkb.values import dataclass
 
 NAME = "rates.json"
 _FEWEST = 32

@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from duckkb.engine.base import Base, Wiring
@@ -15,6 +14,7 @@ from duckkb.indexing.cache_files import KINDS, TEMPORARY, local_files
 from duckkb.indexing.salvage import Salvage, carry_over, damaged, remove
 from duckkb.queries import Notice
 from duckkb.truth import journal, lock, shadow, snapshot, state
+from duckkb.values import dataclass
 
 UNSEALED = "an interrupted write that was never sealed"
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
@@ -12,6 +11,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder
 from duckkb.queries import Notice, Plan
 from duckkb.search import syntax
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

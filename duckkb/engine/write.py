@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from duckkb.engine import boot, ends, guard
@@ -17,6 +16,7 @@ from duckkb.records import Identity, Record, identity_text
 from duckkb.truth import history, layout, render, shadow, state
 from duckkb.truth.line import Shape, etag, record_line
 from duckkb.truth.render import RenderedPart
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
     except Unavailable as problem:
         said = f"stored without vectors: {problem.message}"
         return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
-    base.cache.save()
+    base.cache.save(sparing=True)
     return ()
 
 

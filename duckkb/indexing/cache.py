@@ -1,13 +1,13 @@
 """The cache of tokens and vectors: what this machine made, and what the team shares. Always optional, never an error.
 
 Keys come from `duckkb.indexing.entries`. Files are listed and looked at from both ends when the cache is opened, and read
-when a row of their kind is first wanted. What cannot be used is a finding (`findings`) and a miss.
+when many rows of their kind are first wanted; a few rows are read without the rest (`cache_reader`). What cannot be used is
+a finding (`findings`) and a miss.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +19,26 @@ from duckkb.indexing.cache_files import (
     CacheFile,
     Damaged,
     Kind,
+    crowded,
     digest,
     local_files,
     team_files,
     write_local,
 )
+from duckkb.indexing.cache_reader import FEW, Reader
+from duckkb.indexing.cache_rows import CacheRow, content_hash, fts_content, same_direction, tokens_of
 from duckkb.indexing.loaded import Loaded
+from duckkb.indexing.places import Misplaced
 from duckkb.indexing.sample import Trust, draw
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from duckkb.indexing.cache_format import CacheRow
 
 _ANY_MODEL = Fingerprint("", "")
-_MANY_SEGMENTS = 16
-_SMALL = 16 * 1024 * 1024
-_SAME_DIRECTION = 0.99
-"""Cosine from which on a recomputed vector counts as the stored one: models differ a little between machines."""
+_SPARED = 32
+"""Rows of tokens that are sooner made again than written."""
 
 _FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
 _WHO = "find out who changed it, then `duckkb index build`"
@@ -46,15 +47,15 @@ _WHO = "find out who changed it, then `duckkb index build`"
 class SearchCache:
     """Both stores, local first. Not safe for threads; processes may share a base."""
 
-    def __init__(self, root: Path, trust: Trust, files: Sequence[CacheFile], local: bool) -> None:
-        self._root, self._trust, self._local = root, trust, local
+    def __init__(self, root: Path, trust: Trust, reader: Reader, files: Sequence[CacheFile], local: bool) -> None:
+        self._root, self._trust, self._reader, self._local = root, trust, reader, local
         self._findings: list[Finding] = []
+        self._stamps: dict[str, tuple[int, ...]] = {}
         self._broken: list[CacheFile] = []
         self.dropped = 0
         """Files that were given up after rows of them may have been handed out."""
-        self._stamps: dict[str, tuple[int, ...]] = {}
         self._files = [file for file in files if self._is_sound(file)]
-        self._loaded: dict[Kind, list[Loaded]] = {}
+        self._loaded: dict[Kind, dict[CacheFile, Loaded | None]] = {kind: {} for kind in KINDS}
         self._dimensions: dict[str, int] = {}
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
@@ -64,7 +65,8 @@ class SearchCache:
         """The caches of a base. Without `local`, `.duckkb/cache/` is neither read nor written. `state_home` is where this
         machine remembers which files it made or checked; None: for this process only."""
         files = [*(local_files(root) if local else []), *team_files(root)]
-        return cls(root, Trust(state_home), files, local)
+        trust = Trust(state_home)
+        return cls(root, trust, Reader(trust, state_home), files, local)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -78,8 +80,6 @@ class SearchCache:
 
     def tokens(self, keys: Sequence[bytes]) -> list[Tokens | None]:
         """The tokens of each key; None where they are missing or untrusted (see `verify_tokens`)."""
-        from duckkb.indexing.cache_format import tokens_of
-
         return [None if content is None else tokens_of(content) for content in self._payloads("tokens", keys)]
 
     def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
@@ -92,6 +92,14 @@ class SearchCache:
             dimension = self._dimensions.setdefault(str(model), lengths.most_common(1)[0][0])
         return [vector if vector is not None and len(vector) == dimension else None for vector in found]
 
+    def dimension(self, model: Fingerprint) -> int:
+        """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
+        return self._dimensions.get(str(model), 0)
+
+    def expect(self, model: Fingerprint, dimension: int) -> None:
+        """Say how long the model's vectors are; others count as missing from now on."""
+        self._dimensions[str(model)] = dimension
+
     def lacking(self, kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
         """Those of the keys that have no row that may be used. Of vectors see `vectors`, which knows their lengths."""
         usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
@@ -100,25 +108,19 @@ class SearchCache:
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
         found = set(keys)
-        return {
-            key
-            for loaded in self._segments("vector")
-            if not loaded.trusted
-            for key in found & loaded.segment.index.keys()
-        }
+        unknown = (loaded.segment.index.keys() for loaded in self._segments("vector") if not loaded.trusted)
+        return {key for held in unknown for key in found & held}
 
     def look_again(self) -> str:
-        """Take in the files that were written since they were listed, but for those that hold what this cache made itself;
-        returns what `stamp` was before that."""
+        """Take in the files that others wrote since they were listed; returns what `stamp` was before that."""
         stamp = self.stamp()
         self._trust.look_again()
         for file in self._present(local=True):
             if self._stamps.get(file.path) == file.stamp or not self._is_sound(file):
                 continue
             self._files = [*(kept for kept in self._files if kept.path != file.path), file]
-            for kind, known in self._loaded.items():
-                fresh = self._load(file, kind) if file.kind in (None, kind) else None
-                known[:] = [*(one for one in known if one.file.path != file.path), *([fresh] if fresh else [])]
+            for known in self._loaded.values():
+                known.pop(file, None)
         return stamp
 
     def stamp(self, *, local: bool = True) -> str:
@@ -133,18 +135,8 @@ class SearchCache:
         """Bytes of all cache files."""
         return sum(file.size for file in self._files)
 
-    def dimension(self, model: Fingerprint) -> int:
-        """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
-        return self._dimensions.get(str(model), 0)
-
-    def expect(self, model: Fingerprint, dimension: int) -> None:
-        """Say how long the model's vectors are; others count as missing from now on."""
-        self._dimensions[str(model)] = dimension
-
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
-        from duckkb.indexing.cache_format import fts_content
-
         self._add("tokens", {key: (text, fts_content(tokens)) for key, (text, tokens) in rows.items()}, fingerprint)
 
     def add_vectors(self, rows: "Mapping[bytes, tuple[str, np.ndarray]]", fingerprint: Fingerprint) -> None:
@@ -157,8 +149,6 @@ class SearchCache:
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
         """Recompute a sample of the rows for these texts that come from files not made here: use them or drop the files.
         A sample speaks for the rows among which it was drawn, never for others that the file holds as well."""
-        from duckkb.indexing.cache_format import tokens_of
-
         self._verify("tokens", texts, tokenize, lambda stored, made: tokens_of(stored) == made)
 
     def verify_vectors(
@@ -172,8 +162,11 @@ class SearchCache:
         dropped. Until then `vectors` withholds its rows. Raises what `embed` raises."""
         return self._verify("vector", texts, embed, same_direction, goes_on)
 
-    def save(self) -> bool:
-        """Write what was added as new local segments; True where nothing is left to write, False where none can be."""
+    def save(self, *, sparing: bool = False) -> bool:
+        """Write what was added as new local segments; True where nothing is left to write, False where none can be.
+        `sparing` leaves a few rows of tokens beside those that are cached already: the next process makes them as fast."""
+        if self._local:
+            self._reader.keep()
         if not self.unsaved:
             return True
         if not self._local:
@@ -184,7 +177,7 @@ class SearchCache:
             while self._broken:
                 rescue(self._broken.pop(), self._trust)
             for kind in KINDS:
-                self._save(kind)
+                self._save(kind, sparing)
         except OSError:
             return False
         return True
@@ -199,7 +192,7 @@ class SearchCache:
                 continue
             with suppress(OSError):
                 written = self._write(kind, live) if live else None
-                self._remove([loaded.file for loaded in local if loaded.file != written])
+                _remove(loaded.file for loaded in local if loaded.file != written)
 
     def team_bytes(self, live_keys: Collection[bytes]) -> dict[str, bytes]:
         """Every file that the team's cache should consist of, path -> bytes, for the rows of these keys. The caller writes
@@ -256,19 +249,22 @@ class SearchCache:
         if file.is_local:
             self._broken.append(file)
 
+    def _files_of(self, kind: Kind) -> list[CacheFile]:
+        return [file for file in self._files if file.kind in (None, kind)]
+
     def _segments(self, kind: Kind) -> list[Loaded]:
-        """One kind of row of every file, read when first asked for."""
-        if kind not in self._loaded:
-            wanted = [file for file in self._files if file.kind in (None, kind)]
-            self._loaded[kind] = [loaded for file in wanted if (loaded := self._load(file, kind))]
-        return self._loaded[kind]
+        """One kind of row of every file, each read when first asked for."""
+        return [loaded for file in self._files_of(kind) if (loaded := self._whole(file, kind))]
+
+    def _whole(self, file: CacheFile, kind: Kind) -> Loaded | None:
+        known = self._loaded[kind]
+        if file not in known:
+            known[file] = self._load(file, kind)
+        return known[file]
 
     def _load(self, file: CacheFile, kind: Kind) -> Loaded | None:
-        from duckkb.indexing.cache_format import decode
-
         try:
-            data = file.read()
-            segment = decode(data, kind)
+            name, segment = self._reader.whole(file, kind)
         except FileNotFoundError:  # another process has merged it since
             return None
         except Damaged as problem:
@@ -276,7 +272,6 @@ class SearchCache:
             return None
         for reason, count in sorted(segment.left_out.items()):
             self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
-        name = digest(data)
         if self._trust.knows(name, kind):
             return Loaded(file, name, segment, True)
         if self._trust.distrusts(name):
@@ -287,12 +282,25 @@ class SearchCache:
     def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
         made = self._made[kind]
         found: list[Any] = [made[key][3] if key in made else None for key in keys]
-        for loaded in self._segments(kind):
-            usable = loaded.usable
-            places = [at for at, key in enumerate(keys) if found[at] is None and key in usable]
-            for at, payload in zip(places, loaded.segment.payloads([keys[at] for at in places]), strict=True):
+        is_few = len(keys) <= FEW
+        for file in self._files_of(kind):
+            places = [at for at, payload in enumerate(found) if payload is None]
+            if is_few and not places:
+                break
+            wanted = [keys[at] for at in places]
+            for at, payload in zip(places, self._usable(file, kind, wanted, is_few), strict=True):
                 found[at] = payload
         return found
+
+    def _usable(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], is_few: bool) -> list[Any]:
+        """The payload of each key whose row in a file may be used, else None."""
+        if is_few and file not in self._loaded[kind]:
+            with suppress(Misplaced, FileNotFoundError):
+                return self._reader.few(file, kind, keys)
+        loaded = self._whole(file, kind)
+        usable = [key for key in keys if key in loaded.usable] if loaded else []
+        stored = iter(loaded.segment.payloads(usable) if loaded else ())
+        return [next(stored) if loaded and key in loaded.usable else None for key in keys]
 
     def _rows(self, kind: Kind, live: Collection[bytes] | None) -> "Iterator[CacheRow]":
         """Usable rows of these keys (None: all), each once. The team's come first, so that they stay as they are."""
@@ -319,8 +327,11 @@ class SearchCache:
     ) -> bool:
         fresh: dict[bytes, Any] = {}
         honest = True
-        for loaded in list(self._segments(kind)):
-            unknown = set() if loaded.trusted else loaded.segment.index.keys() & texts.keys() - loaded.vouched
+        for file in self._files_of(kind):
+            loaded = None if self._may_use(file, kind, texts) else self._whole(file, kind)
+            if loaded is None or loaded.trusted:
+                continue
+            unknown = loaded.segment.index.keys() & texts.keys() - loaded.vouched
             if not unknown:
                 continue
             if not goes_on():
@@ -337,19 +348,28 @@ class SearchCache:
                 honest = False
         return honest
 
+    def _may_use(self, file: CacheFile, kind: Kind, keys: Collection[bytes]) -> bool:
+        """Whether a file surely has no row of these keys that must be verified first."""
+        if len(keys) <= FEW and file not in self._loaded[kind]:
+            with suppress(Misplaced, FileNotFoundError):
+                return self._reader.may_use(file, kind, list(keys))
+        return False
+
     def _drop(self, forged: Loaded) -> None:
         """Use nothing of the file any more, neither now nor when it is opened again."""
         self._trust.distrust(forged.hash)
         self.dropped += 1
         self._give_up(forged.file, _FORGED, _WHO, "W_CACHE_UNTRUSTED")
         self._files = [kept for kept in self._files if kept != forged.file]
-        for kind, present in self._loaded.items():
-            self._loaded[kind] = [loaded for loaded in present if loaded.file != forged.file]
+        for present in self._loaded.values():
+            present.pop(forged.file, None)
 
-    def _save(self, kind: Kind) -> None:
+    def _save(self, kind: Kind, sparing: bool) -> None:
         fresh = [self._made[kind][key] for key in self._unsaved[kind]]
-        small = [file for file in local_files(self._root) if file.kind == kind and file.size < _SMALL]
-        merged = self._mergeable(small, kind) if fresh and len(small) >= _MANY_SEGMENTS else []
+        local = [file for file in local_files(self._root) if file.kind == kind] if fresh else []
+        if sparing and kind == "tokens" and local and len(fresh) < _SPARED:
+            return
+        merged = self._mergeable(crowded(local), kind)
         rows = {row[0]: row for loaded in merged for row in loaded.segment.rows(list(loaded.segment.index))}
         rows |= {row[0]: row for row in fresh}
         if fresh:
@@ -357,30 +377,23 @@ class SearchCache:
             self._unsaved[kind].clear()
             if not merged:
                 self._stamps[written.path] = written.stamp
-            self._remove([loaded.file for loaded in merged if loaded.file != written])
+            _remove(loaded.file for loaded in merged if loaded.file != written)
 
     def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[Loaded]:
         """Those that this machine made or checked: a merge must not make others look like its own."""
         return [loaded for file in files if (loaded := self._load(file, kind)) and loaded.trusted]
 
     def _write(self, kind: Kind, rows: "list[CacheRow]") -> CacheFile:
-        from duckkb.indexing.cache_format import encode
+        from duckkb.indexing.cache_format import decode, encode
 
-        data = encode(rows, ()) if kind == "tokens" else encode((), rows)
-        file = write_local(self._root, kind, data)
-        self._trust.remember(digest(data), [kind])
+        data = encode(*((rows, ()) if kind == "tokens" else ((), rows)), packed=False)
+        file, name = write_local(self._root, kind, data), digest(data)
+        self._trust.remember(name, [kind])
+        self._reader.place(file, decode(data, kind), name)
+        self._reader.keep()
         return file
 
-    def _remove(self, files: Sequence[CacheFile]) -> None:
-        for file in files:
-            file.remove()
 
-
-def content_hash(text: str) -> bytes:
-    """Names a text, whatever made tokens or vectors of it."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def same_direction(stored: "np.ndarray", made: "np.ndarray") -> bool:
-    """Whether two vectors count as the same one, made on different machines."""
-    return stored.shape == made.shape and float(stored @ made) >= _SAME_DIRECTION
+def _remove(files: Iterable[CacheFile]) -> None:
+    for file in files:
+        file.remove()

@@ -8,15 +8,15 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Literal
 
 from duckkb.errors import Finding
+from duckkb.values import dataclass
 
 Kind = Literal["tokens", "vector"]
 KINDS: tuple[Kind, ...] = ("tokens", "vector")
@@ -26,6 +26,11 @@ TEAM_FILE = "data/indices/search_cache.parquet"
 TEAM_FOLDER = "data/indices/search_cache"
 LARGEST = 512 * 1024 * 1024
 """Bytes of a cache file at most; duckkb writes none near it."""
+
+_MANY_SEGMENTS = 16
+_TIERS = (64 * 1024, 1024 * 1024, 16 * 1024 * 1024)
+"""Bytes. As many segments below one of these sizes, and not below the one before, become one: a row is written anew three
+times at most until it lies in a segment that stays."""
 
 TEMPORARY = ".tmp-*"
 """Names of files that are being written; what a killed process leaves of them serves nobody."""
@@ -63,33 +68,50 @@ class CacheFile:
         return 0
 
     @property
+    def place(self) -> Path:
+        return self.root / self.path
+
+    @property
     def stamp(self) -> tuple[int, ...]:
         """Size, time in ns and inode, which tell whether it changed; nothing where it is gone."""
         try:
-            status = (self.root / self.path).lstat()
+            status = self.place.lstat()
         except OSError:
             return ()
         return status.st_size, status.st_mtime_ns, status.st_ino
 
+    def opened(self) -> AbstractContextManager[IO[bytes]]:
+        """The file, open to read. Raises as `raw` does."""
+        return _opened(self.root, self.path)
+
     def sniff(self) -> None:
         """Look at both ends alone, which shows pointers, conflict markers and most torn files; raises as `read` does."""
-        with _opened(self.root, self.path) as file:
+        with self.opened() as file:
             head = file.read(_HEAD)
             file.seek(-min(4, len(head)), os.SEEK_END)
             _refuse(head, file.read())
 
     def read(self) -> bytes:
         """All of its bytes. Raises `Damaged` for what cannot be a cache, FileNotFoundError where it is gone."""
-        data = self.raw()
-        _refuse(data[:_HEAD], data[-4:])
-        if self.kind and not self.path.endswith(segment_name(self.kind, data)):
-            raise Damaged("its content is not what its name says")
+        data = self.checked(self.raw())
+        if self.kind:
+            self.refuse_misnamed(digest(data))
         return data
 
     def raw(self) -> bytes:
         """All of its bytes, whatever they are. Raises `Damaged` for a link or what is no file, FileNotFoundError."""
-        with _opened(self.root, self.path) as file:
+        with self.opened() as file:
             return file.read(LARGEST)
+
+    def checked(self, data: bytes) -> bytes:
+        """The same bytes; raises `Damaged` where both ends show that they are no cache."""
+        _refuse(data[:_HEAD], data[-4:])
+        return data
+
+    def refuse_misnamed(self, file_hash: str) -> None:
+        """Raise `Damaged` for a segment whose name is not that of its bytes, by their hash."""
+        if self.kind and not self.path.endswith(_name(self.kind, file_hash)):
+            raise Damaged("its content is not what its name says")
 
     def remove(self) -> None:
         """Never behind a link: what lies there is somebody else's."""
@@ -108,7 +130,11 @@ def digest(data: bytes) -> str:
 
 
 def segment_name(kind: Kind, data: bytes) -> str:
-    return f"{kind}-{digest(data)[:16]}.parquet"
+    return _name(kind, digest(data))
+
+
+def _name(kind: Kind, file_hash: str) -> str:
+    return f"{kind}-{file_hash[:16]}.parquet"
 
 
 def local_files(root: Path) -> list[CacheFile]:
@@ -140,6 +166,8 @@ def write_local(root: Path, kind: Kind, data: bytes) -> CacheFile:
 @contextmanager
 def replacing(target: Path) -> Iterator[IO[bytes]]:
     """A new file that takes the target's place at the end, and is gone if anything fails."""
+    from tempfile import NamedTemporaryFile
+
     with NamedTemporaryFile(dir=target.parent, prefix=TEMPORARY.removesuffix("*"), delete=False) as file:
         try:
             yield file
@@ -192,3 +220,13 @@ def _refuse(head: bytes, tail: bytes) -> None:
         raise Damaged("it holds git's conflict markers", "git checkout --ours FILE, then `duckkb index build`")
     if not head.startswith(b"PAR1") or tail != b"PAR1":
         raise Damaged("it is torn or not Parquet")
+
+
+def crowded(files: Sequence[CacheFile]) -> list[CacheFile]:
+    """Of the tiers of sizes those that are full: the segments that should become one."""
+    sizes = {file: file.size for file in files}
+    found: list[CacheFile] = []
+    for least, most in pairwise((0, *_TIERS)):
+        tier = [file for file, size in sizes.items() if least <= size < most]
+        found += tier if len(tier) >= _MANY_SEGMENTS else []
+    return found

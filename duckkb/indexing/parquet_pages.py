@@ -6,10 +6,10 @@ one aborts the process.) Both are structs in Thrift's compact protocol: https://
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from duckkb.indexing.cache_files import Damaged
+from duckkb.values import dataclass
 
 MOST_GROUPS = 4096
 MOST_GROUP_ROWS = 65_536
@@ -27,12 +27,21 @@ Struct = dict[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class _Page:
-    """One page: bytes after decompression, values in it, and whether it is a dictionary that others point into."""
+class Page:
+    """One page: where it lies behind its header, bytes there and after decompression, values in it, and Parquet's numbers
+    for its kind and encoding."""
 
+    at: int
+    packed: int
     size: int
     values: int
-    is_dictionary: bool
+    kind: int
+    encoding: int
+
+    @property
+    def is_dictionary(self) -> bool:
+        """Whether others point into it."""
+        return self.kind == _DICTIONARY
 
 
 def refuse_bombs(data: bytes) -> None:
@@ -61,6 +70,16 @@ def refuse_bombs(data: bytes) -> None:
         raise Damaged("it claims rows that it does not hold")
 
 
+def column_pages(data: bytes, name: str) -> Iterator[tuple[int, int, list[Page]]]:
+    """The codec, the number of rows and the pages of one column, row group by row group. Raises `Damaged`."""
+    for group in _structs(_footer(data), 4):
+        for chunk in _structs(group, 1):
+            column = chunk.get(3)
+            path = column.get(3) if isinstance(column, dict) else None
+            if isinstance(column, dict) and isinstance(path, list) and path[:1] == [name.encode()]:
+                yield _count(column, 4), _count(group, 3), list(_pages(data, column))
+
+
 def _footer(data: bytes) -> Struct:
     size = int.from_bytes(data[-8:-4], "little")
     if size > min(_MOST_FOOTER_BYTES, len(data) - 12):
@@ -82,7 +101,7 @@ def _count(found: Struct, number: int) -> int:
     return value
 
 
-def _refuse_counts(pages: list[_Page], rows: int, column: Struct) -> None:
+def _refuse_counts(pages: list[Page], rows: int, column: Struct) -> None:
     values = sum(page.values for page in pages if not page.is_dictionary)
     path = column.get(3)
     most = rows * (_MOST_NUMBERS if isinstance(path, list) and len(path) > 1 else 1)
@@ -90,7 +109,7 @@ def _refuse_counts(pages: list[_Page], rows: int, column: Struct) -> None:
         raise Damaged("its pages do not hold what its footer says")
 
 
-def _pages(data: bytes, column: Struct) -> Iterator[_Page]:
+def _pages(data: bytes, column: Struct) -> Iterator[Page]:
     """The pages of one column of one row group, one behind the other."""
     start, dictionary = _count(column, 9), column.get(11, 0)
     if type(dictionary) is int and 0 < dictionary < start:
@@ -102,8 +121,9 @@ def _pages(data: bytes, column: Struct) -> Iterator[_Page]:
         header, start = _Compact(data, start, end).struct()
         kind, size, packed = (_count(header, number) for number in (1, 2, 3))
         body: Struct = next((header[number] for number in (5, 7, 8) if isinstance(header.get(number), dict)), {})
+        encoding = body.get(2)
+        yield Page(start, packed, size, _count(body, 1), kind, encoding if type(encoding) is int else -1)
         start += packed
-        yield _Page(size, _count(body, 1), kind == _DICTIONARY)
     if start != end:
         raise Damaged("its pages do not lie where its footer says")
 

@@ -2,15 +2,15 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from duckkb.indexing.cache_files import CacheFile, Damaged, digest, is_behind_link, local_files, write_local
 from duckkb.indexing.sample import Trust
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.indexing.cache_format import CacheRow
+    from duckkb.indexing.cache_rows import CacheRow
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def carry_over(found: Salvage, trust: Trust) -> None:
 
     kind = found.file.kind
     if found.rows and kind is not None:
-        data = encode(found.rows, ()) if kind == "tokens" else encode((), found.rows)
+        rows = (found.rows, ()) if kind == "tokens" else ((), found.rows)
+        data = encode(*rows, packed=False)
         written = write_local(found.file.root, kind, data)
         if found.trusted:
             trust.remember(digest(data), [kind])

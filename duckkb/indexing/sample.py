@@ -7,12 +7,9 @@ outside the clone.
 """
 
 import json
-import zlib
-from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from random import SystemRandom
 from typing import Any
 
 from duckkb.indexing.cache_files import KINDS, Kind, replacing
@@ -29,6 +26,8 @@ Note = bool | str
 
 def draw(keys: Collection[bytes], count: int = SAMPLE) -> list[bytes]:
     """Keys that a forger cannot foresee; all of them where there are no more than `count`."""
+    from random import SystemRandom
+
     return SystemRandom().sample(sorted(keys), min(count, len(keys)))
 
 
@@ -43,6 +42,10 @@ class Trust:
         """Whether all of them may be used."""
         return self._known.get(file_hash, {}).get(kind) is True
 
+    def look_again(self) -> None:
+        """Take in what other processes have noted since this was made."""
+        self._known = _load(self._path) | self._known
+
     def distrusts(self, file_hash: str) -> bool:
         """Whether rows of it were found to be forged."""
         return False in self._known.get(file_hash, {}).values()
@@ -52,9 +55,13 @@ class Trust:
         note = self._known.get(file_hash, {}).get(kind)
         return _unpacked(note, keys) if isinstance(note, str) else set()
 
-    def look_again(self) -> None:
-        """Take in what other processes have noted since this was made."""
-        self._known = _load(self._path) | self._known
+    def usable(self, file_hash: str, kind: Kind, count: int) -> Callable[[int], bool]:
+        """Whether the row of a key may be used, by the key's place among all of the file's keys in order; `count` of them."""
+        note = self._known.get(file_hash, {}).get(kind)
+        if isinstance(note, str):
+            bits = _bits(note, count)
+            return lambda place: bool(bits and bits[place // 8] >> place % 8 & 1)
+        return lambda place: note is True
 
     def remember(self, file_hash: str, kinds: Collection[Kind]) -> None:
         """Trust these kinds of rows of a file from now on. Where it cannot be written down it holds for this process."""
@@ -105,6 +112,9 @@ def is_memory_damaged(state_home: Path) -> bool:
 
 def _packed(chosen: Collection[bytes], keys: Collection[bytes]) -> str:
     """One bit for each of the keys in their order, set for those chosen."""
+    import zlib
+    from base64 import b64encode
+
     whole = bytearray(len(keys) // 8 + 1)
     for place, key in enumerate(sorted(keys)):
         whole[place // 8] |= (key in chosen) << place % 8
@@ -112,16 +122,23 @@ def _packed(chosen: Collection[bytes], keys: Collection[bytes]) -> str:
 
 
 def _unpacked(note: str, keys: Collection[bytes]) -> set[bytes]:
-    """The keys whose bits are set; none where the note is not one of ours about as many keys."""
-    count, _, text = note.partition(":")
+    """The keys whose bits are set."""
+    bits = _bits(note, len(keys))
+    return {key for place, key in enumerate(sorted(keys)) if bits[place // 8] >> place % 8 & 1} if bits else set()
+
+
+def _bits(note: str, count: int) -> bytes:
+    """A note unpacked; nothing where it is not one of ours about as many keys."""
+    import zlib
+    from base64 import b64decode
+
+    said, _, text = note.partition(":")
     unpacking = zlib.decompressobj()
     try:
-        whole = unpacking.decompress(b64decode(text, validate=True), len(keys) // 8 + 1)
+        whole = unpacking.decompress(b64decode(text, validate=True), count // 8 + 1)
     except (ValueError, zlib.error):
-        return set()
-    if count != str(len(keys)) or len(whole) != len(keys) // 8 + 1:
-        return set()
-    return {key for place, key in enumerate(sorted(keys)) if whole[place // 8] >> place % 8 & 1}
+        return b""
+    return whole if said == str(count) and len(whole) == count // 8 + 1 else b""
 
 
 def _load(path: Path | None) -> dict[str, dict[Kind, Note]]:

@@ -1,13 +1,12 @@
 """Words of runs of characters that are written without spaces."""
 
-import logging
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+
+from duckkb.indexing.installed import version_of
 
 Segment = Callable[[str], list[str]]
 """A run of characters of one script -> its words, each of which stands in the run."""
@@ -40,6 +39,9 @@ def chinese_words(cache_dir: Path | None) -> Segment:
 @cache
 def reference_words(cache_dir: Path | None) -> Segment:
     """The same by jieba itself, which rjieba is tested against."""
+    import logging
+    import warnings
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its patterns are not raw strings, which newer Pythons point out
         import jieba
@@ -67,6 +69,6 @@ def segmenter_version() -> str:
     """Names the segmenter and its dictionary in a tokenizer's fingerprint, without loading either."""
     name = "rjieba" if find_spec("rjieba") else "jieba"
     try:
-        return f"{name} {version(name)}"
-    except PackageNotFoundError:
+        return f"{name} {version_of(name, name)}"
+    except ImportError:  # importlib's PackageNotFoundError is one
         return f"{name} of unknown version"

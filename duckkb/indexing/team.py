@@ -1,10 +1,11 @@
 """The team's cache as files: one below 8 MB, else segments, of which a night's change adds a small one."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from duckkb.indexing.cache_files import KINDS, TEAM_FILE, TEAM_FOLDER, Kind, segment_name
-from duckkb.indexing.cache_format import CacheRow, encode
+from duckkb.indexing.cache_format import encode
+from duckkb.indexing.cache_rows import CacheRow
+from duckkb.values import dataclass
 
 SINGLE_LIMIT = 8 * 1024 * 1024
 """Bytes from which on one file becomes a folder of segments; also what the rows of a new segment come to at most."""

@@ -1,13 +1,13 @@
 """The ontology as frozen values: what may exist, and how it is searched."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from duckkb.queries import Mode
 from duckkb.records import FROM, TO
 from duckkb.settings import Expansion, Fusion
+from duckkb.values import dataclass, field
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 Reach = Literal["auto", "all"]

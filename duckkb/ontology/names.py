@@ -1,6 +1,5 @@
 """Names: which ones are safe as folders, SQL tables and types, and which known one a mistyped one means."""
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -61,7 +60,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     by_folded = {name.casefold(): name for name in known}
     if len(by_folded) > _MOST_COMPARED or len(word) > _LONGEST_COMPARED:
         return None  # comparing takes its time, and is for names that somebody typed
-    close = difflib.get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 
 

@@ -4,11 +4,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from duckkb.ontology.names import did_you_mean
 from duckkb.queries import Mode
+from duckkb.values import dataclass
 
 LANGUAGES = (
     "none", "arabic", "danish", "dutch", "english", "finnish", "french", "german", "greek", "hungarian", "italian",

@@ -1,13 +1,13 @@
 """A cursor over one mapping of a document: reads values by rule and notes every problem with its place."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.names import name_known, nearest
 from duckkb.ontology.rules import Rule, shown
 from duckkb.ontology.source import MAX_FINDINGS, Document, pointer
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ tags make objects. So: one document of mappings, lists and scalars whose reading
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -14,6 +14,7 @@ from yaml.reader import Reader
 from yaml.resolver import Resolver
 
 from duckkb.errors import Finding
+from duckkb.values import dataclass, field
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32

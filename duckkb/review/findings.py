@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
@@ -11,6 +11,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import FROM, TO, identity_text
 from duckkb.truth import layout
 from duckkb.truth.tree import Ambiguous, Part, StoredRow
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Fusion: two ranked lists become one. Pure functions over keys; a key is whatever names a record."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from duckkb.queries import Lane
 from duckkb.settings import Fusion
+from duckkb.values import dataclass, field
 
 Key = TypeVar("Key", bound=Hashable)
 Ranking = Sequence[tuple[Key, float]]

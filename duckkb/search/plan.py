@@ -1,13 +1,13 @@
 """How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, Mode, Notice, Plan
 from duckkb.settings import Expansion, Fusion
+from duckkb.values import dataclass, field
 
 Choice = TypeVar("Choice", Fusion, Expansion)
 

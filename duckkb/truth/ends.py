@@ -1,10 +1,10 @@
 """Which edges touch a node: the ends of one edge type's records, by the value that stands in the file."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from duckkb.records import Component, Identity, TypedEnd
+from duckkb.values import dataclass
 
 Side = Literal["out", "in"]
 Ref = tuple[str, Identity]

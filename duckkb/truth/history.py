@@ -9,13 +9,12 @@ import errno
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from duckkb import errors
-from duckkb.truth import patch, state
+from duckkb.truth import state
+from duckkb.values import dataclass
 
 SECONDS = 60.0
 _MAIN_BRANCHES = frozenset({"main", "master"})
@@ -209,8 +208,10 @@ def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", own: Path |
     if repository is not None:
         places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
     command = [Git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments]
+    from tempfile import TemporaryFile
+
     try:
-        with tempfile.TemporaryFile() as source:
+        with TemporaryFile() as source:
             source.write(stdin)
             source.seek(0)
             output = Git(str(root)).execute(
@@ -239,12 +240,16 @@ def diff_text(changes: Iterable[tuple[str, bytes | None, bytes | None]]) -> str:
     wanted = sorted((path, old, new) for path, old, new in changes if old != new)
     if not wanted:
         return ""
+    from duckkb.truth import patch
+
     text = _diff_by_git(wanted)
     return patch.unified(wanted) if text is None else text.decode(errors="replace")
 
 
 def _diff_by_git(changes: Sequence[tuple[str, bytes | None, bytes | None]]) -> bytes | None:
-    with tempfile.TemporaryDirectory(prefix="duckkb-diff-") as folder:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory(prefix="duckkb-diff-") as folder:
         place, own = Path(folder), Path(folder) / "objects.git"
         if run(place, ["init", "--quiet", "--bare", "--template=", str(own)], own=own) is None:
             return None
@@ -258,10 +263,12 @@ def _diff_by_git(changes: Sequence[tuple[str, bytes | None, bytes | None]]) -> b
 
 def _import_stream(name: str, files: Iterable[tuple[str, bytes | None]]) -> bytes:
     """A commit of exactly these files, as `git fast-import` reads it."""
+    from duckkb.truth.patch import quoted
+
     parts = [f"commit refs/heads/{name}\ncommitter duckkb <> 0 +0000\ndata 0\n".encode()]
     for path, data in files:
         if data is not None:
-            parts += [f"M 100644 inline {patch.quoted(path)}\ndata {len(data)}\n".encode(), data, b"\n"]
+            parts += [f"M 100644 inline {quoted(path)}\ndata {len(data)}\n".encode(), data, b"\n"]
     return b"".join(parts)
 
 

@@ -14,11 +14,12 @@ import json
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from duckkb import errors
 from duckkb.truth import state
+from duckkb.values import dataclass
 
 DRAFT, SEALED, UNDO, IMAGES = "draft", "journal", "undo", "images"
 _FORMAT = 1

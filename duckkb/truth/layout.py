@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -14,6 +13,7 @@ from typing import Literal
 from duckkb.codes import CODES
 from duckkb.errors import StateError, Unavailable
 from duckkb.ontology.names import is_table_name
+from duckkb.values import dataclass
 
 Kind = Literal["node", "edge"]
 

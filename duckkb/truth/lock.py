@@ -10,20 +10,19 @@ writer waits, and readers that overlap without end cannot keep it waiting; nor c
 import contextlib
 import json
 import os
-import random
-import socket
 import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from duckkb import errors
+from duckkb import errors, kernel_lock
 from duckkb.truth import journal, state
+from duckkb.values import dataclass
 
 _FIRST_PAUSE = 0.001
 _LONGEST_PAUSE = 0.05
@@ -270,30 +269,26 @@ def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
     """Try until it is locked; False where that was not before the deadline. Tries at least once."""
     pause = _FIRST_PAUSE
     while not _try_lock(descriptor, mode):
+        from random import uniform
+
         left = deadline - time.monotonic()
         if left <= 0:
             return False
         # Spread at random, so that processes that began to wait together do not go on asking together.
-        time.sleep(min(left, pause * random.uniform(0.5, 1.0)))
+        time.sleep(min(left, pause * uniform(0.5, 1.0)))
         pause = min(pause * 1.5, _LONGEST_PAUSE)
     return True
 
 
 def _try_lock(descriptor: int, mode: Mode) -> bool:
-    import portalocker
-
-    flags = portalocker.LockFlags.EXCLUSIVE if mode == "exclusive" else portalocker.LockFlags.SHARED
     try:
-        portalocker.lock(descriptor, flags | portalocker.LockFlags.NON_BLOCKING)
-    except portalocker.exceptions.AlreadyLocked:
-        return False
-    except portalocker.exceptions.LockException as error:
+        return kernel_lock.try_lock(descriptor, exclusive=mode == "exclusive")
+    except OSError as error:
         raise errors.Unavailable(
             f"The file system gave no lock on {state.FOLDER}/lock: {error}.",
             code="E_IO",
             suggestion="Keep the base on a file system with locks.",
         ) from error
-    return True
 
 
 def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
@@ -317,10 +312,18 @@ def _busy(holder: Holder | None) -> errors.Unavailable:
 
 def _sign(descriptor: int) -> None:
     """Write who we are into the lock file. A full disk must not keep anybody from writing less: errors are dropped."""
-    holder = Holder(os.getpid(), socket.gethostname(), _command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    holder = Holder(os.getpid(), _host(), _command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(asdict(holder)).encode()[:_HOLDER_BYTES], 0)
+
+
+def _host() -> str:
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    from socket import gethostname
+
+    return gethostname()
 
 
 def _command() -> str:
@@ -337,7 +340,7 @@ def _read_holder(descriptor: int) -> Holder | None:
         found = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
     except (OSError, ValueError, TypeError):
         return None
-    return found if found.host != socket.gethostname() or _is_alive(found.pid) else None
+    return found if found.host != _host() or _is_alive(found.pid) else None
 
 
 def _is_alive(pid: int) -> bool:
@@ -353,12 +356,10 @@ def _is_alive(pid: int) -> bool:
 
 
 def _release(descriptor: int, *, signed: bool) -> None:
-    import portalocker
-
     if signed:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
-    portalocker.unlock(descriptor)
+    kernel_lock.unlock(descriptor)
 
 
 def _refuse_sealed(root: Path) -> None:

@@ -8,9 +8,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
+
+from duckkb.values import dataclass, field
 
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
 _SPACE = re.compile(r"[ \t\n\r]*")

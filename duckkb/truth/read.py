@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from duckkb.truth.line import Limits, LineError, Shape, decode, encode
 from duckkb.truth.survey import Survey, survey
 from duckkb.truth.table import StoredRow, record_of
 from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
+from duckkb.values import dataclass, field
 
 _POINTER = b"version https://git-lfs"
 

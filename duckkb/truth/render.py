@@ -8,7 +8,7 @@ import hashlib
 import os
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_by
 from duckkb.truth.line import LineError, Shape, decode, record_line
 from duckkb.truth.table import StoredRow
 from duckkb.truth.tree import Part, Stamp, Tree
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ A target is where the journal found it (old), where it leads (new), or neither: 
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -31,6 +30,7 @@ from duckkb.truth.journal import (
     read_target,
     staged_file,
 )
+from duckkb.values import dataclass, field
 
 Standing = Literal["old", "new", "third"]
 

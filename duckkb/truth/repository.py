@@ -1,10 +1,10 @@
 """Facts about the git around a base that say whether it will keep the files as they are. Asked through `history.run`."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from duckkb.truth import history
+from duckkb.values import dataclass
 
 _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 

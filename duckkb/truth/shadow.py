@@ -11,12 +11,10 @@ The caller of everything that writes holds the exclusive lock; `reading` and `wr
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +22,7 @@ from duckkb import errors
 from duckkb.truth import journal as journals
 from duckkb.truth import lock, replay, state
 from duckkb.truth.journal import DRAFT, SEALED, UNDO, Entry, Journal, pending
+from duckkb.values import dataclass
 
 __all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
 
@@ -255,7 +254,9 @@ def _stale(paths: list[str]) -> errors.Conflict:
 
 def _plan(root: Path, targets: list[_Target], facts: dict[str, os.stat_result], durable: bool) -> _Write:
     state.ensure(root)
-    identifier = secrets.token_hex(8)
+    from secrets import token_hex
+
+    identifier = token_hex(8)
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
     made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
     journal = Journal(identifier, tuple(target.entry() for target in targets), made)

@@ -9,7 +9,7 @@ import mmap
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b, sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import orjson
 
 from duckkb.records import Identity, component_value
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.truth.tree import Part

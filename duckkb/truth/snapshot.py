@@ -15,11 +15,9 @@ and what is mapped stays.
 
 import contextlib
 import os
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -34,6 +32,7 @@ from duckkb.truth.line import Limits
 from duckkb.truth.stored import PartRows
 from duckkb.truth.stored_files import MANIFEST, TypeFiles, Unusable, check_files, write_type
 from duckkb.truth.tree import Differences, Part, Stamp, Tree
+from duckkb.values import dataclass
 
 __all__ = ["Snapshot", "Unusable", "Version"]
 
@@ -251,7 +250,9 @@ def drop(root: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)  # first, so that nothing is opened that is half gone
     for path in folder.iterdir():
         if state.is_folder(path):
-            shutil.rmtree(path)
+            from shutil import rmtree
+
+            rmtree(path)
         elif path.name != "lock":
             path.unlink()
 

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import time
 import uuid
@@ -235,7 +234,9 @@ def jotted(root: Path, name: str) -> bytes | None:
 
 
 def _temporary_beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    from secrets import token_hex
+
+    return path.with_name(f".{path.name}.{token_hex(6)}.tmp")
 
 
 def _mode_of(path: Path) -> int | None:

@@ -6,12 +6,10 @@ line has to be is said by its sheet.
 
 import mmap
 import os
-import secrets
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +18,7 @@ from duckkb.truth import state
 from duckkb.truth.sheet import Columns, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
+from duckkb.values import dataclass, field
 
 MANIFEST = "manifest.json"
 LOGGED = 50_000
@@ -214,7 +213,9 @@ def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) 
     if columns.repeats:
         path.unlink()
         raise Unusable(kind.name)
-    made = TypeFiles(kind, folder, secrets.token_hex(16), key, lines, [write_sheet(folder, columns)])
+    from secrets import token_hex
+
+    made = TypeFiles(kind, folder, token_hex(16), key, lines, [write_sheet(folder, columns)])
     made.open()
     return made
 
@@ -241,7 +242,9 @@ def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -
 @contextmanager
 def _new(folder: Path, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new file, which goes again where what fills it fails."""
-    path = folder / f"{name}-{secrets.token_hex(6)}"
+    from secrets import token_hex
+
+    path = folder / f"{name}-{token_hex(6)}"
     try:
         with path.open("xb") as file:
             yield path, file

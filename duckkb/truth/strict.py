@@ -8,13 +8,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from duckkb.errors import Finding, InvalidRecord
 from duckkb.ontology.model import Generated
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time, with_key
+from duckkb.values import dataclass
 
 # The parsers below recurse, and orjson refuses to write more than 254 levels.
 HARD_DEPTH = 200

@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, parse_part
+from duckkb.values import dataclass, field
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
 """What may lie in `data/` itself, and whether it is a folder."""

@@ -6,7 +6,7 @@ Both are mended in memory alone, and the same way whether the files were read at
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from duckkb.ontology.model import RecordType
@@ -14,6 +14,7 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, compone
 from duckkb.truth.ids import free_id
 from duckkb.truth.line import Limits, Shape, decode, record_line
 from duckkb.truth.merge import merge_duplicates
+from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)

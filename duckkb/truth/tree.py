@@ -4,7 +4,6 @@ import gc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -14,6 +13,7 @@ from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.line import Limits
 from duckkb.truth.stored import Repeated, Stored, StoredTable
 from duckkb.truth.table import StoredRow, Table
+from duckkb.values import dataclass
 
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import duckkb
-from duckkb.indexing.cache_format import CacheRow, decode, encode
+from duckkb.indexing.cache_format import decode, encode
+from duckkb.indexing.cache_rows import CacheRow
 from tests.fakes import HashEmbedder
 
 TEAM = "data/indices/search_cache.parquet"

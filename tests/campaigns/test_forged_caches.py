@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.indexing.cache import SearchCache, content_hash
-from duckkb.indexing.cache_format import CacheRow, encode
+from duckkb.indexing.cache import SearchCache
+from duckkb.indexing.cache_format import encode
+from duckkb.indexing.cache_rows import CacheRow, content_hash
 from duckkb.indexing.entries import vector_key
 from tests.campaigns import hostile_caches
 from tests.campaigns.conftest import Campaign

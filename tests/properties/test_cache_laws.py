@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duckkb.entries import Tokens
-from duckkb.indexing.cache_format import CacheRow, decode, encode, fts_content, tokens_of
+from duckkb.indexing.cache_format import decode, encode
+from duckkb.indexing.cache_rows import CacheRow, fts_content, tokens_of
 
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -10,7 +10,8 @@ import pytest
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import TEAM_FILE
-from duckkb.indexing.cache_format import encode, fts_content, tokens_of
+from duckkb.indexing.cache_format import encode
+from duckkb.indexing.cache_rows import fts_content, tokens_of
 from duckkb.indexing.entries import EntryBuilder, token_key, vector_key
 from duckkb.indexing.tokens import JiebaTokenizer
 from duckkb.ontology.model import NodeType, SearchField

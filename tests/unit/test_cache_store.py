@@ -12,9 +12,10 @@ import pytest
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing import team
-from duckkb.indexing.cache import SearchCache, content_hash
+from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import LOCAL_FOLDER, TEAM_FILE, TEAM_FOLDER
 from duckkb.indexing.cache_format import SCHEMA, encode
+from duckkb.indexing.cache_rows import content_hash
 from duckkb.indexing.entries import token_key, vector_key
 from duckkb.indexing.tokens import JiebaTokenizer
 

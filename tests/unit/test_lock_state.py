@@ -159,7 +159,7 @@ from pathlib import Path
 os.chdir(sys.argv[1])
 from duckkb import errors
 from duckkb.truth import lock, shadow, state
-import portalocker
+import secrets
 os.setgid(65534); os.setuid(65534)
 root = Path(".")
 for attempt in (lock.shared, shadow.reading):

@@ -1,11 +1,11 @@
 """Which chunk of a record to show: the one that holds the most of what a lexical query asked for."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from duckkb.backends.duckdb.fields import WordsField, split
 from duckkb.backends.duckdb.query import Clause
 from duckkb.entries import IndexEntry, Tokens
+from duckkb.values import dataclass
 
 _NOTHING = IndexEntry("", 0, "")
 

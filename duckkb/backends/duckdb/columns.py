@@ -7,7 +7,6 @@ they are columns too, of the type that all their values have.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -16,6 +15,7 @@ from duckkb.backends.duckdb.kinds import kind_of_shapes, misfits, shape_of, sql_
 from duckkb.errors import FilterError
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
+from duckkb.values import dataclass
 
 EXTRA = "__extra"
 FROM_ID, TO_ID = "from_id", "to_id"

@@ -14,10 +14,12 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from duckkb.kernel_lock import try_lock
+from duckkb.values import dataclass
 
 State = dict[str, Any]
 """What the owner of a component has to know to open it; JSON. `files` has the names of the data files and their sizes."""
@@ -130,19 +132,10 @@ class Component:
 
 
 def _lock(descriptor: int, alone: bool) -> None:
-    import portalocker
-
-    flags = portalocker.LockFlags.EXCLUSIVE if alone else portalocker.LockFlags.SHARED
     deadline, pause = time.monotonic() + _WAIT, 0.0005
-    while True:
-        try:
-            portalocker.lock(descriptor, flags | portalocker.LockFlags.NON_BLOCKING)
-            return
-        except portalocker.exceptions.AlreadyLocked:
-            if time.monotonic() > deadline:
-                raise TimeoutError("another process has held the lock for too long") from None
-        except portalocker.exceptions.LockException as error:
-            raise OSError("the file system gives no locks") from error
+    while not try_lock(descriptor, exclusive=alone):
+        if time.monotonic() > deadline:
+            raise TimeoutError("another process has held the lock for too long")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
 

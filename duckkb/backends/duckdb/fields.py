@@ -8,7 +8,6 @@ more than all the others together, so an index has it only once a question needs
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAn
 from duckkb.errors import UsageError
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
+from duckkb.values import dataclass
 
 ID, SEQUENCE = "id", "sequence"
 COMMIT = "meta.json"

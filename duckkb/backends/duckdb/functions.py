@@ -5,7 +5,6 @@ more than linear time (levenshtein and its kin, regular expressions), what calls
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from duckkb.backends.duckdb.compare import as_text_list, common_kind, meet, unify
 from duckkb.backends.duckdb.kinds import element, is_list
@@ -23,6 +22,7 @@ from duckkb.backends.duckdb.terms import (
     text_constant,
 )
 from duckkb.errors import FilterError
+from duckkb.values import dataclass
 
 PARTS = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),

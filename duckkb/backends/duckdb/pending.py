@@ -1,9 +1,9 @@
 """The chunks of one record type that lack a vector."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from duckkb.ports import Row
+from duckkb.values import dataclass, field
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 but for the words that a prefix stands for."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
 from typing import Literal
@@ -13,6 +12,7 @@ from duckkb.backends.duckdb.fields import SEQUENCE, WordsField, split
 from duckkb.entries import Tokens
 from duckkb.ports import Tokenizer
 from duckkb.queries import LexicalQuery
+from duckkb.values import dataclass
 
 Part = Literal["word", "character", "phrase", "prefix"]
 

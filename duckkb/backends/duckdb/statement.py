@@ -4,7 +4,6 @@ The text that runs is written anew from the accepted tree, after that text has p
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from duckkb.backends.duckdb.engine import Engine, Rejected
@@ -12,6 +11,7 @@ from duckkb.backends.duckdb.walk import Walk, refused
 from duckkb.errors import FilterError, UsageError
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
+from duckkb.values import dataclass
 
 MAX_BYTES = 65_536
 MAX_SECONDS = 3_600

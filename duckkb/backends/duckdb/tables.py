@@ -6,7 +6,6 @@ Records are read when the data is built and not held; what is kept of them is wh
 
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits, Version
 from duckkb.queries import SqlResult
 from duckkb.records import ID, Record
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,12 +6,12 @@ does not match. A constant that does not convert is the caller's mistake and rai
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
 from duckkb.backends.duckdb.kinds import element, is_list, parse_date, parse_timestamp, sql_type
 from duckkb.errors import FilterError
+from duckkb.values import dataclass, field
 
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
 

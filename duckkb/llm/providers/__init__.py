@@ -1,15 +1,20 @@
 """The models that exist, and the one place that chooses among them."""
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from duckkb.llm.providers.local import LocalE5
 from duckkb.llm.providers.none import NoModel
-from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 from duckkb.ports import Embedder
 from duckkb.settings import DEFAULT_MODEL, Environment, Settings
 
 __all__ = ["LocalE5", "NoModel", "OpenAIEndpoint", "make_embedder"]
 
+if TYPE_CHECKING:
+    from duckkb.llm.providers.local import LocalE5
+    from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+
+_HOMES = {"LocalE5": "local", "OpenAIEndpoint": "openai_endpoint"}
 _WITHOUT_MODEL = "search with -m, or name a model: global.embedding_model in config.yaml"
 
 
@@ -25,6 +30,8 @@ def make_embedder(
     if wanted.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
     if wanted.base_url is None and wanted.model == DEFAULT_MODEL:
+        from duckkb.llm.providers.local import LocalE5
+
         return LocalE5(env.cache_home, wanted.mode, wanted.symmetric)
     if wanted.base_url is None:
         reason = f"The embedding model {wanted.model} is not a local one and has no address."
@@ -33,6 +40,8 @@ def make_embedder(
 
 
 def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | None]) -> Embedder:
+    from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+
     wanted = settings.embedding
     variable = wanted.api_key_env
     key = secret(variable) if variable and trusted else None
@@ -44,3 +53,10 @@ def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | N
         reason = f"The variable {variable} that embedding.api_key_env names is not set."
         return NoModel(reason, suggestion=f"export {variable}=KEY", fingerprint=endpoint.fingerprint)
     return endpoint
+
+
+def __getattr__(name: str) -> Any:
+    """The models that few processes need are imported when they are named."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ import numpy as np
 
 from duckkb.llm.providers import e5_weights
 from duckkb.llm.providers.e5_weights import Tensor
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.llm.providers.onnx_graph import Mode

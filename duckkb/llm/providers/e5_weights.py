@@ -10,11 +10,12 @@ float32.
 import importlib.util
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from duckkb.values import dataclass
 
 BLOCK = 32
 _FILE = "e5-small-q4.bin"

@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator, Mapping
 
 from duckkb.errors import DuckkbError
-from duckkb.indexing.cache import same_direction
 from duckkb.indexing.cache_files import KINDS
+from duckkb.indexing.cache_rows import same_direction
 from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.salvage import damaged
 from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
@@ -124,7 +124,7 @@ def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
 
 def _agree(ground: Ground, file: Loaded, texts: Texts) -> bool:
     """Whether the rows of these texts are what is recomputed now."""
-    from duckkb.indexing.cache_format import tokens_of
+    from duckkb.indexing.cache_rows import tokens_of
 
     stored = dict(zip(texts, file.segment.payloads(list(texts)), strict=True))
     if file.segment.kind == "tokens":

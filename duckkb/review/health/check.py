@@ -1,7 +1,6 @@
 """A check: one thing that must hold for a base to work here, what was found, and the command that mends it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from duckkb.ports import Clock
 from duckkb.review import findings
 from duckkb.settings import Environment
 from duckkb.truth import history, repository
+from duckkb.values import dataclass
 
 Status = Literal["ok", "warning", "error", "skipped"]
 

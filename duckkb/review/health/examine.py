@@ -1,11 +1,11 @@
 """`doctor`: every check in one order, each on its own. One that fails is an error of that check; the others go on."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from duckkb.errors import DuckkbError
 from duckkb.review.health import caches, engines, machine, repository, state, truth
 from duckkb.review.health.check import Check, Ground, Look, Skipped, Verdict, error
+from duckkb.values import dataclass
 
 CHECKS: dict[str, Look] = {
     "python": machine.python,

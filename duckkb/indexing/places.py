@@ -1,0 +1,160 @@
+"""Where the rows of a cache file lie in it, so that a few of them can be read without the rest.
+
+Made from a file that was read and checked whole (`placing`), named after its hash, and kept in the user's state folder:
+what lay in a clone could point to other rows. A row that is read through it is held against its own checksum; one that
+does not fit, or places that are damaged, mean that the file is read whole (`Misplaced`).
+
+Layout, little-endian: magic, counts, a hash over the file's hash, the keys, the pages and the fingerprints; a row each, by key: key, content hash,
+checksum, number of fingerprint, page, offset of the payload in the page, its length; a page each: offset in the file,
+bytes there, bytes after decompression, codec; fingerprints as JSON.
+"""
+
+import json
+import mmap
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Any
+
+from duckkb.indexing.cache_files import Kind, replacing
+
+FOLDER = "places"
+PLAIN, ZSTD = 0, 6
+"""Codecs, as Parquet numbers them."""
+
+_MAGIC = b"duckkbP1"
+_HEAD = struct.Struct("<8sQQQ16s")
+_PAGE = struct.Struct("<QIIII")
+_WIDTHS = (16, 16, 8, 2, 4, 4, 4)
+_KEY, _CONTENT, _SUM, _NAME, _PAGE_OF, _AT, _LENGTH = range(len(_WIDTHS))
+_MOST_FILES = 1024
+
+
+class Misplaced(Exception):
+    """What should lie at a place does not."""
+
+
+class Places:
+    """The places of one file, mapped; nothing of them is read before it is needed."""
+
+    def __init__(self, file_hash: str, kind: Kind, data: "mmap.mmap | bytes") -> None:
+        self._kind, self._data = kind, data
+        magic, self.count, pages, names, digest = _HEAD.unpack_from(data)
+        self._starts = [_HEAD.size]
+        for width in _WIDTHS:
+            self._starts.append(self._starts[-1] + width * self.count)
+        self._pages = self._starts[-1]
+        end = self._pages + _PAGE.size * pages
+        if magic != _MAGIC or len(data) != end + names:
+            raise Misplaced
+        if digest != _digest(
+            file_hash.encode(), data[self._starts[_KEY] : self._starts[_CONTENT]], data[self._pages :]
+        ):
+            raise Misplaced
+        self._names: list[str] = json.loads(data[end:])
+
+    @classmethod
+    def open(cls, state_home: Path, file_hash: str, kind: Kind) -> "Places | None":
+        """Those of a file by its hash; None where there are none that can be used."""
+        with (
+            suppress(OSError, ValueError, struct.error, Misplaced),
+            _path(state_home, file_hash, kind).open("rb") as file,
+        ):
+            return cls(file_hash, kind, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return None
+
+    def row(self, key: bytes) -> int | None:
+        """The place of a key among all keys in order."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self._cell(_KEY, middle) < key:
+                low = middle + 1
+            else:
+                high = middle
+        return low if low < self.count and self._cell(_KEY, low) == key else None
+
+    def payloads(self, file: IO[bytes], rows: Sequence[int]) -> list[bytes]:
+        """The payload of each row as it is stored, from the file open to read; raises `Misplaced`."""
+        pages: dict[int, bytes] = {}
+        return [self._payload(file, row, pages) for row in rows]
+
+    def _payload(self, file: IO[bytes], row: int, unpacked: dict[int, bytes]) -> bytes:
+        page, at, length = (self._number(column, row) for column in (_PAGE_OF, _AT, _LENGTH))
+        try:
+            start, packed, size, codec, _ = _PAGE.unpack_from(self._data, self._pages + _PAGE.size * page)
+            name = self._names[self._number(_NAME, row)]
+            if codec == PLAIN:
+                file.seek(start + at)
+                payload = file.read(length)
+            else:
+                if page not in unpacked:
+                    file.seek(start)
+                    unpacked[page] = unpack(file.read(packed), size, codec)
+                payload = unpacked[page][at : at + length]
+        except (OSError, ValueError, IndexError, struct.error) as problem:
+            raise Misplaced from problem
+        head = f"{self._kind}\0{name}\0".encode()
+        whole = b"".join((head, self._cell(_KEY, row), self._cell(_CONTENT, row), payload))
+        if blake2b(whole, digest_size=8).digest() != self._cell(_SUM, row):
+            raise Misplaced
+        return payload
+
+    def _cell(self, column: int, row: int) -> bytes:
+        start = self._starts[column] + _WIDTHS[column] * row
+        return self._data[start : start + _WIDTHS[column]]
+
+    def _number(self, column: int, row: int) -> int:
+        return int.from_bytes(self._cell(column, row), "little")
+
+
+def unpack(data: bytes, size: int, codec: int) -> bytes:
+    """The bytes of a page. Raises ValueError."""
+    if codec == PLAIN:
+        return data
+    if codec != ZSTD:
+        raise ValueError("a codec that caches do not use")
+    import pyarrow as pa
+
+    try:
+        return bytes(pa.decompress(data, decompressed_size=size, codec="zstd", asbytes=True))
+    except (pa.ArrowException, OSError) as problem:
+        raise ValueError("a page that cannot be unpacked") from problem
+
+
+def store(
+    state_home: Path, file_hash: str, kind: Kind, columns: Sequence[bytes], tail: tuple[list[Any], list[str]]
+) -> None:
+    """Keep the places of a file: the columns of its rows by key, its pages and its fingerprints. Raises OSError."""
+    pages, names = b"".join(_PAGE.pack(*page, 0) for page in tail[0]), json.dumps(tail[1]).encode()
+    head = _HEAD.pack(
+        _MAGIC,
+        len(columns[_KEY]) // _WIDTHS[_KEY],
+        len(tail[0]),
+        len(names),
+        _digest(file_hash.encode(), columns[_KEY], pages + names),
+    )
+    path = _path(state_home, file_hash, kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.writelines([head, *columns, pages, names])
+    _prune(path.parent)
+
+
+def _path(state_home: Path, file_hash: str, kind: Kind) -> Path:
+    return state_home / FOLDER / f"{kind}-{file_hash}"
+
+
+def _digest(*parts: bytes) -> bytes:
+    return blake2b(b"".join(parts), digest_size=16).digest()
+
+
+def _prune(folder: Path) -> None:
+    """Of very many the oldest go: they belong to files that were merged or clones that are gone, and can be made again."""
+    with suppress(OSError):
+        files = [path for path in folder.iterdir() if path.is_file()]
+        if len(files) > _MOST_FILES:
+            for path in sorted(files, key=lambda path: path.stat().st_mtime)[: -_MOST_FILES // 2]:
+                path.unlink(missing_ok=True)
