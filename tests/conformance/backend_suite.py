@@ -1,6 +1,7 @@
 """What every backend is tested with: small types, rows made of texts, and one backend of each kind."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def row(
     name: str | None = None,
     embedded: bool = True,
     size: int = 800,
-    **fields: str,
+    **fields: Any,
 ) -> Row:
     """A record of `kind` with its chunks; its vectors are missing where `embedded` is false."""
     identity = f"n{record_id:05d}" if name is None else name

@@ -46,15 +46,7 @@ class Vectors(Derived):
     @property
     def pending(self) -> Pending:
         """What lacks a vector now."""
-        self._refresh()
-        if unread := self._pending.unread:
-            rows = [with_filled(row, self._filled) for row in self._rows.some(sorted(unread), "vector")]
-            for row in rows:
-                self._pending.note(row)
-            found = unread - self._pending.records
-            unread.clear()
-            self.refill(found)  # the caches got their vectors since
-            self._refresh()
+        self._settle()
         return self._pending
 
     @property
@@ -72,7 +64,7 @@ class Vectors(Derived):
         vector that is not one row of finite numbers, is zero, or has another dimension than what is stored.
         """
         query = unit_query(vector)
-        self._refresh()
+        self._settle()
         self._refuse_mixed()
         if not len(self._slots) or depth <= 0:
             return []
@@ -84,6 +76,16 @@ class Vectors(Derived):
         scope = self._scope(allowed)
         chosen = candidates(scope.matrix, scope.starts, scope.alive, query, depth)
         return self._hits(scope.only(chosen), query, depth)
+
+    def _settle(self) -> None:
+        """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
+        self._refresh()
+        if unread := frozenset(self._pending.unread):
+            for row in self._rows.some(sorted(unread), "vector"):
+                self._pending.note(with_filled(row, self._filled))
+            self._pending.unread.clear()
+            self.refill(unread - self._pending.records)
+            self._refresh()
 
     def _build(self, folder: Path | None) -> State:
         self._begin(folder, {})
