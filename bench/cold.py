@@ -87,7 +87,7 @@ def commands(home: Path) -> list[Step]:
         ours.change_by_hand(home, CHANGED_RECORD, now.spare["text"])
 
     return [
-        Step("find, words", lambda now: find(now.english.text, "-m"), right=_ten),
+        Step("find, words", lambda now: find(now.english.text, "-m"), right=_some),
         Step("find, a vector", lambda now: find("--vector", str(now.vector_file)), right=_ten),
         Step("find, words and a vector", hybrid, right=_ten),
         Step("find, words, filter 1 %", lambda now: find(now.english.text, "-m", *_where("topic", now)), right=_some),
@@ -99,7 +99,7 @@ def commands(home: Path) -> list[Step]:
             lambda now: find(f"{now.english.text} {now.spare['mark']}", "-m"),
             before=change,
             unsettles=True,
-            right=lambda _, out: _ids(out)[:1] == [identity(CHANGED_RECORD)],
+            right=lambda _, out: identity(CHANGED_RECORD) in _ids(out),
         ),
         Step("put of one record", put, unsettles=True, right=_one_file),
         Step(

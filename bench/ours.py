@@ -38,7 +38,7 @@ def machine_state(home: Path) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("DUCKKB_") or name == "DUCKKB_CACHE_HOME"
     }
-    return kept | {"XDG_STATE_HOME": str(home.parent / "state")}
+    return kept | {"XDG_STATE_HOME": str(home.parent / "state"), "LANCEDB_LOG": "error"}
 
 
 class Numpy:

@@ -31,8 +31,8 @@ from runner import SYSTEMS
 HERE = Path(__file__).parent
 ENVIRONMENT = HERE / ".peers"
 RESULTS = HERE / "results"
-OPTIONAL = ("agentcairn>=0.20",)
-"""Peers that not every machine can install; without them the others are measured."""
+OPTIONAL = ("agentcairn>=0.26", "duckdb-ext-fts>=1.4")
+"""What not every machine can install, one peer with what it needs; without it the others are measured."""
 
 FEW_BUILDS = ("lancedb", "sqlite-vec")
 """Peers that build in seconds: their builds are repeated."""
@@ -48,11 +48,10 @@ def peers_python() -> Path:
     if not stamp.exists() or stamp.read_text("utf-8") != wanted:
         say(f"installing the peers into {ENVIRONMENT}")
         subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
         subprocess.run([*install, "-r", str(HERE / "peers.txt")], check=True)
-        for name in OPTIONAL:
-            if subprocess.run([*install, name], check=False).returncode:
-                say(f"{name} cannot be installed here and is left out")
+        if subprocess.run([*install, *OPTIONAL], check=False).returncode:
+            say(f"{OPTIONAL[0]} cannot be installed here and is left out")
         stamp.write_text(wanted, "utf-8")
     return python
 
@@ -61,7 +60,7 @@ def about(python: Path) -> dict[str, Any]:
     """The machine, and the versions of everything."""
     code = "import json, importlib.metadata as m; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
     theirs = json.loads(subprocess.run([str(python), "-c", code], capture_output=True, check=True, text=True).stdout)
-    named = ("lancedb", "chromadb", "sqlite-vec", "agentcairn")
+    named = ("lancedb", "chromadb", "sqlite-vec", "apsw", "agentcairn")
     mine = ("duckkb", "duckdb", "tantivy", "pyarrow", "numpy", "onnxruntime")
     commit = subprocess.run(
         ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False

@@ -100,9 +100,9 @@ def make(name: str) -> Any:
 
             return ours.Duckkb() if name == "duckkb" else ours.Numpy()
         case "agentcairn":
-            import cairn
+            import cairn_peer
 
-            return cairn.Cairn()
+            return cairn_peer.Cairn()
         case _:
             import systems
 

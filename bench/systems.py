@@ -4,7 +4,6 @@ Every search reads the first ten rows, texts included, and returns their ids, be
 library has them. Each system runs in a process of its own (`runner.py`), in the environment that `peers.txt` describes.
 """
 
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -103,23 +102,23 @@ class SqliteVec:
         vectors = np.array(corpus.vectors)
         start = time.perf_counter()
         connection = _sqlite(home)
-        connection.executescript(
-            f"""
-            CREATE TABLE docs(number INTEGER PRIMARY KEY, id TEXT, topic TEXT, side TEXT, text TEXT);
-            CREATE VIRTUAL TABLE words USING fts5(text, content='docs', content_rowid='number', tokenize='porter unicode61');
-            CREATE VIRTUAL TABLE vectors USING vec0(
-                number INTEGER PRIMARY KEY, vector float[{DIMENSION}] distance_metric=cosine, topic TEXT, side TEXT);
-            """
-        )
-        connection.executemany("INSERT INTO docs VALUES (?, ?, ?, ?, ?)", rows)
-        connection.execute("CREATE INDEX by_topic ON docs(topic)")
-        connection.execute("CREATE INDEX by_side ON docs(side)")
-        connection.execute("INSERT INTO words(words) VALUES ('rebuild')")
-        connection.executemany(
-            "INSERT INTO vectors VALUES (?, ?, ?, ?)",
-            ((row[0], vectors[row[0]], row[2], row[3]) for row in rows),
-        )
-        connection.commit()
+        with connection:  # one transaction
+            connection.execute(
+                f"""
+                CREATE TABLE docs(number INTEGER PRIMARY KEY, id TEXT, topic TEXT, side TEXT, text TEXT);
+                CREATE VIRTUAL TABLE words
+                    USING fts5(text, content='docs', content_rowid='number', tokenize='porter unicode61');
+                CREATE VIRTUAL TABLE vectors USING vec0(
+                    number INTEGER PRIMARY KEY, vector float[{DIMENSION}] distance_metric=cosine, topic TEXT, side TEXT);
+                """
+            )
+            connection.executemany("INSERT INTO docs VALUES (?, ?, ?, ?, ?)", rows)
+            connection.execute("CREATE INDEX by_topic ON docs(topic); CREATE INDEX by_side ON docs(side)")
+            connection.execute("INSERT INTO words(words) VALUES ('rebuild')")
+            connection.executemany(
+                "INSERT INTO vectors VALUES (?, ?, ?, ?)",
+                ((row[0], vectors[row[0]].tobytes(), row[2], row[3]) for row in rows),
+            )
         connection.close()
         return time.perf_counter() - start
 
@@ -129,7 +128,7 @@ class SqliteVec:
         def vector(asked: Question, limit: int = LIMIT, field: str = "", value: str = "") -> list[int]:
             where = f" AND {field} = ?" if field else ""
             statement = f"SELECT number FROM vectors WHERE vector MATCH ? AND k = ?{where} ORDER BY distance"
-            bound = (asked.vector, limit, value) if field else (asked.vector, limit)
+            bound = (asked.vector.tobytes(), limit, value) if field else (asked.vector.tobytes(), limit)
             return [row[0] for row in connection.execute(statement, bound)]
 
         def lexical(asked: Question, limit: int = LIMIT, field: str = "", value: str = "") -> list[int]:
@@ -159,13 +158,15 @@ class SqliteVec:
         }
 
 
-def _sqlite(home: Path) -> sqlite3.Connection:
+def _sqlite(home: Path) -> Any:
+    """A connection of apsw, which can load extensions wherever Python comes from."""
+    import apsw
     import sqlite_vec
 
     home.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(home / "rows.db")
+    connection = apsw.Connection(str(home / "rows.db"))
     connection.enable_load_extension(True)
-    sqlite_vec.load(connection)
+    connection.load_extension(sqlite_vec.loadable_path())
     connection.enable_load_extension(False)
     return connection
 
