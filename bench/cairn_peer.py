@@ -48,7 +48,9 @@ class Cairn:
         start = time.perf_counter()
         connection = open_index(str(home / "index.duckdb"), dim=DIMENSION, model_id=_MODEL)
         connection.register("given", rows)
-        connection.execute("INSERT INTO notes (permalink, path, title, type, project) SELECT id, id, id, '', topic FROM given")
+        connection.execute(
+            "INSERT INTO notes (permalink, path, title, type, project) SELECT id, id, id, '', topic FROM given"
+        )
         connection.execute(
             "INSERT INTO chunks SELECT id, id, id, 0, 'Title: ' || id || ' | Section: ' || id || ' | ' || text FROM given"
         )
@@ -86,4 +88,6 @@ def _bring_extension(home: Path) -> None:
 
     home.mkdir(parents=True, exist_ok=True)
     os.environ["HOME"] = str(home)
-    shutil.copytree(Path(next(iter(duckdb_ext.__path__))) / "extensions", home / ".duckdb" / "extensions", dirs_exist_ok=True)
+    shutil.copytree(
+        Path(next(iter(duckdb_ext.__path__))) / "extensions", home / ".duckdb" / "extensions", dirs_exist_ok=True
+    )

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ours
-from corpus import Corpus, Question, identity
+from corpus import CHANGING, Corpus, Question, identity
 
-PUT_RECORD, CHANGED_RECORD = 0, 1
+PUT_RECORD, CHANGED_RECORD = range(CHANGING)
 """The places of the records that are changed; they have their old texts again at the end."""
 
 _MODEL = """\

@@ -22,6 +22,8 @@ DIMENSION = 384
 BLOCK = 10_000
 SPARE = 400
 """Records beside the corpus, each with a word of its own, to change others into."""
+CHANGING = 2
+"""How many of the first records may be changed; no question is about one of these."""
 TOPICS, SIDES = 100, ("left", "right")
 
 _SEED = 20261122
@@ -429,8 +431,8 @@ def _questions(
     first = vocabulary.english + 100 if chinese else 100
     asked, near = [], []
     while len(asked) < count:
-        record = int(rng.integers(records))
-        own = words[ends[record - 1] if record else 0 : ends[record]]
+        record = int(rng.integers(CHANGING, records))
+        own = words[ends[record - 1] : ends[record]]
         usable = np.unique(own[(own >= first) & (own < first + 8_000)])
         if chinese != bool(own[0] >= vocabulary.english) or len(usable) < 3:
             continue

@@ -13,7 +13,7 @@ import answers
 import cold
 import ours
 from corpus import Corpus
-from runner import Failed, Remote
+from runner import SYSTEMS, Failed, Remote
 
 OWN = ("duckkb", "numpy")
 """Systems that run in duckkb's environment."""
@@ -165,7 +165,11 @@ def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count
         for size, place in places.items():
             now, environment = told[size][number], environments[size]
             for step in (*cold.floors(), *cold.commands(place.base)):
-                all_found[size].samples["processes"][step.name].append(cold.run(step, now, environment))
+                try:
+                    all_found[size].samples["processes"][step.name].append(cold.run(step, now, environment))
+                except cold.Wrong as problem:
+                    all_found[size].failed[step.name] = str(problem)
+                    say(f"  {problem}")
                 if step.unsettles:
                     cold.settle(place.base, now, environment)
     for place in places.values():
@@ -209,12 +213,17 @@ def _check(corpus: Corpus, given: Mapping[tuple[str, str], Sequence[Sequence[str
 
 
 def wrong(found: Found) -> list[str]:
-    """What duckkb answered that it must not: a vector that was missed, a filter that was not kept."""
+    """What duckkb answered that it must not: a vector that was missed, a filter that was not kept, a command that failed."""
     ours_said = found.answers.get("duckkb", {})
+    commands = [name for name in found.failed if name not in SYSTEMS or name in OWN]
     missed = [
         f"{step}: recall {its['agree']:.3f}" for step, its in ours_said.items() if "vector" in step and its["agree"] < 1
     ]
-    return missed + [f"{step}: filter" for step, its in ours_said.items() if its.get("keeps to the filter", 1) < 1]
+    return (
+        commands
+        + missed
+        + [f"{step}: filter" for step, its in ours_said.items() if its.get("keeps to the filter", 1) < 1]
+    )
 
 
 def say(text: str) -> None:
