@@ -1,0 +1,265 @@
+"""Writes the figures of docs/performance.md, and its plots, from what bench/peers.py measured.
+
+usage: python bench/report.py [--no-plots] [--check]
+
+Takes bench/results/peers.json, and bench/results/large.json (a million records) where it is there. `--check` writes nothing;
+the exit code is 1 where the page does not say what the results say.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import goals
+from goals import Goal, Outcome
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "docs" / "performance.md"
+IMAGES = HERE.parent / "docs" / "img"
+RESULTS = (HERE / "results" / "peers.json", HERE / "results" / "large.json")
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+STANDARD, LARGE = 100_000, 1_000_000
+
+STEPS = (
+    "hybrid",
+    "hybrid 1 %",
+    "hybrid 50 %",
+    "vector",
+    "vector 1 %",
+    "vector 50 %",
+    "lexical",
+    "lexical zh",
+    "lexical 1 %",
+)
+TITLES = {
+    "hybrid 1 %": "hybrid, filter of 1 %",
+    "hybrid 50 %": "hybrid, filter of 50 %",
+    "vector 1 %": "vector, filter of 1 %",
+    "vector 50 %": "vector, filter of 50 %",
+    "lexical 1 %": "lexical, filter of 1 %",
+    "lexical zh": "lexical, Chinese words",
+}
+SYSTEMS = {
+    "duckkb": "duckkb",
+    "numpy": "numpy scan",
+    "lancedb": "LanceDB",
+    "lancedb-ivf": "LanceDB, IVF index",
+    "sqlite-vec": "sqlite-vec + FTS5",
+    "chroma": "Chroma",
+    "agentcairn": "agentcairn",
+}
+Sizes = Mapping[int, Mapping[str, Any]]
+
+
+def load(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """What the first file says of the machine, and the sizes of all files; the first file that has a size counts."""
+    found, sizes = [json.loads(path.read_text("utf-8")) for path in paths if path.exists()], {}
+    for one in reversed(found):
+        sizes |= {int(size): its for size, its in one["sizes"].items()}
+    return found[0]["about"], dict(sorted(sizes.items()))
+
+
+def medians(of_size: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """As `goals` takes them."""
+    seconds = {part: {step: its["median"] for step, its in steps.items()} for part, steps in of_size["seconds"].items()}
+    return seconds | {"memory": of_size["memory"]}
+
+
+def figures(about: Mapping[str, Any], sizes: Sizes) -> str:
+    """Everything between the markers."""
+    parts = [_machine(about), *_goals(sizes), *_warm(sizes), *_processes(sizes), *_builds(sizes), *_answers(sizes)]
+    return "\n\n".join([*parts, *_memory(sizes)])
+
+
+def amount(seconds: float) -> str:
+    """Seconds or milliseconds, with three digits that count.
+
+    >>> amount(0.00123), amount(0.0456), amount(12.345)
+    ('1.23 ms', '45.6 ms', '12.3 s')
+    """
+    if seconds < 0.9995:
+        return f"{_digits(seconds * 1000)} ms"
+    return f"{_digits(seconds)} s"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.2f}" if number < 9.995 else f"{number:.1f}" if number < 99.95 else f"{number:.0f}"
+
+
+def _limit(number: float) -> str:
+    return f"1/{1 / number:.0f}" if number < 1 else f"{number:g}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join([f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)])
+
+
+def _machine(about: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    return (
+        f"Measured on {about['date']} at commit {about['commit']}: {about['processor']}, {about['cores']} cores, "
+        f"{about['memory_gb']} GB of memory, {about['system']}, Python {about['python']}; {versions}."
+    )
+
+
+def _goals(sizes: Sizes) -> Iterator[str]:
+    if STANDARD in sizes:
+        yield f"## Goals at {STANDARD:,} records"
+        yield _outcomes(goals.outcomes(goals.GOALS, medians(sizes[STANDARD])))
+    if LARGE in sizes:
+        large = medians(sizes[LARGE])
+        yield f"## Goals at {LARGE:,} records"
+        smaller = medians(sizes[STANDARD]) if STANDARD in sizes else {}
+        yield _outcomes([*goals.outcomes(goals.LARGE_GOALS, large), *goals.growth(smaller, large, f"at {STANDARD:,}")])
+    for size in sizes:
+        if size < STANDARD and STANDARD in sizes:
+            costly = goals.slower(medians(sizes[size]), medians(sizes[STANDARD]))
+            said = ", ".join(f"{step} ({ratio:.2f} x)" for step, ratio in costly.items())
+            yield f"Steps that cost more at {size:,} records than at {STANDARD:,}: {said or 'none'}."
+
+
+def _outcomes(found: Sequence[Outcome]) -> str:
+    return _table(["what", "duckkb", "beside", "ratio", "at most", "reached"], [_row(one) for one in found])
+
+
+def _row(one: Outcome) -> list[str]:
+    goal, reached = one.goal, "yes" if one.reached else "**no**"
+    base = f"{goal.base_name}: {_cell(goal, one.base)}"
+    return [goal.name, _cell(goal, one.value), base, f"{one.ratio:.2f}", _limit(goal.limit), reached]
+
+
+def _cell(goal: Goal, number: float) -> str:
+    return f"{number / 1e6:,.0f} MB" if goal.name.startswith("peak memory") else amount(number)
+
+
+def _warm(sizes: Sizes) -> Iterator[str]:
+    yield "## Searches in an open process"
+    yield "Median, and 95th percentile in brackets."
+    for size, its in sizes.items():
+        seconds = its["seconds"]
+        systems = [name for name in SYSTEMS if name in seconds]
+        rows = [
+            [TITLES.get(step, step)] + [_spread(seconds[name].get(step)) for name in systems]
+            for step in STEPS
+            if any(step in seconds[name] for name in systems)
+        ]
+        yield f"### {size:,} records"
+        yield _table(["search", *(SYSTEMS[name] for name in systems)], rows)
+    yield "![Searches in an open process](img/warm.png)"
+
+
+def _spread(its: Mapping[str, float] | None) -> str:
+    return f"{amount(its['median'])} ({amount(its['p95'])})" if its else ""
+
+
+def _processes(sizes: Sizes) -> Iterator[str]:
+    having = {size: its["seconds"]["processes"] for size, its in sizes.items() if "processes" in its["seconds"]}
+    if not having:
+        return
+    yield "## Whole processes"
+    yield "Median, and in brackets as a multiple of `import duckdb` at the same size."
+    steps = dict.fromkeys(step for its in having.values() for step in its)
+    rows = [[step, *(_multiple(its, step) for its in having.values())] for step in steps]
+    yield _table(["process", *(f"{size:,}" for size in having)], rows)
+    own = {size: its["seconds"]["duckkb"] for size, its in sizes.items() if "put" in its["seconds"].get("duckkb", {})}
+    yield "What an object that stays open pays for a change:"
+    rows = [
+        [title, *(amount(its[step]["median"]) for its in own.values())]
+        for title, step in (("find after one record was changed by hand", "after a change by hand"), ("put", "put"))
+    ]
+    yield _table(["call", *(f"{size:,}" for size in own)], rows)
+    yield "![Whole processes](img/processes.png)"
+    yield "![Cost by size](img/growth.png)"
+
+
+def _multiple(its: Mapping[str, Mapping[str, float]], step: str) -> str:
+    if step not in its:
+        return ""
+    return f"{amount(its[step]['median'])} ({its[step]['median'] / its['import duckdb']['median']:.1f} x)"
+
+
+def _builds(sizes: Sizes) -> Iterator[str]:
+    yield "## Rows and indices"
+    yield "From rows in memory to a store that can be searched; for duckkb from a JSONL file to committed files, vectors cached."
+    systems = [name for name in SYSTEMS if any(name in its["seconds"]["build"] for its in sizes.values())]
+    rows = [
+        [f"{size:,}"]
+        + [
+            amount(its["seconds"]["build"][name]["median"]) if name in its["seconds"]["build"] else ""
+            for name in systems
+        ]
+        for size, its in sizes.items()
+    ]
+    systems_row = [SYSTEMS[name] for name in systems]
+    yield _table(["records", *systems_row], rows)
+
+
+def _answers(sizes: Sizes) -> Iterator[str]:
+    yield "## Answers"
+    yield (
+        "The share of the right first ten that each system found. Right is, for vectors, numpy's product in double precision; "
+        "for words, BM25 over the words of which the texts were made, without stems; for both, their reciprocal rank fusion. "
+        "Stems, segmentation and ties make words differ; vectors do not: an exact search has 1.000. A `!` marks a system that "
+        "gave fewer records than satisfy the filter, or others."
+    )
+    for size, its in sizes.items():
+        systems = [name for name in SYSTEMS if its["answers"].get(name)]
+        rows = [
+            [TITLES.get(step, step)] + [_agreement(its["answers"][name].get(step)) for name in systems]
+            for step in STEPS
+            if any(step in its["answers"][name] for name in systems)
+        ]
+        yield f"### {size:,} records"
+        yield _table(["search", *(SYSTEMS[name] for name in systems)], rows)
+
+
+def _agreement(its: Mapping[str, float] | None) -> str:
+    if its is None:
+        return ""
+    return f"{its['agree']:.3f}{' !' if its.get('keeps to the filter', 1) < 1 else ''}"
+
+
+def _memory(sizes: Sizes) -> Iterator[str]:
+    yield "## Memory"
+    yield (
+        "The most that a process needed that opens the base and searches it in five ways, beside the bytes of vectors and texts; "
+        "and what each process of the warm searches needed. Pages of mapped files count."
+    )
+    rows = []
+    for size, its in sizes.items():
+        used = its["memory"]
+        if "duckkb" in used:
+            others = ", ".join(
+                f"{SYSTEMS[name]} {used[key] / 1e6:,.0f}" for name in SYSTEMS if (key := f"{name}, all steps") in used
+            )
+            share = used["duckkb"] / used["vectors and texts"]
+            own, floor = (f"{used[name] / 1e6:,.0f} MB" for name in ("duckkb", "vectors and texts"))
+            rows.append([f"{size:,}", own, floor, f"{share:.2f}", f"{others} MB"])
+    yield _table(["records", "duckkb", "vectors and texts", "ratio", "all steps"], rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--no-plots", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    chosen = parser.parse_args()
+    page = PAGE.read_text("utf-8")
+    head, rest = page.split(BEGIN)
+    made = f"{head}{BEGIN}\n\n{figures(*load(RESULTS))}\n\n{END}{rest.split(END)[1]}"
+    if chosen.check:
+        return int(made != page)
+    PAGE.write_text(made, "utf-8")
+    if not chosen.no_plots:
+        from peers import peers_python
+
+        results = [str(path) for path in RESULTS if path.exists()]
+        subprocess.run([str(peers_python()), str(HERE / "plots.py"), str(IMAGES), *results], check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The benchmark's corpus is the same for the same number, its right answers are right, and its ratios are of medians."""
+
+import json
+from pathlib import Path
+
+import answers
+import corpus
+import goals
+import measure
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> corpus.Corpus:
+    return corpus.make(tmp_path_factory.mktemp("corpus") / "small", 60, questions=3)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_corpus_is_the_same_bytes_again(small: corpus.Corpus, tmp_path: Path) -> None:
+    assert _files(corpus.make(tmp_path / "again", 60, questions=3).folder) == _files(small.folder)
+
+
+def test_a_smaller_corpus_is_the_beginning_of_a_larger_one(small: corpus.Corpus, tmp_path: Path) -> None:
+    fewer = corpus.make(tmp_path / "fewer", 25, questions=1)
+    assert list(fewer.rows()) == list(small.rows())[:25]
+    assert np.array_equal(fewer.vectors, small.vectors[:25])
+    assert np.array_equal(fewer.words, small.words[: fewer.ends[-1]])
+
+
+def test_texts_have_the_words_that_are_counted(small: corpus.Corpus) -> None:
+    words = corpus.Vocabulary().words
+    starts = [0, *small.ends[:-1]]
+    rows = list(small.rows())
+    assert len(rows) == 60
+    for row, start, end in zip(rows, starts, small.ends, strict=True):
+        of_row = [words[number] for number in small.words[start:end]]
+        assert 40 <= len(of_row) <= 160
+        bare = row["text"].replace("。", "").replace(".", "").replace(" ", "").lower()
+        assert bare == "".join(of_row).lower()
+    assert 0 < sum("。" in row["text"] for row in rows) < 30
+    assert small.text_bytes == sum(len(row["text"].encode()) for row in rows)
+
+
+def test_vectors_are_of_unit_length_and_questions_are_near_a_record(small: corpus.Corpus) -> None:
+    assert np.allclose(np.linalg.norm(small.vectors, axis=1), 1, atol=1e-6)
+    for asked in (*small.questions("en"), *small.questions("zh")):
+        nearest = answers.nearest(small, asked)
+        by_hand = sorted(range(60), key=lambda place: -float(small.vectors[place] @ asked.vector))[:10]
+        assert nearest == [corpus.identity(place) for place in by_hand]
+        assert float(small.vectors[by_hand[0]] @ asked.vector) > 0.7
+
+
+def test_reference_ranking_by_words_has_records_with_these_words_and_keeps_to_a_filter(small: corpus.Corpus) -> None:
+    asked = small.questions("en")[0]
+    rows = {row["id"]: row for row in small.rows()}
+    found = answers.bm25(small, asked)
+    assert found and all(set(asked.text.split()) & set(_words(rows[one]["text"])) for one in found)
+    allowed = answers.satisfying(small, asked, "hybrid 50 %")
+    assert allowed is not None
+    assert [rows[one]["side"] == asked.side for one in rows] == allowed.tolist()
+    assert {rows[one]["side"] for one in answers.bm25(small, asked, allowed)} == {asked.side}
+    kept = answers.nearest(small, asked, allowed)
+    assert answers.keeps_to(kept, allowed) and not answers.keeps_to(kept[:-1], allowed)
+    assert not answers.keeps_to([*kept[:-1], next(one for one in rows if rows[one]["side"] != asked.side)], allowed)
+
+
+def _words(text: str) -> list[str]:
+    return text.lower().replace(".", "").split()
+
+
+def test_goals_are_ratios_to_the_faster_peer_and_to_the_floor() -> None:
+    medians = {
+        "duckkb": {"hybrid": 0.010, "hybrid 1 %": 0.030},
+        "lancedb": {"hybrid": 0.080, "hybrid 1 %": 0.060},
+        "sqlite-vec": {"hybrid": 0.090, "hybrid 1 %": 0.050},
+        "numpy": {"vector": 0.005},
+        "processes": {
+            "import duckdb": 0.1,
+            "find, words": 0.3,
+            "model and one embedding": 0.5,
+            "find, embedded question": 1.0,
+        },
+        "build": {"lancedb": 3.0},
+        "memory": {},
+    }
+    found = goals.outcomes(goals.GOALS, medians)
+    ratios = {(one.goal.name, one.goal.base_name): (round(one.ratio, 6), one.reached) for one in found}
+    assert ratios == {
+        ("warm hybrid", "the faster peer"): (0.125, True),
+        ("warm hybrid", "the numpy scan"): (2.0, True),
+        ("warm hybrid, filter of 1 %", "the faster peer"): (0.6, False),
+        ("cold find, words", "`import duckdb`"): (3.0, True),
+        ("cold find, embedded question", "4 x `import duckdb` + the model"): (round(1.0 / 0.9, 6), False),
+    }
+
+
+def test_growth_compares_two_sizes_and_floors_are_no_steps_of_ours() -> None:
+    small = {"processes": {"find, words": 0.3, "import duckdb": 0.2}, "duckkb": {"hybrid": 0.02}}
+    large = {"processes": {"find, words": 0.75, "import duckdb": 0.1}, "duckkb": {"hybrid": 0.01}}
+    (grown,) = goals.growth(small, large, "at 100,000")
+    assert (grown.ratio, grown.reached) == (2.5, False)
+    assert goals.slower(small, large) == {"hybrid": 2.0}
+
+
+def test_a_summary_has_median_and_nearest_rank_percentile() -> None:
+    assert measure.summary([float(number) for number in range(1, 41)]) == {"median": 20.5, "p95": 38.0, "n": 40}
+    assert json.loads(json.dumps(measure.summary([2.0]))) == {"median": 2.0, "p95": 2.0, "n": 1}
