@@ -1,7 +1,7 @@
 """get, list, export, schema: records and types as they stand."""
 
-import heapq
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
 from duckkb.errors import NotFound, UsageError
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, identity_key, identity_text
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, identity_text
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
 from duckkb.values import dataclass
@@ -54,10 +54,9 @@ def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
 def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
     limit = positive(limit)
     kind = kind_named(base, type_name)
-    floor = None if after is None else identity_key(identity_named(base, kind, after))
+    behind = None if after is None else identity_named(base, kind, after)
     total = base.tree.count(kind)
-    rows = (row for row in base.tree.rows(kind) if floor is None or identity_key(row.record.identity) > floor)
-    wanted = heapq.nsmallest(min(limit, total) + 1, rows, key=lambda row: identity_key(row.record.identity))
+    wanted = list(islice(base.tree.in_order(kind, behind), min(limit, total) + 1))
     shown = wanted[:limit]
     more = identity_text(shown[-1].record.identity) if len(wanted) > limit else None
     return Page(tuple(line_of(kind, row) for row in shown), total, more)
@@ -66,7 +65,7 @@ def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
 def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
     """Lazy in making lines alone: the rows are those of the moment of the call."""
     kind = kind_named(base, type_name)
-    rows = sorted(base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))
+    rows = base.tree.in_order(kind)
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
 

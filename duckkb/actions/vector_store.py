@@ -1,10 +1,10 @@
 """The vector store: values behind texts, found by how near a question comes to the text. Records of a collection."""
 
-import heapq
 import os
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
-from duckkb.records import identity_key, identity_text
+from duckkb.records import identity_text
 from duckkb.truth import ids, pointer
 from duckkb.truth.tree import StoredRow
 from duckkb.values import dataclass
@@ -93,8 +93,7 @@ def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
     count = base.tree.count(kind)
     if not is_there or offset >= count:
         return Rows((), () if is_there else (_missing(name),))
-    wanted = min(count, offset + limit)
-    rows = heapq.nsmallest(wanted, base.tree.rows(kind), key=lambda row: identity_key(row.record.identity))[offset:]
+    rows = list(islice(base.tree.in_order(kind), offset, min(count, offset + limit)))
 
     def read() -> Rows:
         notices = fill_pending(base, [kind])

@@ -1,9 +1,12 @@
 """Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
 
 import gc
+import heapq
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -130,6 +133,17 @@ class Tree:
                 row = table.get(stored.record.identity)
                 if row and row.position == stored.position:
                     yield row
+
+    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
+        """The records of a type in the order of their identities, from the first one behind `behind` on. Where every part
+        is in that order, only those are decoded that are taken."""
+        floor = None if behind is None else identity_key(behind)
+        parts = self.parts_of(kind)
+        is_plain = not self._table(kind).is_mended and all(part.sorted for part in parts)
+        if not is_plain:
+            rows = sorted(self.rows(kind), key=_identity_key)
+            return (row for row in rows if floor is None or _identity_key(row) > floor)
+        return heapq.merge(*(_behind(part.rows, floor) for part in parts), key=_identity_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
         """The ids of all records of a type; those out of a snapshot are not decoded for it."""
@@ -273,6 +287,16 @@ def collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _identity_key(row: StoredRow) -> Any:
+    return identity_key(row.record.identity)
+
+
+def _behind(rows: Sequence[StoredRow], floor: Any) -> Iterator[StoredRow]:
+    """Of rows in the order of their identities those behind `floor`."""
+    start = 0 if floor is None else bisect_right(rows, floor, key=_identity_key)
+    return map(rows.__getitem__, range(start, len(rows)))
 
 
 def _is_of(part: Part | None, kind: RecordType) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
-from duckkb.records import Change, Changeset, Record
+from duckkb.records import Change, Changeset, Record, identity_key
 from duckkb.truth.ids import hash_id
 from duckkb.truth.line import Limits, Shape, encode
 from duckkb.truth.read import changed, load, reload
@@ -77,6 +77,10 @@ def facts(tree: Tree) -> Iterator[object]:
         yield tree.duplicates(kind)
         yield tree.id_clashes(kind)
         yield [tree.by_id(kind, row.record.id) for row in tree.rows(kind)]
+        ordered = sorted(tree.rows(kind), key=lambda row: identity_key(row.record.identity))
+        assert list(tree.in_order(kind)) == ordered
+        for number, row in enumerate(ordered, 1):
+            assert list(tree.in_order(kind, row.record.identity)) == ordered[number:]
     yield [tree.ends(KNOWS, row.record.identity) for row in tree.rows(KNOWS)]
     yield [tree.edges_at(kind, (name,)) for kind in ("Person", "Group") for name in NAMES]
 
