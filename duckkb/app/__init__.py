@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.app.folder import config_show, init, recover, trust
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.engine.base import Progress
@@ -11,6 +10,7 @@ from duckkb.ports import Clock, Embedder
 
 if TYPE_CHECKING:
     from duckkb.actions.caring import CheckReport
+    from duckkb.app.folder import config_show, init, recover, trust
     from duckkb.app.health import doctor, repair
 
 __all__ = ["KnowledgeBase", "check", "config_show", "doctor", "init", "open", "recover", "repair", "trust"]
@@ -49,4 +49,8 @@ def __getattr__(name: str) -> Any:
         from duckkb.app import health
 
         return getattr(health, name)
+    if name in ("config_show", "init", "recover", "trust"):
+        from duckkb.app import folder
+
+        return getattr(folder, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

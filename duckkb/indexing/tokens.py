@@ -37,7 +37,6 @@ _EMOJI = "\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001f1e5\U0001f200
 _FLAG = "\U0001f1e6-\U0001f1ff"
 _LETTER = rf"[^\W_{_HAN}{_RARE_HAN}{_KANA_HANGUL}{_SOUTH_EAST}]"
 
-_HAN_RUN = re.compile(f"([{_HAN}]+)")
 _BARE = frozenset(["", *(chr(code) for code in range(128) if not chr(code).isalnum())])
 """What mostly stands between two runs of Han characters, and holds no token."""
 _INVISIBLE = re.compile(
@@ -100,7 +99,7 @@ class _Tokenizer(ABC):
         words: list[str] = []
         parts: list[str] = []
         identifiers: list[str] = []
-        for place, run in enumerate(_HAN_RUN.split(text)):
+        for place, run in enumerate(_han_run().split(text)):
             if place % 2:
                 words += self._han_words(run)
                 parts += run
@@ -265,6 +264,11 @@ def _bounded(words: list[str]) -> list[str]:
     if not words or max(map(len, words)) <= LONGEST:
         return words
     return [word[at : at + LONGEST] for word in words for at in range(0, len(word), LONGEST)]
+
+
+@cache
+def _han_run() -> re.Pattern[str]:
+    return re.compile(f"([{_HAN}]+)")
 
 
 @cache
