@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check check-full campaigns bench docs format clean
+.PHONY: demo test check check-full campaigns bench bench-peers docs format clean
 
 demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
@@ -32,6 +32,10 @@ bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL
 	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/embedding.py
 	$(BIN)/python bench/quality.py
+
+bench-peers: $(STAMP)  ## Beside LanceDB, Chroma, sqlite-vec and agentcairn, which it installs; writes docs/performance.md (an hour)
+	$(BIN)/python bench/peers.py
+	$(BIN)/python bench/report.py
 
 docs: $(STAMP)  ## Write the generated references anew
 	$(BIN)/python docs/generate.py

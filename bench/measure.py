@@ -166,7 +166,9 @@ def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count
             now, environment = told[size][number], environments[size]
             for step in (*cold.floors(), *cold.commands(place.base)):
                 try:
-                    all_found[size].samples["processes"][step.name].append(cold.run(step, now, environment))
+                    taken, busy = cold.run(step, now, environment)
+                    all_found[size].samples["processes"][step.name].append(taken)
+                    all_found[size].samples["processes, busy"][step.name].append(busy)
                 except cold.Wrong as problem:
                     all_found[size].failed[step.name] = str(problem)
                     say(f"  {problem}")

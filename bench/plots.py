@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import matplotlib as mpl
+from goals import FLOORS
 from report import STANDARD, SYSTEMS, TITLES, Sizes, load, medians
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt  # the backend is chosen first
+from matplotlib.ticker import ScalarFormatter
 
 COLOURS = {
     "duckkb": "#d62728",
@@ -25,7 +27,8 @@ COLOURS = {
 
 def warm(sizes: Sizes, path: Path) -> None:
     """Bars by search and system at the standard size, on a logarithmic scale."""
-    found = medians(sizes[STANDARD])
+    size = _standard(sizes)
+    found = medians(sizes[size])
     steps = ["hybrid", "hybrid 1 %", "hybrid 50 %", "vector", "lexical"]
     systems = [name for name in SYSTEMS if name in found]
     figure, axes = plt.subplots(figsize=(8, 3.6))
@@ -37,23 +40,23 @@ def warm(sizes: Sizes, path: Path) -> None:
     axes.set_xticks(
         [place + 0.4 for place in range(len(steps))], [TITLES.get(step, step) for step in steps], fontsize=8
     )
-    axes.set(yscale="log", ylabel="median, ms", title=f"Searches in an open process, {STANDARD:,} records")
-    axes.legend(fontsize=7, ncols=2)
+    axes.set(yscale="log", ylabel="median, ms", title=f"Searches in an open process, {size:,} records")
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.legend(fontsize=7, bbox_to_anchor=(1.01, 1), loc="upper left")
     _save(figure, path)
 
 
 def processes(sizes: Sizes, path: Path) -> None:
     """Bars of whole processes at the standard size, beside the floor and four times the floor."""
-    found = medians(sizes[STANDARD])["processes"]
+    size = _standard(sizes)
+    found = medians(sizes[size])["processes"]
     figure, axes = plt.subplots(figsize=(8, 3.8))
-    names = list(found)[::-1]
-    axes.barh(
-        names,
-        [found[name] for name in names],
-        color=["#d62728" if " of " in n or "find" in n else "#7f7f7f" for n in names],
-    )
+    names = [name for name in found if name in FLOORS][::-1]
+    names = [*[name for name in found if name not in FLOORS][::-1], *names]
+    colours = [COLOURS["numpy" if name in FLOORS else "duckkb"] for name in names]
+    axes.barh(names, [found[name] for name in names], color=colours)
     axes.axvline(4 * found["import duckdb"], color="black", linestyle="--", linewidth=0.8, label="4 x import duckdb")
-    axes.set(xscale="log", xlabel="median, seconds", title=f"Whole processes, {STANDARD:,} records")
+    axes.set(xlabel="median, seconds", title=f"Whole processes, {size:,} records")
     axes.tick_params(axis="y", labelsize=8)
     axes.legend(fontsize=8)
     _save(figure, path)
@@ -77,6 +80,7 @@ def growth(sizes: Sizes, path: Path) -> None:
         if points:
             axes.plot(*zip(*points, strict=True), style, color=colour, label=label, marker=".")
     axes.set(xscale="log", yscale="log", xlabel="records", ylabel="median, seconds", title="Cost by size")
+    axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.legend(fontsize=7, bbox_to_anchor=(1.01, 1), loc="upper left")
     _save(figure, path)
 
@@ -84,6 +88,10 @@ def growth(sizes: Sizes, path: Path) -> None:
 def _save(figure: "plt.Figure", path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, dpi=80)
+
+
+def _standard(sizes: Sizes) -> int:
+    return max(size for size in sizes if size <= STANDARD)
 
 
 def main() -> None:
