@@ -284,6 +284,18 @@ def test_without_a_folder_that_can_be_written_it_stays_in_memory(tmp_path: Path)
     assert_same(truth, backend)
 
 
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("not ours")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "vectors").symlink_to(elsewhere)
+    truth = Truth(tmp_path / "state")
+    truth.change(some_rows(random.Random(5), 20), set())
+    assert_same(truth, truth.on_disk())
+    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
+
+
 def test_discarded_state_is_gone_from_the_disk(truth: Truth) -> None:
     truth.rows = {number: replace(found, entries=()) for number, found in truth.rows.items()}
     backend = truth.on_disk()

@@ -6,6 +6,7 @@ not agree - another store, a missing file, a damaged meta - is no component, and
 while they open, whoever changes something holds it alone; nobody holds it while searching.
 """
 
+import errno
 import json
 import os
 import secrets
@@ -119,6 +120,9 @@ class Component:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _lock_file(self, alone: bool) -> int | None:
+        for folder in (self._folder.parent, self._folder):
+            if folder.is_symlink():  # what is swept there would not be ours
+                raise NotADirectoryError(errno.ENOTDIR, "a link, where a folder of our own should be", str(folder))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             return os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o644)
