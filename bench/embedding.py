@@ -4,9 +4,8 @@ usage: python bench/embedding.py [--texts N] [--repeats N] [--batches 1,2,4,8,16
 
 The bare model is given texts sorted by length, in batches of each size; the job is `index_refresh` on a base that holds
 the same texts, without a cache. All of them run in turn, round by round, so that the ratio holds on a noisy machine; the
-figure is the job's median over the best bare median, by the clock and by the processors' time, which others on the machine
-disturb less. Texts are English and Chinese, Zipf-distributed, most of them as long
-as chunks are.
+figure is the job's median over the best bare median, by the clock and by the processors' time, which others on the
+machine disturb less. Texts are English and Chinese, Zipf-distributed, most of them as long as chunks are.
 """
 
 import argparse
