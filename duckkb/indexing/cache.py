@@ -220,8 +220,8 @@ class SearchCache:
 
     def team_keys(self) -> set[bytes]:
         """The keys that the team's files hold, trusted or not."""
-        own = (loaded for kind in KINDS for loaded in self._segments(kind) if not loaded.file.is_local)
-        return {key for loaded in own for key in loaded.segment.index}
+        own = ((file, kind) for kind in KINDS for file in self._files_of(kind) if not file.is_local)
+        return {key for place in own if (loaded := self._whole(*place)) for key in loaded.segment.index}
 
     def loaded(self, kind: Kind) -> Sequence[Loaded]:
         """What each file that can be read holds of one kind, trusted or not; for looking, as `vectors` is for using."""
