@@ -132,7 +132,8 @@ def run_once(command: list[str], number: int) -> tuple[float, float]:
     given = [word.replace("TOPIC", f"t{number}") for word in command]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    done = subprocess.run(given, capture_output=True, stdin=subprocess.DEVNULL, env=os.environ, check=False)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(given, capture_output=True, stdin=subprocess.DEVNULL, env=env, check=False)
     clock = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == (2 if "abc" in command else 0), done.stderr.decode()

@@ -102,8 +102,10 @@ class SearchCache:
 
     def lacking(self, kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
         """Those of the keys that have no row that may be used. Of vectors see `vectors`, which knows their lengths."""
+        if len(wanted := list(keys)) <= FEW:
+            return [key for key, row in zip(wanted, self._payloads(kind, wanted), strict=True) if row is None]
         usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
-        return [key for key in keys if not any(key in keys_of_one for keys_of_one in usable)]
+        return [key for key in wanted if not any(key in keys_of_one for keys_of_one in usable)]
 
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
@@ -218,8 +220,8 @@ class SearchCache:
 
     def team_keys(self) -> set[bytes]:
         """The keys that the team's files hold, trusted or not."""
-        own = (loaded for kind in KINDS for loaded in self._segments(kind) if not loaded.file.is_local)
-        return {key for loaded in own for key in loaded.segment.index}
+        own = ((file, kind) for kind in KINDS for file in self._files_of(kind) if not file.is_local)
+        return {key for place in own if (loaded := self._whole(*place)) for key in loaded.segment.index}
 
     def loaded(self, kind: Kind) -> Sequence[Loaded]:
         """What each file that can be read holds of one kind, trusted or not; for looking, as `vectors` is for using."""
@@ -253,7 +255,6 @@ class SearchCache:
         return [file for file in self._files if file.kind in (None, kind)]
 
     def _segments(self, kind: Kind) -> list[Loaded]:
-        """One kind of row of every file, each read when first asked for."""
         return [loaded for file in self._files_of(kind) if (loaded := self._whole(file, kind))]
 
     def _whole(self, file: CacheFile, kind: Kind) -> Loaded | None:
@@ -384,12 +385,12 @@ class SearchCache:
         return [loaded for file in files if (loaded := self._load(file, kind)) and loaded.trusted]
 
     def _write(self, kind: Kind, rows: "list[CacheRow]") -> CacheFile:
-        from duckkb.indexing.cache_format import decode, encode
+        from duckkb.indexing.cache_format import encode_local
 
-        data = encode(*((rows, ()) if kind == "tokens" else ((), rows)), packed=False)
+        data, segment = encode_local(kind, rows)
         file, name = write_local(self._root, kind, data), digest(data)
         self._trust.remember(name, [kind])
-        self._reader.place(file, decode(data, kind), name)
+        self._reader.place(file, segment, name)
         self._reader.keep()
         return file
 

@@ -85,12 +85,22 @@ class Segment:
 def encode(tokens: Iterable[CacheRow], vectors: Iterable[CacheRow], *, packed: bool = True) -> bytes:
     """A file of these rows, whatever their order; keys are unique within a kind. One that is not `packed` is larger, and
     single rows of it can be read without the rest (`places`)."""
+    return _written([_table("tokens", tokens), _table("vector", vectors)], packed)
+
+
+def encode_local(kind: Kind, rows: Iterable[CacheRow]) -> tuple[bytes, Segment]:
+    """A file of rows of one kind that is not packed, and what reading it would give."""
+    table = _table(kind, rows)
+    index = {key: row for row, key in enumerate(fixed(table["key"]))}
+    return _written([table], packed=False), Segment(kind, table, index, Counter())
+
+
+def _written(tables: Sequence[pa.Table], packed: bool) -> bytes:
     sink = pa.BufferOutputStream()
     compression = "zstd" if packed else "none"
     options = {"use_dictionary": ["kind", "fingerprint"], "write_statistics": False, "compression": compression}
     with pq.ParquetWriter(sink, SCHEMA, store_schema=False, version="2.6", **options) as writer:
-        for kind, rows in zip(KINDS, (tokens, vectors), strict=True):
-            table = _table(kind, rows)
+        for table in tables:
             if table.num_rows:
                 writer.write_table(table, row_group_size=GROUP_ROWS)
     return bytes(sink.getvalue())
@@ -236,7 +246,10 @@ def _wrong_vectors(values: np.ndarray, offsets: np.ndarray, fingerprints: list[s
     wrong = {int(row): "the vector has another dimension than its model" for row in np.flatnonzero(~fitting)}
     for length in np.unique(lengths[fitting]):
         rows = np.flatnonzero(fitting & (lengths == length))
-        matrix = values[offsets[rows][:, None] + np.arange(length)]
+        if len(rows) == len(lengths):
+            matrix = values[offsets[0] : offsets[-1]].reshape(-1, length)
+        else:
+            matrix = values[offsets[rows][:, None] + np.arange(length)]
         with np.errstate(over="ignore", invalid="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", matrix, matrix))
             odd = ~(np.abs(norms - 1.0) <= _OFF_UNIT)

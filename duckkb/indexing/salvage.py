@@ -42,12 +42,11 @@ def carry_over(found: Salvage, trust: Trust) -> None:
 
     Rows from bytes that this machine does not vouch for stay untrusted: a search recomputes a sample of them first.
     """
-    from duckkb.indexing.cache_format import encode
+    from duckkb.indexing.cache_format import encode_local
 
     kind = found.file.kind
     if found.rows and kind is not None:
-        rows = (found.rows, ()) if kind == "tokens" else ((), found.rows)
-        data = encode(*rows, packed=False)
+        data, _ = encode_local(kind, found.rows)
         written = write_local(found.file.root, kind, data)
         if found.trusted:
             trust.remember(digest(data), [kind])

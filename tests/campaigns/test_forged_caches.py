@@ -297,8 +297,8 @@ def _again(cache: SearchCache) -> SearchCache:
     fresh = SearchCache.open(cache._root)
     fresh._trust = Trust(None)
     fresh._loaded = {
-        "vector": [replace(one, vouched=set(), trusted=False) for one in cache.loaded("vector")],
-        "tokens": [],
+        "vector": {one.file: replace(one, vouched=set(), trusted=False) for one in cache.loaded("vector")},
+        "tokens": {},
     }
     return fresh
 

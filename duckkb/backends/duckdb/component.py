@@ -9,8 +9,6 @@ while they open, whoever changes something holds it alone; nobody holds it while
 import errno
 import json
 import os
-import secrets
-import shutil
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -89,7 +87,9 @@ class Component:
 
     def begin(self) -> str:
         """A new generation, with an empty folder."""
-        generation = f"g{secrets.token_hex(6)}"
+        from secrets import token_hex
+
+        generation = f"g{token_hex(6)}"
         self.place(generation).mkdir(parents=True)
         return generation
 
@@ -117,7 +117,9 @@ class Component:
         for path in self._folder.iterdir():
             if path.name not in (_META, _LOCK, generation):
                 with suppress(OSError):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                    from shutil import rmtree
+
+                    rmtree(path) if path.is_dir() else path.unlink()
 
     def _lock_file(self, alone: bool) -> int | None:
         for folder in (self._folder.parent, self._folder):
@@ -173,7 +175,9 @@ def _seal(body: bytes) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    from secrets import token_hex
+
+    temporary = path.with_name(f".{path.name}.{token_hex(6)}.tmp")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)

