@@ -47,8 +47,10 @@ def test_texts_have_the_words_that_are_counted(small: corpus.Corpus) -> None:
 
 def test_vectors_are_of_unit_length_and_questions_are_near_a_record(small: corpus.Corpus) -> None:
     assert np.allclose(np.linalg.norm(small.vectors, axis=1), 1, atol=1e-6)
-    for asked in (*small.questions("en"), *small.questions("zh")):
-        nearest = answers.nearest(small, asked)
+    questions = [*small.questions("en"), *small.questions("zh")]
+    right = answers.Right(small, questions)
+    for number, asked in enumerate(questions):
+        nearest = right.vector(number)
         by_hand = sorted(range(60), key=lambda place: -float(small.vectors[place] @ asked.vector))[:10]
         assert nearest == [corpus.identity(place) for place in by_hand]
         assert float(small.vectors[by_hand[0]] @ asked.vector) > 0.7
@@ -57,13 +59,14 @@ def test_vectors_are_of_unit_length_and_questions_are_near_a_record(small: corpu
 def test_reference_ranking_by_words_has_records_with_these_words_and_keeps_to_a_filter(small: corpus.Corpus) -> None:
     asked = small.questions("en")[0]
     rows = {row["id"]: row for row in small.rows()}
-    found = answers.bm25(small, asked)
+    right = answers.Right(small, [asked])
+    found = right.lexical(0)
     assert found and all(set(asked.text.split()) & set(_words(rows[one]["text"])) for one in found)
     allowed = answers.satisfying(small, asked, "hybrid 50 %")
     assert allowed is not None
     assert [rows[one]["side"] == asked.side for one in rows] == allowed.tolist()
-    assert {rows[one]["side"] for one in answers.bm25(small, asked, allowed)} == {asked.side}
-    kept = answers.nearest(small, asked, allowed)
+    assert {rows[one]["side"] for one in right.lexical(0, allowed)} == {asked.side}
+    kept = right.vector(0, allowed)
     assert answers.keeps_to(kept, allowed) and not answers.keeps_to(kept[:-1], allowed)
     assert not answers.keeps_to([*kept[:-1], next(one for one in rows if rows[one]["side"] != asked.side)], allowed)
 
