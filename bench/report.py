@@ -57,7 +57,7 @@ Sizes = Mapping[int, Mapping[str, Any]]
 
 def load(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """What the first file says of the machine, and the sizes of all files; the first file that has a size counts."""
-    found, sizes = [json.loads(path.read_text("utf-8")) for path in paths if path.exists()], {}
+    found, sizes = [json.loads(path.read_text("utf-8")) for path in paths], {}
     for one in reversed(found):
         sizes |= {int(size): its for size, its in one["sizes"].items()}
     return found[0]["about"], dict(sorted(sizes.items()))
@@ -243,14 +243,22 @@ def _memory(sizes: Sizes) -> Iterator[str]:
     yield _table(["records", "duckkb", "vectors and texts", "ratio", "all steps"], rows)
 
 
+def written(page: str) -> str:
+    """The page with the figures of the results that are there; without any it stays as it is."""
+    paths = [path for path in RESULTS if path.exists()]
+    if not paths:
+        return page
+    head, rest = page.split(BEGIN)
+    return f"{head}{BEGIN}\n\n{figures(*load(paths))}\n\n{END}{rest.split(END)[1]}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-plots", action="store_true")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
     page = PAGE.read_text("utf-8")
-    head, rest = page.split(BEGIN)
-    made = f"{head}{BEGIN}\n\n{figures(*load(RESULTS))}\n\n{END}{rest.split(END)[1]}"
+    made = written(page)
     if chosen.check:
         return int(made != page)
     PAGE.write_text(made, "utf-8")

@@ -7,6 +7,7 @@ import answers
 import corpus
 import goals
 import measure
+import report
 import numpy as np
 import pytest
 
@@ -112,3 +113,35 @@ def test_growth_compares_two_sizes_and_floors_are_no_steps_of_ours() -> None:
 def test_a_summary_has_median_and_nearest_rank_percentile() -> None:
     assert measure.summary([float(number) for number in range(1, 41)]) == {"median": 20.5, "p95": 38.0, "n": 40}
     assert json.loads(json.dumps(measure.summary([2.0]))) == {"median": 2.0, "p95": 2.0, "n": 1}
+
+
+def test_the_page_says_what_was_measured() -> None:
+    page = report.PAGE.read_text("utf-8")
+    assert report.written(page) == page
+
+
+def test_the_page_shows_ratios_and_answers_of_a_result(tmp_path: Path) -> None:
+    about = {"date": "2026-11-22", "commit": "abc", "processor": "P", "cores": 2, "memory_gb": 8, "system": "S"}
+    seconds = {
+        "build": {"duckkb": 5.0, "lancedb": 3.0},
+        "duckkb": {"hybrid": 0.01, "vector": 0.005},
+        "lancedb": {"hybrid": 0.08},
+        "numpy": {"vector": 0.004},
+        "processes": {"import duckdb": 0.1, "find, words": 0.45},
+    }
+    of_size = {
+        "seconds": {part: {step: measure.summary([one]) for step, one in its.items()} for part, its in seconds.items()},
+        "answers": {
+            "duckkb": {"vector": {"agree": 1.0}},
+            "lancedb": {"hybrid 1 %": {"agree": 0.5, "keeps to the filter": 0.9}},
+        },
+        "memory": {"duckkb": 300_000_000, "vectors and texts": 200_000_000},
+    }
+    result = {"about": about | {"python": "3.11", "versions": {"duckdb": "1"}}, "sizes": {"100000": of_size}}
+    (tmp_path / "r.json").write_text(json.dumps(result), "utf-8")
+    lines = report.figures(*report.load([tmp_path / "r.json"])).splitlines()
+    assert "| warm hybrid | 10.0 ms | the faster peer: 80.0 ms | 0.13 | 1/5 | yes |" in lines
+    assert "| cold find, words | 450 ms | `import duckdb`: 100 ms | 4.50 | 4 | **no** |" in lines
+    assert "| find, words | 450 ms (4.5 x) |" in lines
+    assert "| hybrid, filter of 1 % |  | 0.500 ! |" in lines
+    assert any(line.startswith("| 100,000 | 300 MB | 200 MB | 1.50 |") for line in lines)
