@@ -155,8 +155,9 @@ def memory(place: Place, found: Found) -> None:
     found.memory["vectors and texts"] = place.corpus.vectors.nbytes + place.corpus.text_bytes
 
 
-def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count: int) -> None:
-    """Whole processes of all sizes, in turns; each size has the floors of its own rounds."""
+def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count: int, rebuilds: int) -> None:
+    """Whole processes of all sizes, in turns; each size has the floors of its own rounds. Only so many rounds make the
+    snapshot anew."""
     environments = {size: ours.machine_state(place.base) for size, place in places.items()}
     told = {size: list(cold.rounds(place.corpus, place.folder, count)) for size, place in places.items()}
     for size, place in places.items():
@@ -165,6 +166,8 @@ def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count
         for size, place in places.items():
             now, environment = told[size][number], environments[size]
             for step in (*cold.floors(), *cold.commands(place.base)):
+                if step.rebuilds and number >= rebuilds:
+                    continue
                 try:
                     taken, busy = cold.run(step, now, environment)
                     all_found[size].samples["processes"][step.name].append(taken)
@@ -197,14 +200,13 @@ def read_json(place: Place, found: Found, count: int) -> None:
 
 def _check(corpus: Corpus, given: Mapping[tuple[str, str], Sequence[Sequence[str]]], count: int, found: Found) -> None:
     """Hold the answers of every system against numpy's."""
-    asked = {language: corpus.questions(language) for language in ("en", "zh")}
+    asked = {language: corpus.questions(language)[:count] for language in ("en", "zh")}
+    right = {language: answers.Right(corpus, questions) for language, questions in asked.items()}
     for step in dict.fromkeys(step for _, step in given):
-        right = {"vector": answers.nearest, "lexical": answers.bm25, "hybrid": answers.hybrid}[step.split(" ")[0]]
-        rights = []
-        for number in range(count):
-            question = asked["zh" if step.endswith(" zh") else "en"][number]
-            allowed = answers.satisfying(corpus, question, step)
-            rights.append((right(corpus, question, allowed), allowed))
+        language = "zh" if step.endswith(" zh") else "en"
+        ranked = getattr(right[language], step.split(" ")[0])
+        masks = [answers.satisfying(corpus, question, step) for question in asked[language]]
+        rights = [(ranked(number, mask), mask) for number, mask in enumerate(masks)]
         for system in (system for system, its in given if its == step):
             said = given[system, step]
             of_step = {"agree": sum(answers.recall(one, r) for one, (r, _) in zip(said, rights, strict=True)) / count}

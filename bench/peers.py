@@ -99,7 +99,7 @@ def run(places: Mapping[int, Place], chosen: argparse.Namespace) -> dict[int, Fo
             measure.read_json(place, found, min(5, chosen.rounds))
     if "duckkb" in chosen.systems and chosen.rounds:
         say("whole processes")
-        measure.processes(places, all_found, chosen.rounds)
+        measure.processes(places, all_found, chosen.rounds, chosen.builds)
         for size, place in places.items():
             measure.changes(place, all_found[size], min(chosen.rounds, 20))
             measure.cold.restore(place.base)

@@ -2,7 +2,8 @@
 
 usage: python bench/report.py [--no-plots] [--check]
 
-Takes bench/results/peers.json, and bench/results/large.json (a million records) where it is there. `--check` writes nothing;
+Takes bench/results/peers.json, and where they are there large.json (a million records) and embedding.json (what
+bench/embedding.py wrote). `--check` writes nothing;
 the exit code is 1 where the page does not say what the results say.
 """
 
@@ -21,8 +22,10 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
 IMAGES = HERE.parent / "docs" / "img"
 RESULTS = (HERE / "results" / "peers.json", HERE / "results" / "large.json")
+EMBEDDING = HERE / "results" / "embedding.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 STANDARD, LARGE = 100_000, 1_000_000
+EMBEDDING_GOAL = 0.9
 
 STEPS = (
     "hybrid",
@@ -57,7 +60,7 @@ Sizes = Mapping[int, Mapping[str, Any]]
 
 def load(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
     """What the first file says of the machine, and the sizes of all files; the first file that has a size counts."""
-    found, sizes = [json.loads(path.read_text("utf-8")) for path in paths if path.exists()], {}
+    found, sizes = [json.loads(path.read_text("utf-8")) for path in paths], {}
     for one in reversed(found):
         sizes |= {int(size): its for size, its in one["sizes"].items()}
     return found[0]["about"], dict(sorted(sizes.items()))
@@ -243,14 +246,38 @@ def _memory(sizes: Sizes) -> Iterator[str]:
     yield _table(["records", "duckkb", "vectors and texts", "ratio", "all steps"], rows)
 
 
+def written(page: str) -> str:
+    """The page with the figures of the results that are there; without any it stays as it is."""
+    paths = [path for path in RESULTS if path.exists()]
+    if not paths:
+        return page
+    head, rest = page.split(BEGIN)
+    shown = figures(*load(paths))
+    if EMBEDDING.exists():
+        shown += "\n\n" + embedding(json.loads(EMBEDDING.read_text("utf-8")))
+    return f"{head}{BEGIN}\n\n{shown}\n\n{END}{rest.split(END)[1]}"
+
+
+def embedding(said: Mapping[str, Any]) -> str:
+    """What bench/embedding.py found."""
+    rows = []
+    for measure in (name for name, its in said.items() if isinstance(its, dict)):
+        its = said[measure]
+        (job,) = (name for name in its["rates"] if not name.startswith("bare"))
+        best, own = its["rates"][its["best"]], its["rates"][job]
+        reached = "yes" if its["ratio"] >= EMBEDDING_GOAL else "**no**"
+        rows.append([measure, f"{own:.1f}", f"{best:.1f} ({its['best']})", f"{its['ratio']:.2f}", reached])
+    head = ["texts a second", "index job", "the model called bare, best batch", "ratio", f"at least {EMBEDDING_GOAL}"]
+    return f"## Embedding\n\n{said['texts']:,} texts, mode {said['mode']}.\n\n{_table(head, rows)}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-plots", action="store_true")
     parser.add_argument("--check", action="store_true")
     chosen = parser.parse_args()
     page = PAGE.read_text("utf-8")
-    head, rest = page.split(BEGIN)
-    made = f"{head}{BEGIN}\n\n{figures(*load(RESULTS))}\n\n{END}{rest.split(END)[1]}"
+    made = written(page)
     if chosen.check:
         return int(made != page)
     PAGE.write_text(made, "utf-8")

@@ -9,6 +9,7 @@ import goals
 import measure
 import numpy as np
 import pytest
+import report
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +48,10 @@ def test_texts_have_the_words_that_are_counted(small: corpus.Corpus) -> None:
 
 def test_vectors_are_of_unit_length_and_questions_are_near_a_record(small: corpus.Corpus) -> None:
     assert np.allclose(np.linalg.norm(small.vectors, axis=1), 1, atol=1e-6)
-    for asked in (*small.questions("en"), *small.questions("zh")):
-        nearest = answers.nearest(small, asked)
+    questions = [*small.questions("en"), *small.questions("zh")]
+    right = answers.Right(small, questions)
+    for number, asked in enumerate(questions):
+        nearest = right.vector(number)
         by_hand = sorted(range(60), key=lambda place: -float(small.vectors[place] @ asked.vector))[:10]
         assert nearest == [corpus.identity(place) for place in by_hand]
         assert float(small.vectors[by_hand[0]] @ asked.vector) > 0.7
@@ -57,13 +60,14 @@ def test_vectors_are_of_unit_length_and_questions_are_near_a_record(small: corpu
 def test_reference_ranking_by_words_has_records_with_these_words_and_keeps_to_a_filter(small: corpus.Corpus) -> None:
     asked = small.questions("en")[0]
     rows = {row["id"]: row for row in small.rows()}
-    found = answers.bm25(small, asked)
+    right = answers.Right(small, [asked])
+    found = right.lexical(0)
     assert found and all(set(asked.text.split()) & set(_words(rows[one]["text"])) for one in found)
     allowed = answers.satisfying(small, asked, "hybrid 50 %")
     assert allowed is not None
     assert [rows[one]["side"] == asked.side for one in rows] == allowed.tolist()
-    assert {rows[one]["side"] for one in answers.bm25(small, asked, allowed)} == {asked.side}
-    kept = answers.nearest(small, asked, allowed)
+    assert {rows[one]["side"] for one in right.lexical(0, allowed)} == {asked.side}
+    kept = right.vector(0, allowed)
     assert answers.keeps_to(kept, allowed) and not answers.keeps_to(kept[:-1], allowed)
     assert not answers.keeps_to([*kept[:-1], next(one for one in rows if rows[one]["side"] != asked.side)], allowed)
 
@@ -109,3 +113,35 @@ def test_growth_compares_two_sizes_and_floors_are_no_steps_of_ours() -> None:
 def test_a_summary_has_median_and_nearest_rank_percentile() -> None:
     assert measure.summary([float(number) for number in range(1, 41)]) == {"median": 20.5, "p95": 38.0, "n": 40}
     assert json.loads(json.dumps(measure.summary([2.0]))) == {"median": 2.0, "p95": 2.0, "n": 1}
+
+
+def test_the_page_says_what_was_measured() -> None:
+    page = report.PAGE.read_text("utf-8")
+    assert report.written(page) == page
+
+
+def test_the_page_shows_ratios_and_answers_of_a_result(tmp_path: Path) -> None:
+    about = {"date": "2026-11-22", "commit": "abc", "processor": "P", "cores": 2, "memory_gb": 8, "system": "S"}
+    seconds = {
+        "build": {"duckkb": 5.0, "lancedb": 3.0},
+        "duckkb": {"hybrid": 0.012, "vector": 0.005},
+        "lancedb": {"hybrid": 0.08},
+        "numpy": {"vector": 0.004},
+        "processes": {"import duckdb": 0.1, "find, words": 0.45},
+    }
+    of_size = {
+        "seconds": {part: {step: measure.summary([one]) for step, one in its.items()} for part, its in seconds.items()},
+        "answers": {
+            "duckkb": {"vector": {"agree": 1.0}},
+            "lancedb": {"hybrid 1 %": {"agree": 0.5, "keeps to the filter": 0.9}},
+        },
+        "memory": {"duckkb": 300_000_000, "vectors and texts": 200_000_000},
+    }
+    result = {"about": about | {"python": "3.11", "versions": {"duckdb": "1"}}, "sizes": {"100000": of_size}}
+    (tmp_path / "r.json").write_text(json.dumps(result), "utf-8")
+    lines = report.figures(*report.load([tmp_path / "r.json"])).splitlines()
+    assert "| warm hybrid | 12.0 ms | the faster peer: 80.0 ms | 0.15 | 1/5 | yes |" in lines
+    assert "| cold find, words | 450 ms | `import duckdb`: 100 ms | 4.50 | 4 | **no** |" in lines
+    assert "| find, words | 450 ms (4.5 x) |" in lines
+    assert "| hybrid, filter of 1 % |  | 0.500 ! |" in lines
+    assert any(line.startswith("| 100,000 | 300 MB | 200 MB | 1.50 |") for line in lines)
