@@ -8,7 +8,7 @@ vector. Nothing is loaded before the first text comes.
 import hashlib
 import threading
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import accumulate, takewhile
@@ -33,6 +33,9 @@ _PASSAGE = "passage:"
 _QUERY = "query:"
 _MARKS = 2  # one token before a text and one behind it
 _BATCH = {"q4": 4, "int8": 1}  # int8 scales activations over a whole call, so batch mates would change each other
+_PADDED = (
+    1.1  # of the shortest window in a batch the longest may be so much: from there on padding costs more than it wins
+)
 _SLAB = 256  # texts whose tokens are held at once
 _SUGGESTION = "pip install 'duckkb[local]'"
 
@@ -203,9 +206,7 @@ class _Encoder:
         import numpy as np
 
         vectors = np.empty((len(windows), DIMENSION), np.float32)
-        order = sorted(range(len(windows)), key=lambda place: len(windows[place]))
-        for start in range(0, len(order), self._batch):
-            places = order[start : start + self._batch]
+        for places in _alike([len(window) for window in windows], self._batch):
             states, mask = self._inputs([windows[place] for place in places])
             vectors[places] = self._encoded(states, mask)
         return vectors
@@ -229,6 +230,23 @@ class _Encoder:
             ids[row, : len(window)], mask[row, : len(window)] = window, 1
         words = block_values(self._model.words[ids]).reshape(len(windows), width, DIMENSION)
         return words + self._model.positions[:width], mask
+
+
+def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Places of windows that are given to the model together, the shortest first: at most so many, and none that is much
+    shorter than the longest of them.
+
+    >>> list(_alike([100, 10, 104, 11, 102, 500], 4))
+    [[1, 3], [0, 4, 2], [5]]
+    """
+    batch: list[int] = []
+    for place in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) == most or lengths[place] > _PADDED * lengths[batch[0]]):
+            yield batch
+            batch = []
+        batch.append(place)
+    if batch:
+        yield batch
 
 
 def _composed(text: str) -> str:
