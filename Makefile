@@ -29,6 +29,7 @@ campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full siz
 	$(BIN)/python -m pytest -n 2 --dist=worksteal --campaign=full --durations=25 tests/campaigns
 
 bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)
+	$(BIN)/python bench/start.py
 	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/embedding.py
 	$(BIN)/python bench/quality.py
