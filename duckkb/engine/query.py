@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.vectors import Embedded, embed_query
+from duckkb.engine.vectors import embed_query
 from duckkb.ontology.model import RecordType
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
@@ -74,8 +74,7 @@ def _find(base: Base, intent: Intent) -> FindResult:
     allowed = _allowed(base, intent)
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
-    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if "vector" in chosen.lanes else None
-    lanes = base.until_honest(lambda: _run(base, intent, chosen, allowed, embedded))
+    lanes = base.until_honest(lambda: _run(base, intent, chosen, allowed))
     fused = _fused(base, intent, chosen, lanes)
     hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
     notices = (*boot.notices(base), *chosen.notices, *lanes.notices)
@@ -138,14 +137,11 @@ def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
     )
 
 
-def _run(
-    base: Base,
-    intent: Intent,
-    chosen: Plan,
-    allowed: Mapping[str, frozenset[int] | None],
-    embedded: Embedded | None,
-) -> Lanes:
-    """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes."""
+def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozenset[int] | None]) -> Lanes:
+    """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes. Missing vectors
+    are made first: where one lane gives up a forged cache file, those that it had given are missing when this runs again."""
+    in_vectors = "vector" in chosen.lanes
+    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if in_vectors else None
     question = Question(syntax.parse(intent.text or ""), allowed, embedded.vectors if embedded else {})
     expanded_by: tuple[Key, ...] = ()
     if chosen.expansion.method == "feedback":
