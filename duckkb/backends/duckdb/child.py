@@ -1,7 +1,7 @@
 """The process behind `Isolated`: runs one statement after the other until its parent closes the pipe or kills it.
 
 Requests come on stdin, answers go to what stdout was. The process starts with an empty environment, is given the files
-that it may map, and from then on has no file open but these two, and cannot open another.
+that it may map, and from then on has no file open but these two pipes, and cannot open another.
 """
 
 import os
@@ -50,7 +50,7 @@ def _files() -> list[pa.Buffer]:
     if not CAN_HAND_OVER:
         return []
     try:
-        with socket.socket(fileno=os.dup(0)) as channel:
+        with socket.socket(fileno=int(sys.argv[2])) as channel:
             return [pa.py_buffer(content) for content in taken_over(channel)]
     except (EOFError, OSError):
         os._exit(0)

@@ -81,8 +81,8 @@ class Confined:
         with self._guarded() as connection:
             connection.register(name, table)
 
-    def offer(self, files: Sequence[Path]) -> None:
-        """Every file can be attached."""
+    def offer(self, files: Callable[[], Sequence[Path]]) -> None:
+        """Every file can be attached, without being known before."""
 
     def attach(self, name: str, file: Path) -> None:
         """As `register`, for the data in an Arrow file, whose last column statements do not see."""

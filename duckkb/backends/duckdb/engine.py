@@ -11,7 +11,7 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -53,8 +53,8 @@ class Engine(Protocol):
         """Make Arrow data visible under a name, in place of what had it."""
         ...
 
-    def offer(self, files: "Sequence[Path]") -> None:
-        """Say which Arrow files `attach` may name. An engine that has answered before need not take any more."""
+    def offer(self, files: "Callable[[], Sequence[Path]]") -> None:
+        """Say which Arrow files `attach` will name. It is asked for them where it can take them without copying."""
         ...
 
     def attach(self, name: str, file: "Path") -> None:

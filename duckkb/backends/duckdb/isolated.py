@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
@@ -45,7 +45,6 @@ class Isolated:
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._ready = False  # whether the process has answered before
-        self._requests: IO[bytes] | None = None
         self._channel: socket.socket | None = None  # until the first request, when files can be handed over
         self._files: list[Path] = []
 
@@ -55,7 +54,6 @@ class Isolated:
             self.drop()
         if self._process is None:
             self._process, self._channel = _started()
-            self._requests = self._channel.makefile("wb") if self._channel else self._process.stdin
             self._owner, self._ready, self._files = os.getpid(), False, []
 
     def parse(self, text: str) -> Any:
@@ -71,11 +69,11 @@ class Isolated:
         """Make Arrow data visible under a name, in place of what had it."""
         self._ask({"op": "register", "name": name}, TABLE_SECONDS, table)
 
-    def offer(self, files: Sequence[Path]) -> None:
-        """Hand files over for `attach` to name; a process that is at work already takes no more."""
+    def offer(self, files: Callable[[], Sequence[Path]]) -> None:
+        """Say which files to hand over for `attach` to name; a process that is at work already takes no more."""
         self.start()
         if self._channel is not None:
-            self._files = list(files[:MOST_FILES])
+            self._files = list(files()[:MOST_FILES])
 
     def attach(self, name: str, file: Path) -> None:
         """As `register`, for an Arrow file: mapped by the process where it was offered, else sent."""
@@ -111,11 +109,11 @@ class Isolated:
         if self._owner == os.getpid():  # a fork has a copy of the pipes, but no child
             process.kill()
             process.wait()
-        for pipe in (self._requests, self._channel, process.stdin, process.stdout):
+        for pipe in (self._channel, process.stdin, process.stdout):
             with suppress(OSError):
                 if pipe:
                     pipe.close()
-        self._requests = self._channel = None
+        self._channel = None
         self._files = []
 
     def _begin(self) -> None:
@@ -138,12 +136,12 @@ class Isolated:
     def _ask(self, request: dict[str, Any], seconds: float, table: "pa.Table | None" = None) -> Any:
         """One request and its answer; kills the process once the time and the grace are over."""
         process = self._process
-        if process is None or self._requests is None or process.stdout is None:
+        if process is None or process.stdin is None or process.stdout is None:
             raise broken()
         clock = _Clock(process, seconds + GRACE_SECONDS + (0 if self._ready else START_SECONDS))
         try:
             self._begin()
-            answer = _exchanged(self._requests, process.stdout, {**request, "seconds": seconds}, table)
+            answer = _exchanged(process.stdin, process.stdout, {**request, "seconds": seconds}, table)
         except (EOFError, OSError, ValueError) as error:
             raise self._ended(process, clock, seconds) from error
         except BaseException:
@@ -205,10 +203,12 @@ def _exchanged(requests: IO[bytes], answers: IO[bytes], request: Any, table: "pa
 def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     """The process, and the channel over which it can be handed files where this system has such."""
     ours, theirs = socket.socketpair() if CAN_HAND_OVER else (None, None)
+    handed = (theirs.fileno(),) if theirs else ()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path())],
-            stdin=theirs.fileno() if theirs else subprocess.PIPE,
+            [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path()), *map(str, handed)],
+            stdin=subprocess.PIPE,
+            pass_fds=handed,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=os.sep,

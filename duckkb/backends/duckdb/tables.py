@@ -79,7 +79,6 @@ class Tables:
             (kind.kind, kind.name): _Table(number, self._row_table(kind, HeldRows({}), None))
             for number, kind in enumerate(ontology)
         }
-        self._offered = -1  # the generation that files were offered to
         self._indexed = -1  # the generation in which `search_index` was registered, -1 while it is out of date
 
     def load(self, kind: RecordType, rows: Rows, version: Version | None = None) -> None:
@@ -116,8 +115,8 @@ class Tables:
             table = self._table(kind)
             columns = table.rows.columns
             self._offer()
-            self._build(table)
             sql = compile_condition(self._engine, columns, condition, self._now())
+            self._build(table)
             statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
             return self._ids(statement)
 
@@ -133,10 +132,8 @@ class Tables:
             self._engine.drop()
 
     def _offer(self) -> None:
-        """Let the engine have the files that lie ready, once for each of its generations."""
-        if self._offered != self._engine.generation:
-            self._engine.offer([path for table in self._tables.values() for path in table.rows.files()])
-            self._offered = self._engine.generation
+        """Let the engine have the files that lie ready, if it has just begun."""
+        self._engine.offer(lambda: [path for table in self._tables.values() for path in table.rows.files()])
 
     def _table(self, kind: RecordType) -> _Table:
         return self._tables[kind.kind, kind.name]
