@@ -1,13 +1,12 @@
 """The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
 
-`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed here, without
-positions.
+`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
 `sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
 more than all the others together, so an index has it only once a question needs it.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -55,9 +54,10 @@ class WordsField:
         """Whether the words of a record field are in this one."""
         return source in self.sources or (EVERY in self.sources and source not in self.elsewhere)
 
-    def stemmed(self, tokens: str) -> str:
-        """A joined list with each word as its term. Looking words up is cheaper than stemming every one of a text."""
-        return tokens if self.language == "none" else " ".join(self.stems(tokens.split(" ")))
+    @property
+    def spoken(self) -> str:
+        """The name of the analyzer that an index stems this field's words with."""
+        return f"words_{self.language}"
 
     def stems(self, words: Iterable[str]) -> Iterator[str]:
         """The term of each word, as the index has it."""
@@ -82,19 +82,20 @@ def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
     )
 
 
-def new_index(fields: Iterable[WordsField], folder: Path | None = None) -> Index:
+def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index:
     """An empty index, in memory where no folder is given. It shows changes on `reload` alone."""
     schema = SchemaBuilder()
     schema.add_integer_field(ID, indexed=True, fast=True)
     schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
     for words in fields:
-        schema.add_text_field(words.name, tokenizer_name=SEQUENCE, index_option="freq")
-    return _ready(Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build()))
+        schema.add_text_field(words.name, tokenizer_name=words.spoken, index_option="freq")
+    made = Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build())
+    return _ready(made, fields)
 
 
-def open_index(folder: Path) -> Index:
+def open_index(fields: Iterable[WordsField], folder: Path) -> Index:
     """The index in a folder; raises ValueError where there is none."""
-    return _ready(Index.open(str(folder)))
+    return _ready(Index.open(str(folder)), fields)
 
 
 def index_files(folder: Path) -> dict[str, int]:
@@ -105,8 +106,11 @@ def index_files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_size for path in own}
 
 
-def _ready(index: Index) -> Index:
+def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
+    """With its analyzers, which stem in the threads of the index while the next records are made."""
     index.register_tokenizer(SEQUENCE, _analyzer("none"))
+    for words in fields:
+        index.register_tokenizer(words.spoken, words.analyzer)
     index.config_reader("manual")
     return index
 
@@ -129,7 +133,7 @@ def document(row: Row, fields: Iterable[WordsField], sequence: bool) -> Document
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:
         pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]
-        made.add_text(target.name, target.stemmed(clipped(" ".join(pieces))))
+        made.add_text(target.name, clipped(" ".join(pieces)))
     return made
 
 

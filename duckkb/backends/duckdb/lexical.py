@@ -134,7 +134,7 @@ class Lexical(Derived):
     @property
     def _material(self) -> str:
         named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
-        return f"1 tantivy {tantivy_version} {named}"
+        return f"2 tantivy {tantivy_version} {named}"
 
     def _suits(self) -> bool:
         return self._has_sequence or not self._needs_sequence
@@ -182,7 +182,7 @@ class Lexical(Derived):
         self._has_sequence, self._added = state["sequence"], state["added"]
         if _hash_of(folder) != state["commit"]:
             raise ValueError("the index was changed since")
-        self._index = open_index(folder)
+        self._index = open_index(self._fields, folder)
         self._index.reload()
 
     def _ranked(self, found: Clauses, depth: int, allowed: frozenset[int] | None, searcher: Searcher) -> list[Scored]:
