@@ -189,11 +189,11 @@ class Snapshot:
             if state.is_folder(folder):
                 known.open(verify=verify)
                 self._types[_name(kind)] = known
-        except Unusable:
-            return
         except FileNotFoundError:
             if not lenient:
                 raise
+        except (OSError, Unusable):  # a link, another's file, no descriptor left: it is made anew, or done without
+            return
 
     def _write(self) -> None:
         self._generation += 1
