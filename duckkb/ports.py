@@ -113,8 +113,9 @@ class Rows(Protocol):
 class Version:
     """What state on disk must mirror to be of use.
 
-    `folder` is where the components of one type may lie, made when it is needed; `store` names the lines; `revision` counts
-    their changes; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
+    `folder` is where the components of one type may lie, made when it is needed; `store` names the lines; `revision` rises
+    with their changes and is never given twice; `changed` gives the ids that were put or went after a revision, None where
+    that is not known any more.
     `key` names what shapes the entries that a lane reads (None: the records alone). `lengths` names what the records
     themselves decide of them all, and is asked when some of them have changed.
     """

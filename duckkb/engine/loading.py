@@ -49,11 +49,14 @@ def load(ground: Ground) -> Opened:
         return Opened(read.load(ground.root, ground.ontology, ground.limits, found))
     snapshot = Snapshot.open(ground.root, ground.ontology, ground.limits)
     tree = snapshot.tree()
-    if not read.changed(tree, ground.root, found) and snapshot.knows_stamps(tree):
+    is_current = not read.changed(tree, ground.root, found) and snapshot.knows_stamps(tree)
+    if is_current and snapshot.is_confirmed:
         return Opened(tree, snapshot)
     try:
         return _caught_up(ground, snapshot, tree)
     except (OSError, Unavailable):  # it cannot be written, or others write it: this process does without
+        if is_current:
+            return Opened(tree)
         return Opened(read.load(ground.root, ground.ontology, ground.limits))
 
 

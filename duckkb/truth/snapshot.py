@@ -14,8 +14,6 @@ and what is mapped stays.
 """
 
 import contextlib
-import os
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -53,8 +51,9 @@ class Version:
     log: tuple[tuple[int, tuple[int, ...]], ...]
 
     def changed(self, revision: int) -> frozenset[int] | None:
-        """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more."""
-        if not self.since <= revision <= self.revision:
+        """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more,
+        or there was no such revision, as after a power cut that took it back."""
+        if revision != self.since and all(number != revision for number, _ in self.log):
             return None
         return frozenset(record_id for number, ids in self.log if number > revision for record_id in ids)
 
@@ -66,6 +65,7 @@ class Snapshot:
         self._root, self._ontology, self._limits = root, ontology, limits
         self._folder = state.snapshot_path(root)
         self._generation = 0
+        self._boot = ""
         self._types: dict[str, TypeFiles] = {}
         self._stamps: dict[str, tuple[int, ...]] = {}
 
@@ -85,6 +85,11 @@ class Snapshot:
             except FileNotFoundError:
                 if not left:
                     self._read(lenient=True)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether no power cut came since it was written, as far as that can be told."""
+        return self._boot == _boot_id()
 
     @property
     def holds(self) -> frozenset[str]:
@@ -145,6 +150,10 @@ class Snapshot:
                 upserts, gone = differences.get(known.kind.name, ([], []))
                 fresh = [part for path in sorted(changed[name]) if (part := tree.parts.get(path)) and not part.findings]
                 known.replace(changed[name], fresh, [*(row.record.id for row in upserts), *gone])
+            elif (
+                not self.is_confirmed
+            ):  # what was derived before may be of a later revision, which a power cut took back
+                known.advance(())
         self._stamps = {path: stamp for path, stamp, known in self._seen(tree) if stamp != known}
         self._write()
 
@@ -165,6 +174,7 @@ class Snapshot:
 
     def _clear(self) -> None:
         self._generation = 0
+        self._boot = _boot_id()
         self._types = {}
         self._stamps = {}
 
@@ -173,12 +183,12 @@ class Snapshot:
         self._clear()
         found = _manifest(self._folder)
         try:
-            self._generation = int(found["generation"])
+            self._generation, self._boot = int(found["generation"]), str(found["boot"])
             self._stamps = {path: tuple(map(int, stamp)) for path, stamp in found["stamps"].items()}
             for kind in self._ontology:
                 plain = found["types"].get(_name(kind))
                 if plain is not None and plain.get("key") == _key(kind, self._limits):
-                    self._open(kind, plain, lenient, verify=found["boot"] != _boot_id())
+                    self._open(kind, plain, lenient, verify=not (self._boot and self.is_confirmed))
         except (KeyError, TypeError, ValueError, AttributeError):
             self._types.clear()
 
@@ -189,18 +199,18 @@ class Snapshot:
             if state.is_folder(folder):
                 known.open(verify=verify)
                 self._types[_name(kind)] = known
-        except Unusable:
-            return
         except FileNotFoundError:
             if not lenient:
                 raise
+        except (OSError, Unusable):  # a link, another's file, no descriptor left: it is made anew, or done without
+            return
 
     def _write(self) -> None:
-        self._generation += 1
+        self._generation, self._boot = self._generation + 1, _boot_id()
         content = {
             "format": FORMAT,
             "generation": self._generation,
-            "boot": _boot_id(),
+            "boot": self._boot,
             "types": {name: known.plain() for name, known in self._types.items()},
             "stamps": self._stamps,
         }
@@ -285,8 +295,8 @@ def _key(kind: RecordType, limits: Limits) -> str:
 
 @cache
 def _boot_id() -> str:
-    """Differs after each start of the machine; where that cannot be told, it differs for each process."""
+    """Differs after each start of the machine; empty where that cannot be told."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:
-        return f"{os.getpid()}-{uuid.uuid4()}"
+        return ""

@@ -7,6 +7,7 @@ line has to be is said by its sheet.
 import mmap
 import os
 import stat
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -141,7 +142,7 @@ class TypeFiles:
         dead = set(self.sheets[0].dead)
         dead |= {at for at, entry in enumerate(stored.sheets[0].entries) if entry.path in changed}
         self._lay(stored.sheets[0], sorted(dead), columns)
-        self._log(ids)
+        self.advance(ids)
         self.open()
         self._compact()
 
@@ -160,8 +161,12 @@ class TypeFiles:
         if second.entries:
             self.sheets.append(write_sheet(self.folder, second))
 
-    def _log(self, ids: Iterable[int]) -> None:
-        self.revision += 1
+    def advance(self, ids: Iterable[int]) -> None:
+        """Begin a new revision, which these records differ in.
+
+        Its number is never given again, though a power cut may take this revision back and keep what mirrors it.
+        """
+        self.revision = max(self.revision + 1, time.time_ns())
         self.log.append((self.revision, sorted(set(ids))))
         while sum(len(touched) for _, touched in self.log) > LOGGED:
             self.since = self.log.pop(0)[0]

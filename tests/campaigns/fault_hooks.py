@@ -25,7 +25,8 @@ class Plan:
     """What is to happen at call number `at` (from 0) of those whose kind is in `kinds` and whose path is below `root`.
 
     `action`: "die" before the call; "tear": write the first half of the data and die; "fail" with `error`. Afterwards
-    calls whose kind is in `lasting` go on failing. `keep` records every call with its data.
+    calls whose kind is in `lasting` go on failing. `keep` records every call with its data. Only calls `under` a path below
+    the root count, if it is given.
     """
 
     root: str
@@ -35,6 +36,7 @@ class Plan:
     kinds: tuple[str, ...] = CHANGES
     lasting: tuple[str, ...] = ()
     keep: bool = False
+    under: str = ""
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Hooks:
         if path is None or not self.armed:
             return
         self.calls.append([kind, path])
-        if kind not in self.plan.kinds:
+        if kind not in self.plan.kinds or not path.startswith(self.plan.under):
             return
         number, self._seen = self._seen, self._seen + 1
         if self.failed and kind in self.plan.lasting:

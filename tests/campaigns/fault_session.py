@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import duckkb
+from duckkb.engine.repair import state_needs
 from duckkb.errors import DuckkbError
 from tests.campaigns.fault_hooks import Hooks
 
@@ -28,6 +29,46 @@ def put_fails_then_works(hooks: Hooks) -> None:
         said["again"] = kb.put("Note", [{"id": "a", "text": "omega"}, {"id": "zz", "text": "omega"}]).unchanged
         said["check"] = len(kb.check().findings)
     print(json.dumps(said), flush=True)
+
+
+def answers(hooks: Hooks | None) -> None:
+    """What every kind of question gives, as one JSON object on stdout; an error as one that has its code alone."""
+    try:
+        with duckkb.open(".", lock_timeout=20) as kb:
+            said = _answers(kb) | {"needs": [str(need) for need in state_needs(kb.root)]}
+    except DuckkbError as error:
+        said = {"error": error.code}
+    _lift_limits()
+    print(json.dumps(said), flush=True)
+
+
+def _lift_limits() -> None:
+    """A limit on the size of files is for what the base writes, not for stdout."""
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def _answers(kb: Any) -> dict[str, Any]:
+    page = list(kb.list("Note", limit=1000))
+    return {
+        "list": page,
+        "get": [kb.get("Note", record["id"]) for record in page[::9]],
+        "words": _found(kb.find("Note", "common", limit=1000)),
+        "one word": _found(kb.find("Note", "w7", limit=1000)),
+        "phrase": _found(kb.find("Note", '"common alpha"', mode="match", limit=1000)),
+        "changed": _found(kb.find("Note", "fresh OR changed", limit=1000)),
+        "vectors": [[hit.record["id"], round(hit.score, 5)] for hit in kb.find("vecs", vector=[1, 2, 3], limit=7)],
+        "filter": _found(kb.find("Note", where="size > 30", limit=1000)),
+        "ids": _found(kb.find("vecs", where="id LIKE 'v1%'", limit=1000)),
+        "ends": _found(kb.find("cites", where="from_id > 0 AND to_id > 0", limit=1000)),
+        "sql": kb.sql("SELECT count(*), sum(size) FROM note").rows,
+    }
+
+
+def _found(hits: Any) -> list[str]:
+    return sorted(json.dumps(hit.record, sort_keys=True) for hit in hits)
 
 
 def _seen(kb: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 Reads jobs as JSON lines on stdin and answers each with one line. A job: `cwd`, `args` of the command line (or `session`,
 a function of `fault_session`), `out` (where stdout, stderr and the calls go), `env`, `plan` (see `fault_hooks.Plan`),
-`moment` (the clock stands still there), `role` (seeds names that are otherwise drawn), `weak` (see `_weaken`).
+`moment` (the clock stands still there), `role` (seeds names that are otherwise drawn), `boot` (see `_start_machine`), `weak` (see `_weaken`),
+`limits` of resources, `dies_over`: whether a file over its limit ends the process.
 """
 
 import importlib
@@ -59,12 +60,16 @@ def _live(job: dict[str, Any]) -> None:
     os.chdir(job["cwd"])
     os.environ.update(job.get("env", {}))
     _stand_still(job)
+    if job.get("boot"):
+        _start_machine(job["boot"])
     if job.get("weak"):
         _weaken(job["weak"])
     for name, values in job.get("limits", {}).items():
         import resource
 
         resource.setrlimit(getattr(resource, name), tuple(values))
+    if job.get("dies_over"):
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     if job.get("confined"):
         _give_up_powers()
     hooks = Hooks(Plan(**job["plan"])).install() if "plan" in job else None
@@ -119,9 +124,16 @@ def _stand_still(job: dict[str, Any]) -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=7, version=4)
 
 
+def _start_machine(name: str) -> None:
+    """Have the product take this for what tells one start of the machine from another."""
+    from duckkb.truth import snapshot
+
+    snapshot._boot_id = lambda: name
+
+
 def _weaken(what: str) -> None:
-    """Take a protection away, to see that the campaign notices: writes in place, or no folder and file made durable."""
-    from duckkb.truth import journal, shadow
+    """Take a protection away: writes in place, a journal that is not read, files that are told by nothing but their bytes."""
+    from duckkb.truth import journal, shadow, stored_files
 
     def in_place(root: Path, changes: Any, **_: Any) -> dict[str, os.stat_result]:
         facts = {}
@@ -139,6 +151,8 @@ def _weaken(what: str) -> None:
         shadow.commit = in_place
     if what == "no journal":
         journal.load = lambda stage, name: None
+    if what == "no facts":
+        stored_files._facts = lambda status: (0, 0, 0)
 
 
 if __name__ == "__main__":
