@@ -160,6 +160,10 @@ class Backend(Protocol):
         `Rows` has changed there already: only the ids of `upserts` count then."""
         ...
 
+    def prepare(self, kind: RecordType) -> None:
+        """Make what questions about a type will need and what is kept beyond this process; nothing where nothing is."""
+        ...
+
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         ...

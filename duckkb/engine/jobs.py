@@ -120,12 +120,20 @@ def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
     for one in found.types:
         work.on(one)
     files, notices = publish(base) if book.state.verb == "build" else ((), ())
+    boot.answered(base, lambda: base.until_honest(lambda: _prepare(base)))
     if work.changed or files:
         found = survey(base)
     found.write_down(base)
     result = work.result(found, files, notices)
     book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
     return result
+
+
+def _prepare(base: Base) -> None:
+    """Leave on disk what the next question opens, where the base keeps that."""
+    for kind in base.ontology:
+        base.ensure(kind)
+        base.backend.prepare(kind)
 
 
 def _is_fresh(base: Base, verb: str) -> bool:

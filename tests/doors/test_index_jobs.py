@@ -332,3 +332,19 @@ def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(ma
     assert known() == (None, None)
     (ground.root / ".duckkb/counted.json").write_text('{"format": 1, "grounds": 7}', "utf-8")
     assert known() == (None, None)
+
+
+def test_a_job_leaves_what_the_next_search_opens(make: Make) -> None:
+    """The files of words, vectors and rows are there, and the first searches change nothing of them."""
+    ground = make()
+    with (ground.root / "config.yaml").open("a") as config:
+        config.write("snapshot: {min_bytes: 0}\n")
+    ground.store(["alpha beta", "gamma 中文"])
+    assert ground.run("index", "refresh").code == 0
+    folder = ground.root / ".duckkb/snapshot/node-note"
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert {"lexical", "vectors", "rows"} <= {path.parent.name for path in before if path.name == "meta.json"}
+    assert [hit["id"] for hit in ground.run("find", "Note", "beta", "-m").lines] == ["n0"]
+    assert len(ground.run("find", "Note", "beta", "-s").lines) == 2
+    assert [hit["id"] for hit in ground.run("find", "Note", "-w", "id = 'n1'").lines] == ["n1"]
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before

@@ -69,6 +69,14 @@ class DuckdbBackend:
             if self._tables is not None:
                 self._tables.apply(kind, new, dropped, version)
 
+    def prepare(self, kind: RecordType) -> None:
+        """Have the components of a type on disk as they should be; nothing where they are kept in memory."""
+        with self._lock:
+            shelf = self._shelf(kind)
+            if shelf.version is not None:
+                shelf.prepare()
+                self._filled_tables().columns(kind)
+
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         with self._lock:

@@ -67,6 +67,10 @@ class Derived(ABC):
         """Forget what is built or open."""
         self._built, self._meta = False, None
 
+    def prepare(self) -> None:
+        """Have the state mirror the rows as they are now, before somebody asks; raises `Ahead`."""
+        self._refresh()
+
     def _refresh(self) -> None:
         """Have the state mirror the rows as they are now; raises `Ahead`."""
         if self._version is not None:

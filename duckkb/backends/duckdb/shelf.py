@@ -50,6 +50,13 @@ class Shelf:
 
         return Vectors(self.rows, self._filled, self.version)
 
+    def prepare(self) -> None:
+        """Have the lanes mirror the rows as they are now."""
+        if self.kind.full_text:
+            self.lexical.prepare()
+        if self.kind.vectors:
+            self.vectors.prepare()
+
     def change(self, new: Mapping[int, Row], dropped: Collection[int], version: Version | None) -> None:
         """Put `new` in the place of what they replace, and drop."""
         if isinstance(self.rows, HeldRows):

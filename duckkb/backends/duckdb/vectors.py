@@ -77,6 +77,10 @@ class Vectors(Derived):
         chosen = candidates(scope.matrix, scope.starts, scope.alive, query, depth)
         return self._hits(scope.only(chosen), query, depth)
 
+    def prepare(self) -> None:
+        """As `Derived.prepare`, with the vectors that caches got since."""
+        self._settle()
+
     def _settle(self) -> None:
         """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
         self._refresh()
