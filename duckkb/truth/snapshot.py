@@ -221,13 +221,16 @@ class Snapshot:
         self._collect()
 
     def _collect(self) -> None:
-        """Remove files of ours that nothing names any more; those who have them open keep them."""
+        """Remove what nothing names any more, of types that are not held all of it; those who have it open keep it."""
         for folder in self._folder.iterdir():
             if not state.is_folder(folder):
                 continue
             known = self._types.get(folder.name)
+            if known is None:
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
             for path in folder.iterdir():
-                if path.name.startswith(("lines-", "sheet-")) and (known is None or path.name not in known.names):
+                if path.name.startswith(("lines-", "sheet-")) and path.name not in known.names:
                     with contextlib.suppress(OSError):
                         path.unlink()
 

@@ -172,3 +172,12 @@ def test_dead_lines_do_not_pile_up(base: Path) -> None:
     size = sum(path.stat().st_size for path in (base / ".duckkb/snapshot").rglob("*") if path.is_file())
     assert size < 4 << 20
     assert len(files(base, "lines")) == 2 and len(files(base, "sheet")) <= 4
+
+
+def test_nothing_stays_of_a_type_that_is_no_more(base: Path) -> None:
+    (base / ".duckkb/snapshot/node-group/lexical").mkdir()
+    (base / ".duckkb/snapshot/node-group/lexical/meta.json").write_bytes(b"{}")
+    ontology = type(ONTOLOGY)({"Person": PERSON})
+    put(base, P1, node(PERSON, "person 20"))
+    load(Ground(base, ontology, Settings(snapshot_bytes=0), 5.0))
+    assert [path.name for path in (base / ".duckkb/snapshot").iterdir() if path.is_dir()] == ["node-person"]
