@@ -227,7 +227,8 @@ class Snapshot:
                 continue
             known = self._types.get(folder.name)
             if known is None:
-                shutil.rmtree(folder, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    _remove(folder)
                 continue
             for path in folder.iterdir():
                 if path.name.startswith(("lines-", "sheet-")) and path.name not in known.names:
@@ -263,11 +264,15 @@ def drop(root: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)  # first, so that nothing is opened that is half gone
     for path in folder.iterdir():
         if state.is_folder(path):
-            from shutil import rmtree
-
-            rmtree(path)
+            _remove(path)
         elif path.name != "lock":
             path.unlink()
+
+
+def _remove(folder: Path) -> None:
+    from shutil import rmtree  # 10 ms that few starts need
+
+    rmtree(folder)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
