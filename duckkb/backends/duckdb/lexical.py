@@ -57,6 +57,7 @@ class Lexical(Derived):
         self._index: Index | None = None
         self._has_sequence = self._needs_sequence = False
         self._added = 0
+        self._asked: tuple[LexicalQuery, Clauses] | None = None
 
     def match(self, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None) -> list[LaneHit]:
         """The first `depth` of the records that the query matches, out of `allowed` where given.
@@ -122,7 +123,9 @@ class Lexical(Derived):
     def _clauses(self, query: LexicalQuery) -> Clauses:
         if not self._kind.full_text or query.is_empty:
             return Clauses()
-        return clauses(query, self._tokenizer, self._fields)
+        if self._asked is None or self._asked[0] != query:  # an answer asks several times: for ranks, then for chunks
+            self._asked = query, clauses(query, self._tokenizer, self._fields)
+        return self._asked[1]
 
     def _searcher(self, found: Clauses) -> Searcher:
         """A view of the index as the rows are now, with what these clauses look at."""
