@@ -261,12 +261,12 @@ def problem(root: Path) -> str | None:
 def drop(root: Path) -> None:
     """Remove everything but the lock, which somebody may be waiting for. Raises OSError."""
     folder = state.snapshot_path(root)
-    (folder / MANIFEST).unlink(missing_ok=True)  # first, so that nothing is opened that is half gone
-    for path in folder.iterdir():
+    manifest = folder / MANIFEST  # first, so that nothing is opened that is half gone
+    for path in [manifest, *(path for path in folder.iterdir() if path.name not in (MANIFEST, "lock"))]:
         if state.is_folder(path):
             _remove(path)
-        elif path.name != "lock":
-            path.unlink()
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _remove(folder: Path) -> None:

@@ -23,7 +23,8 @@ from tests.campaigns.fault_hooks import Hooks, Plan
 HEAVY = (
     "duckdb", "tantivy", "pyarrow", "pyarrow.parquet", "numpy", "orjson", "jsonschema", "jsonschema_rs", "rjieba", "yaml",
     "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index", "duckkb.review.findings",
-    "duckkb.backends.duckdb.backend", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
+    "duckkb.backends.duckdb.backend", "duckkb.backends.duckdb.lexical", "duckkb.backends.duckdb.tables",
+    "duckkb.backends.duckdb.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
     "duckkb.cli.main", "duckkb.cli.base", "duckkb.cli.care", "duckkb.cli.find", "duckkb.cli.lines", "duckkb.cli.read",
     "duckkb.cli.write", "duckkb.actions.resolve", "duckkb.truth.shadow", "duckkb.__main__", "tests.campaigns.fault_session",
 )  # fmt: skip

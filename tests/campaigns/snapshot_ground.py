@@ -113,13 +113,17 @@ class Place:
             self._known[name] = _value(self.aside((), session="answers"))
         return self._known[name]
 
-    def judge(self, told: object, *, may_err: bool = False) -> None:
+    def judge(self, told: object, *, may_err: bool = False, may_need: bool = False, **job: Any) -> None:
         """The next questions are answered as those of a base without a snapshot, and then nothing is damaged. `may_err`:
-        once it may be said that the snapshot was damaged."""
-        found = self.answers()
+        once it may be said that the snapshot was damaged. `may_need`: `repair` may be needed, and is enough."""
+        found = self.answers(**job)
         if may_err and found == {"error": "E_IO"}:
-            found = self.answers()
+            found = self.answers(**job)
         self.compare(found, told)
+        if may_need and found["needs"]:
+            assert self.run(("repair",)).code == 0, (told, found["needs"])
+            found = self.answers(**job)
+            self.compare(found, told)
         assert found["needs"] == [], (told, found["needs"])
 
     def compare(self, found: Any, told: object) -> None:

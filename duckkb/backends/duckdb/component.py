@@ -9,6 +9,7 @@ while they open, whoever changes something holds it alone; nobody holds it while
 import errno
 import json
 import os
+import stat
 import time
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ _FORMAT = 1
 _META, _LOCK = "meta.json", "lock"
 _UNSYNCED = 1 << 20  # bytes at the end of a file that are vouched for by a checksum, which costs less than fsync
 _WAIT = 60.0  # seconds for another process that builds
-_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Component:
     def read(self) -> Meta | None:
         """What is there, None where it is of no use. The caller holds the lock."""
         try:
-            seal, _, body = (self._folder / _META).read_bytes().partition(b"\n")
+            seal, _, body = _content(self._folder / _META).partition(b"\n")
             if seal.decode("ascii", "replace") != _seal(body):
                 return None
             found = json.loads(body)
@@ -85,13 +86,18 @@ class Component:
         """The folder of a generation's data files."""
         return self._folder / generation
 
-    def begin(self) -> str:
-        """A new generation, with an empty folder."""
+    @contextmanager
+    def begun(self) -> Iterator[str]:
+        """A new generation, with an empty folder, which goes again where what fills and seals it fails."""
         from secrets import token_hex
 
         generation = f"g{token_hex(6)}"
-        self.place(generation).mkdir(parents=True)
-        return generation
+        try:
+            self.place(generation).mkdir(parents=True)
+            yield generation
+        except BaseException:
+            _remove(self.place(generation))
+            raise
 
     def seal(self, revision: int, generation: str, state: State, before: Meta | None) -> Meta:
         """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before`
@@ -116,10 +122,7 @@ class Component:
     def _sweep(self, generation: str) -> None:
         for path in self._folder.iterdir():
             if path.name not in (_META, _LOCK, generation):
-                with suppress(OSError):
-                    from shutil import rmtree
-
-                    rmtree(path) if path.is_dir() else path.unlink()
+                _remove(path)
 
     def _lock_file(self, alone: bool) -> int | None:
         for folder in (self._folder.parent, self._folder):
@@ -161,13 +164,31 @@ def _noted(path: Path, size: int, known: tuple[int, int, int] | None) -> tuple[i
 
 def _is_sound(path: Path, note: tuple[int, int, int]) -> bool:
     size, synced, checksum = note
-    if path.stat().st_size < size:
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size < size:
         return False
     if synced == size:
         return True
     with path.open("rb") as file:
         file.seek(synced)
         return zlib.crc32(file.read(size - synced)) == checksum
+
+
+def _content(path: Path) -> bytes:
+    """The bytes of a file of our own; a FIFO, whose reader would wait, gives none. Raises OSError."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NO_FOLLOW), "rb") as file:
+        return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+
+
+def _remove(path: Path) -> None:
+    """Remove what may be a folder, as far as that can be done."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            from shutil import rmtree
+
+            rmtree(path)
+        else:
+            path.unlink()
 
 
 def _seal(body: bytes) -> str:

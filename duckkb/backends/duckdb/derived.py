@@ -145,10 +145,12 @@ class Derived(ABC):
             with suppress(OSError, ValueError):  # damaged in a way that opening it did not show
                 state = self._follow(component.place(generation), changed | self._stale)
         if state is None:
-            generation = component.begin()
             self._built, self._meta = False, None
-            state = self._build(component.place(generation))
-        self._meta = component.seal(version.revision, generation, state, meta)
+            with component.begun() as generation:
+                state = self._build(component.place(generation))
+                self._meta = component.seal(version.revision, generation, state, meta)
+        else:
+            self._meta = component.seal(version.revision, generation, state, meta)
         self._built = True
 
     def _component(self, version: Version) -> Component:
