@@ -59,6 +59,7 @@ def observe(wiring: Wiring) -> Base:
 
 def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
+    base.adrift = base.adrift or (base.snapshot is not None and base.snapshot.is_dropped)
     if base.adrift or read.changed(base.tree, base.root) or shadow.pending(base.root):
         refuse_tracked_state(base.root)
         with shadow.reading(base.root, base.wiring.lock_timeout):

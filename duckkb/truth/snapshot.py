@@ -92,6 +92,11 @@ class Snapshot:
         return self._boot == _boot_id()
 
     @property
+    def is_dropped(self) -> bool:
+        """Whether somebody has found it damaged since it was opened, or dropped it for another reason."""
+        return not (self._folder / MANIFEST).exists()
+
+    @property
     def holds(self) -> frozenset[str]:
         """Names of the types that it holds."""
         return frozenset(known.kind.name for known in self._types.values())

@@ -10,6 +10,9 @@ from random import Random
 
 import pytest
 
+import duckkb
+from duckkb.errors import Unavailable
+from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fault_fixtures import zygote
 from tests.campaigns.fault_run import Zygote
@@ -172,3 +175,39 @@ def test_a_folder_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campai
         judge(place, (harm.__name__, kind), harm)
         campaign.count("damaged folders of a snapshot")
         mend(place)
+
+
+def flip_line(place: Place, name: str) -> None:
+    """Turn a bit in a stored line, within the file that processes have mapped."""
+    for path in files(place):
+        at = path.read_bytes().find(f'"id":"{name}"'.encode()) if path.name.startswith("lines-") else -1
+        if at >= 0:
+            with path.open("r+b") as file:
+                file.seek(at + 6)
+                file.write(b"~")
+
+
+def test_an_open_base_whose_snapshot_is_damaged_errs_once(place: Place) -> None:
+    place.judge("before")
+    with duckkb.open(place.root) as kb:
+        assert kb.get("Note", "n40")["id"] == "n40"
+        flip_line(place, "n41")
+        with pytest.raises(Unavailable, match="damaged"):
+            kb.get("Note", "n41")
+        assert kb.get("Note", "n41")["id"] == "n41"
+        assert len(kb.find("Note", "common", limit=100)) == len(place.expected()["words"])
+    place.judge("after")
+
+
+@pytest.mark.parametrize("args", [("put", "Note", '{"id": "n42", "size": 1}'), ("delete", "Note", "n43")])
+def test_a_write_that_meets_a_damaged_line_is_done_or_not(args: tuple[str, ...], place: Place) -> None:
+    """It may be refused, with nothing changed; it is never done and said to have failed."""
+    for name in ("n42", "n43", "n44", "n5", "n19"):
+        place.turn(0)
+        place.judge("before", may_need=True)
+        before = oracle.tree(place.root)
+        flip_line(place, name)
+        done = place.run(args)
+        assert (done.code == 0) != (oracle.tree(place.root) == before), (name, done)
+        place.judge((args, name), may_err=True, may_need=True)  # for a line that no part has any more
+        assert place.run(args).code == (1 if args[0] == "delete" and done.code == 0 else 0)
