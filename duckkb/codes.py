@@ -192,6 +192,7 @@ _CHECKS = {
 }
 _WARNINGS = {
     "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
+    "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),

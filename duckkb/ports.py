@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
+from duckkb.queries import Lane, LaneHit, LexicalQuery, Notice, SqlResult
 from duckkb.records import Record
 from duckkb.values import dataclass
 
@@ -161,7 +161,8 @@ class Backend(Protocol):
         ...
 
     def prepare(self, kind: RecordType) -> None:
-        """Make what questions about a type will need and what is kept beyond this process; nothing where nothing is."""
+        """Make what questions about a type will need and what is kept beyond this process; nothing where nothing is. Also
+        what takes too long for a question to make (`notices` says what that is)."""
         ...
 
     def where(self, kind: RecordType, condition: str) -> frozenset[int]:
@@ -189,8 +190,17 @@ class Backend(Protocol):
         depth: int,
         allowed: frozenset[int] | None = None,
     ) -> list[LaneHit]:
-        """The vector lane: exact cosine over every chunk, one hit per record with its best chunk. Raises
+        """The vector lane: exact cosine over every chunk (or over those that a graph leads to, where the type's settings
+        want one), one hit per record with its best chunk. Raises
         `errors.UsageError` for a vector of another dimension, or one that is not finite or all zeros."""
+        ...
+
+    def account(self, kind: RecordType) -> Mapping[str, Any]:
+        """What the lanes of a type are made of, by lane; None for one that no question has needed yet."""
+        ...
+
+    def notices(self, kind: RecordType) -> tuple[Notice, ...]:
+        """What must be said of the answers that a type's lanes gave last."""
         ...
 
     def dimension(self, kind: RecordType) -> int:

@@ -7,6 +7,10 @@ from typing import Literal
 from duckkb.values import dataclass, field
 
 DEFAULT_MODEL = "multilingual-e5-small"
+Ann = Literal["auto", "exact", "hnsw"]
+VectorStorage = Literal["float32", "float16", "int8"]
+_GRAPH_FROM = 2_000_000
+"""Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,19 @@ class Expansion:
     method: Literal["none", "feedback"] = "none"
     weight: float = 0.3
     hits: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSettings:
+    """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); and as what numbers it
+    keeps their vectors."""
+
+    ann: Ann = "auto"
+    storage: VectorStorage = "float32"
+
+    def wants_graph(self, chunks: int) -> bool:
+        """Whether so many chunks are compared by a graph."""
+        return self.ann == "hnsw" or (self.ann == "auto" and chunks >= _GRAPH_FROM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,7 @@ class Settings:
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     fusion: Fusion = field(default_factory=Fusion)
     expansion: Expansion = field(default_factory=Expansion)
+    vectors: VectorSettings = field(default_factory=VectorSettings)
     part: Literal["branch", "fixed"] = "branch"
     max_record_bytes: int = 8_388_608
     max_depth: int = 64

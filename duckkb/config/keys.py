@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from duckkb.ontology.rules import (
+    ANN,
     CHUNK_SIZE,
     EXPANSION,
     FUSION,
     GRANULARITIES,
     LANGUAGE,
+    VECTOR_STORAGE,
     Choice,
     Flag,
     Number,
@@ -18,7 +20,7 @@ from duckkb.ontology.rules import (
     Whole,
 )
 from duckkb.ontology.section import Section
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings, VectorSettings
 from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
@@ -149,6 +151,16 @@ KEYS: tuple[Key, ...] = (
     Key("global.expansion.weight", _EXPANSION.weight, EXPANSION["weight"], "feedback: how far it moves.", "policy"),
     Key("global.expansion.hits", _EXPANSION.hits, EXPANSION["hits"], "feedback: how many first hits.", "policy"),
     Key(
+        "global.ann", _BASE.vectors.ann, ANN,
+        "How vectors are compared: all of them (exact), those that a graph leads to (hnsw; made by index jobs, with the extra"
+        " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
+    ),
+    Key(
+        "global.vector_storage", _BASE.vectors.storage, VECTOR_STORAGE,
+        "As what numbers vectors are kept and compared: float16 takes half of the memory of float32, int8 a quarter, and both"
+        " lose a little.", "policy",
+    ),
+    Key(
         "layout.part", _BASE.part, Choice(("branch", "fixed")),
         "Which file new records go to: one of each clone and branch, or always the first of the day (one writer only).",
     ),
@@ -243,19 +255,7 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
         tokenizer=values["global.tokenizer"],
         language=values["global.language"],
         fold_chinese=values["global.fold_chinese"],
-        embedding=EmbeddingSettings(
-            model=values["global.embedding_model"],
-            base_url=values["global.embedding.base_url"],
-            api_key_env=values["global.embedding.api_key_env"],
-            dimensions=values["global.embedding.dimensions"],
-            batch_size=values["global.embedding.batch_size"],
-            timeout_s=float(values["global.embedding.timeout_s"]),
-            max_retries=values["global.embedding.max_retries"],
-            symmetric=values["global.embedding.symmetric"],
-            mode=values["global.embedding.mode"],
-            concurrency=values["global.embedding.concurrency"],
-            price_per_million_tokens=values["global.embedding.price_per_million_tokens"],
-        ),
+        embedding=_embedding(values),
         fusion=Fusion(
             method=values["global.fusion.method"],
             k=values["global.fusion.k"],
@@ -266,6 +266,7 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
             weight=float(values["global.expansion.weight"]),
             hits=values["global.expansion.hits"],
         ),
+        vectors=VectorSettings(ann=values["global.ann"], storage=values["global.vector_storage"]),
         part=values["layout.part"],
         max_record_bytes=values["limits.max_record_bytes"],
         max_depth=values["limits.max_depth"],
@@ -273,4 +274,20 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
         embed_wait_s=float(values["search.embed_wait_s"]),
         snapshot_bytes=values["snapshot.min_bytes"],
         origins=origins,
+    )
+
+
+def _embedding(values: Mapping[str, Any]) -> EmbeddingSettings:
+    return EmbeddingSettings(
+        model=values["global.embedding_model"],
+        base_url=values["global.embedding.base_url"],
+        api_key_env=values["global.embedding.api_key_env"],
+        dimensions=values["global.embedding.dimensions"],
+        batch_size=values["global.embedding.batch_size"],
+        timeout_s=float(values["global.embedding.timeout_s"]),
+        max_retries=values["global.embedding.max_retries"],
+        symmetric=values["global.embedding.symmetric"],
+        mode=values["global.embedding.mode"],
+        concurrency=values["global.embedding.concurrency"],
+        price_per_million_tokens=values["global.embedding.price_per_million_tokens"],
     )

@@ -71,6 +71,8 @@ def _setting(settings: Settings, name: str) -> Any:
             return getattr(settings.expansion, leaf)
     renamed = {
         "global.embedding_model": settings.embedding.model,
+        "global.ann": settings.vectors.ann,
+        "global.vector_storage": settings.vectors.storage,
         "merge.granularity": settings.merge_granularity,
         "snapshot.min_bytes": settings.snapshot_bytes,
         "include": INCLUDE,

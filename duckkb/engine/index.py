@@ -1,11 +1,13 @@
 """The index as a whole: chunks, vectors, caches, and the job that cares for them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from duckkb.engine import counted, job_state
 from duckkb.engine.base import Base
 from duckkb.engine.counted import Counts
 from duckkb.engine.plan import survey
+from duckkb.ontology.model import RecordType
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -20,9 +22,15 @@ def status(base: Base) -> dict[str, Any]:
         "chunks": {name: count.chunks for name, count in (counts.types or {}).items()},
         "pending": counts.pending,
         "team_cache": counts.team,
+        "lanes": {kind.name: found for kind in base.ontology if (found := _lanes(base, kind))},
         "job": job_state.report(base.root),
         "fresh": counts.is_fresh,
     }
+
+
+def _lanes(base: Base, kind: RecordType) -> Mapping[str, Any]:
+    base.ensure(kind)
+    return base.backend.account(kind)
 
 
 def _counts(base: Base) -> Counts:

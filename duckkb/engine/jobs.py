@@ -121,6 +121,7 @@ def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
         work.on(one)
     files, notices = publish(base) if book.state.verb == "build" else ((), ())
     boot.answered(base, lambda: base.until_honest(lambda: _prepare(base)))
+    notices += tuple(notice for kind in base.ontology for notice in base.backend.notices(kind))
     if work.changed or files:
         found = survey(base)
     found.write_down(base)

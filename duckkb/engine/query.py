@@ -150,7 +150,8 @@ def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozens
             expanded_by += moved_to
     hits = {lane: _lane(base, intent.kinds, lane, chosen, question) for lane in chosen.lanes}
     rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
-    return Lanes(rankings, hits, embedded.notices if embedded else (), expanded_by)
+    said = [notice for kind in intent.kinds if kind.name in question.vectors for notice in base.backend.notices(kind)]
+    return Lanes(rankings, hits, (*(embedded.notices if embedded else ()), *said), expanded_by)
 
 
 def _expanded(

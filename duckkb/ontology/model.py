@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from duckkb.queries import Mode
 from duckkb.records import FROM, TO
-from duckkb.settings import Expansion, Fusion
+from duckkb.settings import Ann, Expansion, Fusion, VectorSettings, VectorStorage
 from duckkb.values import dataclass, field
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
@@ -79,6 +79,8 @@ class Policy:
     schema: Mapping[str, Any] = field(default_factory=dict)
     fields: Fields | None = None
     embedding: EmbeddingChoice | None = None
+    ann: Ann | None = None
+    vector_storage: VectorStorage | None = None
     refuse: Mapping[Mode, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
@@ -109,6 +111,12 @@ class _RecordType:
     def given_vectors(self) -> Mapping[str, SearchField]:
         """The fields whose values are vectors, by name."""
         return {item.name: item for item in self.vectors if item.given}
+
+    def vector_settings(self, standard: VectorSettings) -> VectorSettings:
+        """What the base sets of the vector lane, and what the policy sets in its place."""
+        if self.policy is None:
+            return standard
+        return VectorSettings(self.policy.ann or standard.ann, self.policy.vector_storage or standard.storage)
 
     @property
     def properties(self) -> Mapping[str, Any]:

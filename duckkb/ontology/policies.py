@@ -14,7 +14,22 @@ from duckkb.ontology.model import (
     SearchField,
 )
 from duckkb.ontology.names import is_policy_name
-from duckkb.ontology.rules import CHUNK_SIZE, EXPANSION, FUSION, LANGUAGE, MODES, WEIGHT, Choice, Flag, Rule, Text, Whole, shown
+from duckkb.ontology.rules import (
+    ANN,
+    CHUNK_SIZE,
+    EXPANSION,
+    FUSION,
+    LANGUAGE,
+    MODES,
+    VECTOR_STORAGE,
+    WEIGHT,
+    Choice,
+    Flag,
+    Rule,
+    Text,
+    Whole,
+    shown,
+)
 from duckkb.ontology.schema import check_schema
 from duckkb.ontology.section import Section
 from duckkb.queries import Mode
@@ -22,7 +37,7 @@ from duckkb.settings import Expansion, Fusion
 
 POLICY_KEYS = (
     "description", "aliases", "identity", "schema", "fields", "chunk_size", "embedding",
-    "intents", "fusion", "expansion", "refuse", "params",
+    "ann", "vector_storage", "intents", "fusion", "expansion", "refuse", "params",
 )  # fmt: skip
 LANES = ("vectors", "lexical")
 FIELD_RULES: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
@@ -57,6 +72,8 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
         schema=dict(section.sub("schema").value),
         fields=_fields(section.sub("fields"), chunk_size) if "fields" in section else None,
         embedding=_embedding(section.sub("embedding")) if "embedding" in section else None,
+        ann=section.get("ann", ANN, None),
+        vector_storage=section.get("vector_storage", VECTOR_STORAGE, None),
         refuse=_refuse(section.sub("refuse"), allowed),
         params=_params(section.sub("params")),
         source=section.value,

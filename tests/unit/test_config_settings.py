@@ -14,7 +14,7 @@ from duckkb import config
 from duckkb.config.example import render
 from duckkb.config.keys import KEYS, SECTIONS
 from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings
+from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings, VectorSettings
 
 NOTE = "nodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"
 ENV = Environment()
@@ -98,6 +98,8 @@ global:
      max_retries: 0, symmetric: true, mode: int8, concurrency: 2, price_per_million_tokens: 20}
   fusion: {method: minmax, k: 10, weight: 1}
   expansion: {method: feedback, weight: 0.5, hits: 2}
+  ann: hnsw
+  vector_storage: int8
 layout: {part: fixed}
 limits: {max_record_bytes: 1024, max_depth: 8}
 merge: {granularity: record}
@@ -108,8 +110,9 @@ include: ["ontology/**/*.yaml"]
     loaded = config.load(base(tmp_path, text), ENV)
     model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8", 2, 20)
     fusion, expansion = Fusion("minmax", 10, 1.0), Expansion("feedback", 0.5, 2)
+    lane = VectorSettings("hnsw", "int8")
     assert plain(loaded.settings) == Settings(
-        100, "plain", "german", "simplified", model, fusion, expansion, "fixed", 1024, 8, "record", 0.0, 0
+        100, "plain", "german", "simplified", model, fusion, expansion, lane, "fixed", 1024, 8, "record", 0.0, 0
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

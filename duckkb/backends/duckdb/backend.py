@@ -12,7 +12,7 @@ from duckkb.backends.duckdb.shelf import Shelf
 from duckkb.entries import IndexEntry
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, Rows, SqlLimits, Tokenizer, Version
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.queries import LaneHit, LexicalQuery, Notice, SqlResult
 from duckkb.records import Record
 from duckkb.settings import Settings
 
@@ -42,7 +42,7 @@ class DuckdbBackend:
         engine: Engine | None = None,
     ) -> None:
         self._ontology = ontology
-        self._language = settings.language
+        self._settings = settings
         self._tokenizer = tokenizer
         self._ends = ends
         self._cache_rows = cache_rows
@@ -118,6 +118,17 @@ class DuckdbBackend:
         with self._lock:
             return self._shelf(kind).vectors.dimension if kind.vectors else 0
 
+    def account(self, kind: RecordType) -> Mapping[str, Any]:
+        """What the lanes of a type are made of: `{"vectors": {"rows", "dimension", "storage", "ann", "recall"}}`, None for
+        a lane that no question has needed yet."""
+        with self._lock:
+            return {"vectors": self._shelf(kind).vectors.account()} if kind.vectors else {}
+
+    def notices(self, kind: RecordType) -> tuple[Notice, ...]:
+        """What must be said of the answers that a type's lanes give, as they were last asked."""
+        with self._lock:
+            return self._shelf(kind).notices()
+
     def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once, in an order that depends on the records alone."""
         with self._lock:
@@ -172,7 +183,7 @@ class DuckdbBackend:
         return self._shelves[key]
 
     def _made(self, kind: RecordType, rows: Rows | Sequence[Row] = (), version: Version | None = None) -> Shelf:
-        return Shelf(kind, self._tokenizer, self._language, rows, version)
+        return Shelf(kind, self._tokenizer, self._settings, rows, version)
 
     def _filled_tables(self) -> "Tables":
         if self._tables is None:

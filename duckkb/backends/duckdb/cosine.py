@@ -36,20 +36,19 @@ def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
     return query / float(np.linalg.norm(query))
 
 
-def candidates(matrix: Floats, starts: Ints, alive: Mask, query: Doubles, depth: int) -> Ints:
-    """Every slot that may be among the first `depth`, by a product that is a little off. A slot is a stretch of rows that
+def candidates(products: Floats, starts: Ints, alive: Mask, depth: int) -> Ints:
+    """Every slot that may be among the first `depth`, by products that are a little off. A slot is a stretch of rows that
     begins at one of `starts`."""
     count = min(depth, int(np.count_nonzero(alive)))
     if count == 0:
         return np.empty(0, np.int64)
-    products = matrix @ query.astype(np.float32)
     best = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
     best[~alive] = -np.inf
     cut = np.partition(best, len(best) - count)[len(best) - count]
     return np.flatnonzero(best >= cut - _DOUBT)
 
 
-def exact_cosines(matrix: Floats, query: Doubles) -> Doubles:
+def exact_cosines(matrix: NDArray[Any], query: Doubles) -> Doubles:
     """Summed row by row in 64 bits, so that equal rows have equal cosines wherever they stand."""
     cosines = []
     for start in range(0, len(matrix), _BLOCK):

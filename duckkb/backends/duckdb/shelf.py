@@ -11,6 +11,8 @@ from duckkb.entries import IndexEntry
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row, Rows, Tokenizer, Version
+from duckkb.queries import Notice
+from duckkb.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,14 +29,14 @@ class Shelf:
         self,
         kind: RecordType,
         tokenizer: Tokenizer,
-        language: str,
+        settings: Settings,
         rows: Rows | Sequence[Row] = (),
         version: Version | None = None,
     ) -> None:
         self.kind = kind
         self.rows = rows_of(rows)
         self._tokenizer = tokenizer
-        self._language = language
+        self._settings = settings
         self.version = version
         self._filled: dict[bytes, np.ndarray] = {}
 
@@ -42,13 +44,14 @@ class Shelf:
     def lexical(self) -> "Lexical":
         from duckkb.backends.duckdb.lexical import Lexical
 
-        return Lexical(self.kind, self.rows, self._tokenizer, self._language, self.version)
+        return Lexical(self.kind, self.rows, self._tokenizer, self._settings.language, self.version)
 
     @cached_property
     def vectors(self) -> "Vectors":
         from duckkb.backends.duckdb.vectors import Vectors
 
-        return Vectors(self.rows, self._filled, self.version)
+        settings = self.kind.vector_settings(self._settings.vectors)
+        return Vectors(self.rows, self._filled, self.version, settings)
 
     def prepare(self) -> None:
         """Have the lanes mirror the rows as they are now."""
@@ -71,7 +74,7 @@ class Shelf:
         for lane in self._lanes:
             lane.forget()
         if self.version is not None:
-            for name in ("lexical", "vectors"):
+            for name in ("lexical", "vectors", "graph"):
                 Component(self.version.folder / name, "", "").discard()
 
     def entries(self, record_id: int) -> tuple[IndexEntry, ...]:
@@ -89,6 +92,16 @@ class Shelf:
     def pending(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
         return self.vectors.pending.pairs() if self.kind.vectors else []
+
+    def notices(self) -> tuple[Notice, ...]:
+        """What must be said of the answers that the lanes gave last."""
+        if "vectors" not in self.__dict__ or not self.vectors.lacks_graph:
+            return ()
+        from duckkb.backends.duckdb.graph import is_installed
+
+        remedy = "duckkb index refresh" if is_installed() else "pip install 'duckkb[ann]', then `duckkb index refresh`"
+        why = "has not been made" if is_installed() else "needs faiss, which is not installed"
+        return (Notice("W_EXACT", f"{self.kind.name}: all vectors were compared, as the graph {why}", remedy),)
 
     def fill(self, vectors: "Mapping[bytes, np.ndarray]") -> bool:
         """Give vectors to the chunks that wait for them; whether any did. Raises `UsageError` for a vector that is none."""

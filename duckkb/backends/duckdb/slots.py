@@ -12,6 +12,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from duckkb.backends.duckdb.arrays import Column
 from duckkb.backends.duckdb.cosine import Floats, Ints, Mask, make_unit
+from duckkb.backends.duckdb.storage import DTYPES, Stored, packed
+from duckkb.settings import VectorStorage
 
 _FEW = 16  # ids up to which looking at all slots for each of them costs less than sorting the slots
 
@@ -27,9 +29,10 @@ class Chunked(NamedTuple):
 
 class View(NamedTuple):
     """Some slots. Slot i belongs to record `ids[i]` and begins at row `starts[i]`; row r is chunk `chunks[r, 1]` of the
-    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts."""
+    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts. Narrow rows have `scales`."""
 
-    matrix: Floats
+    matrix: Stored
+    scales: Floats | None
     chunks: NDArray[np.int32]
     starts: Ints
     ids: Ints
@@ -43,7 +46,15 @@ class View(NamedTuple):
         counts = self.counts()[chosen]
         starts = np.cumsum(counts) - counts
         rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
-        return View(self.matrix[rows], self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
+        scales = None if self.scales is None else self.scales[rows]
+        return View(self.matrix[rows], scales, self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
+
+    def since(self, row: int) -> tuple[int, "View"]:
+        """The slots from this row on, which begins one, and the number of the first; not copied."""
+        slot = int(np.searchsorted(self.starts, row))
+        scales = None if self.scales is None else self.scales[row:]
+        starts = self.starts[slot:] - row
+        return slot, View(self.matrix[row:], scales, self.chunks[row:], starts, self.ids[slot:], self.alive[slot:])
 
 
 Columns = Callable[[str, DTypeLike, tuple[int, ...]], Column]
@@ -52,13 +63,21 @@ Columns = Callable[[str, DTypeLike, tuple[int, ...]], Column]
 
 class Slots:
     """All slots of a type, dead ones too. `dimension` is that of the first vector seen, 0 before; `fields` are the names
-    of the numbered fields. `columns` has what is there already, or nothing."""
+    of the numbered fields. `columns` has what is there already, or nothing; `storage` says as what numbers."""
 
-    def __init__(self, columns: Columns, dimension: int = 0, fields: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        dimension: int = 0,
+        fields: Iterable[str] = (),
+        storage: VectorStorage = "float32",
+    ) -> None:
         self._columns = columns
+        self._storage = storage
         self.dimension = dimension
         self.fields = list(fields)
-        self._matrix = columns("matrix", np.float32, (dimension,)) if dimension else None
+        self._matrix = columns("matrix", DTYPES[storage], (dimension,)) if dimension else None
+        self._scales = columns("scales", np.float32, ()) if storage != "float32" else None
         self._chunks = columns("chunks", np.int32, (2,))
         self._ids = columns("ids", np.int64, ())
         self._starts = columns("starts", np.int64, ())
@@ -85,17 +104,19 @@ class Slots:
     @property
     def view(self) -> View:
         """All of them."""
-        matrix = np.empty((0, 0), np.float32) if self._matrix is None else self._matrix.array
-        return View(matrix, self._chunks.array, self._starts.array, self._ids.array, self._alive)
+        matrix = np.empty((0, 0), DTYPES[self._storage]) if self._matrix is None else self._matrix.array
+        scales = None if self._scales is None else self._scales.array
+        return View(matrix, scales, self._chunks.array, self._starts.array, self._ids.array, self._alive)
 
-    def append(self, records: Sequence[Chunked]) -> None:
-        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set."""
+    def append(self, records: Sequence[Chunked]) -> Floats:
+        """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set. Gives
+        them back with unit length."""
         vectors = [vector for record in records for vector in record.vectors]
         if not vectors:
-            return
+            return np.empty((0, self.dimension), np.float32)
         if self._matrix is None:
             self.dimension = len(vectors[0])
-            self._matrix = self._columns("matrix", np.float32, (self.dimension,))
+            self._matrix = self._columns("matrix", DTYPES[self._storage], (self.dimension,))
             self._matrix.reserve(self._expected)
         unit = np.stack(vectors).astype(np.float32, copy=False)
         make_unit(unit)
@@ -103,12 +124,16 @@ class Slots:
         starts = self._rows + np.cumsum(counts) - counts
         ids = np.fromiter((record.id for record in records), np.int64, len(records))
         self._chunks.append(np.array(list(self._numbered(records)), np.int32))
-        self._matrix.append(unit)
+        stored, scales = packed(unit, self._storage)
+        self._matrix.append(stored)
+        if self._scales is not None:
+            self._scales.append(scales)
         self._ids.append(ids)
         self._starts.append(starts)
         self._rows += len(vectors)
         self._alive = np.concatenate((self._alive, np.ones(len(records), np.bool_)))
         self._sorted = None
+        return unit
 
     def kill(self, ids: Iterable[int]) -> None:
         """Let the slots of these records die, as far as they have one."""

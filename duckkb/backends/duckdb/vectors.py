@@ -1,4 +1,5 @@
-"""The vector lane of one record type: exact cosine over every chunk, as one matrix-vector product.
+"""The vector lane of one record type: exact cosine over every chunk, as one matrix-vector product; or, where that is asked
+for, over the chunks that a graph leads to.
 
 The matrix is made at the first question and follows changes at the next one; once a quarter of its slots is dead, it is
 made anew. It knows of every hit which chunk it is, so that answering reads no row but for ties.
@@ -6,27 +7,36 @@ made anew. It knows of every hit which chunk it is, so that answering reads no r
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from duckkb.backends.duckdb.arrays import Column, Growing, Mapped
-from duckkb.backends.duckdb.component import State
-from duckkb.backends.duckdb.cosine import Doubles, Ints, candidates, exact_cosines, unit_query
+from duckkb.backends.duckdb.component import Component, State
+from duckkb.backends.duckdb.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
 from duckkb.backends.duckdb.derived import Derived
 from duckkb.backends.duckdb.order import best_first
 from duckkb.backends.duckdb.pending import Pending
+from duckkb.backends.duckdb.recall import Nearest, questions, recall
 from duckkb.backends.duckdb.slots import Chunked, Slots, View
+from duckkb.backends.duckdb.storage import products, unit_blocks
 from duckkb.errors import StateError, UsageError
 from duckkb.ports import Row, Rows, Version
 from duckkb.queries import LaneHit
 from duckkb.records import identity_key
+from duckkb.settings import VectorSettings
+
+if TYPE_CHECKING:
+    from duckkb.backends.duckdb.graph import Graph
 
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
+_SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
+_MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
 
 
 class Vectors(Derived):
@@ -34,14 +44,23 @@ class Vectors(Derived):
 
     name = "vectors"
     lane = "vector"
-    _material = f"1 float32 {sys.byteorder}"
 
     def __init__(
-        self, rows: Rows, filled: Mapping[bytes, NDArray[Any]] | None = None, version: Version | None = None
+        self,
+        rows: Rows,
+        filled: Mapping[bytes, NDArray[Any]] | None = None,
+        version: Version | None = None,
+        settings: VectorSettings | None = None,
     ) -> None:
         super().__init__(rows, version)
         self._filled = {} if filled is None else filled
+        self._settings = settings or VectorSettings()
+        self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
         self._begin(None, {})
+
+    @property
+    def _material(self) -> str:
+        return f"1 {self._settings.storage} {sys.byteorder}"
 
     @property
     def pending(self) -> Pending:
@@ -60,7 +79,8 @@ class Vectors(Derived):
     ) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
-        Cosines are exact to six decimals: the fast 32-bit product only picks the candidates. Raises `UsageError` for a
+        Cosines are those of the stored numbers, exact to six decimals: the fast 32-bit product, or a graph, only picks the
+        candidates. Raises `UsageError` for a
         vector that is not one row of finite numbers, is zero, or has another dimension than what is stored.
         """
         query = unit_query(vector)
@@ -73,13 +93,45 @@ class Vectors(Derived):
                 f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        scope = self._scope(allowed)
-        chosen = candidates(scope.matrix, scope.starts, scope.alive, query, depth)
-        return self._hits(scope.only(chosen), query, depth)
+        places = None if allowed is None else self._slots.places(allowed)
+        near = self._near(query, depth, places)
+        if near is not None:
+            return self._hits(self._slots.view.only(near), query, depth)
+        scope = self._scope(places)
+        return self._hits(scope.only(_candidates(scope, query, depth)), query, depth)
+
+    @property
+    def lacks_graph(self) -> bool:
+        """Whether all are compared though a graph is wanted, because there is none."""
+        return self._wants_graph and self._mapped_graph() is None
+
+    def account(self) -> dict[str, Any] | None:
+        """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
+        if self._version is None:
+            self._refresh()
+        elif not self._built and not self.glance():
+            return None
+        found = self._mapped_graph() if self._wants_graph else None
+        return {
+            "rows": len(self._slots.view.chunks),
+            "dimension": self._slots.dimension,
+            "storage": self._settings.storage,
+            "ann": "exact" if found is None else "hnsw",
+            "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
+        }
 
     def prepare(self) -> None:
-        """As `Derived.prepare`, with the vectors that caches got since."""
+        """As `Derived.prepare`, with the vectors that caches got since, and with the graph that the settings want."""
         self._settle()
+        if not self._wants_graph or self._version is None or self._meta is None:
+            return
+        from duckkb.backends.duckdb import graph
+
+        view, generation = self._slots.view, self._meta.generation
+        if graph.is_behind(self._mapped_graph(), len(view.matrix)):
+            with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
+                component = self._graph_component(self._version)
+                self._graph = generation, graph.make(component, view, self._version.revision, generation)
 
     def _settle(self) -> None:
         """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
@@ -95,9 +147,21 @@ class Vectors(Derived):
         self._begin(folder, {})
         self._lengths = self._version.lengths() if self._version is not None else ""
         self._slots.expect(len(self._rows))
+        exact: Nearest | None = None
         for rows in self._rows.batches("vector"):
-            self._append(rows)
+            unit = self._append(rows)
+            if len(unit) and self._settings.storage != "float32":
+                exact = exact or Nearest(questions(unit))
+                exact.show(unit, len(self._slots.view.chunks) - len(unit))
+        self._recall = 1.0 if exact is None else self._measured(exact)
         return self._state()
+
+    def _measured(self, exact: Nearest) -> float:
+        """The share of what is nearest before rounding that is nearest as stored."""
+        stored, view = Nearest(exact.asked), self._slots.view
+        for start, block in unit_blocks(view.matrix, view.scales):
+            stored.show(block, start)
+        return recall(stored.rows, exact.rows)
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         if self._version is not None and self._version.lengths() != self._lengths:
@@ -130,7 +194,8 @@ class Vectors(Derived):
             self._mapped[name] = Mapped(folder / name, dtype, shape, sizes.get(name, 0))
             return self._mapped[name]
 
-        self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()))
+        self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()), self._settings.storage)
+        self._recall = float(state.get("recall", 1.0))
         self._lacking = column("lacking", np.int64, (2,))
         self._logged: set[int] = set()
         self._lengths = str(state.get("lengths", ""))
@@ -149,11 +214,13 @@ class Vectors(Derived):
             "files": {name: column.size for name, column in self._mapped.items() if column.size},
             "dimension": self._slots.dimension,
             "fields": self._slots.fields,
+            "recall": self._recall,
             "mixed": sorted(self._mixed),
             "lengths": self._lengths,
         }
 
-    def _append(self, rows: Iterable[Row]) -> None:
+    def _append(self, rows: Iterable[Row]) -> Floats:
+        """Give these rows slots; the vectors that they got, with unit length."""
         made: list[Chunked] = []
         for row in rows:
             row = with_filled(row, self._filled)
@@ -168,7 +235,7 @@ class Vectors(Derived):
                 made.append(chunked)
             else:
                 self._mixed |= lengths | {expected}
-        self._slots.append(made)
+        return self._slots.append(made)
 
     def _refuse_mixed(self) -> None:
         if self._mixed:
@@ -178,17 +245,66 @@ class Vectors(Derived):
                 suggestion="`duckkb index build` makes all of them with one model.",
             )
 
-    def _scope(self, allowed: frozenset[int] | None) -> View:
+    @property
+    def _wants_graph(self) -> bool:
+        chunks = len(self._slots.view.chunks)
+        return self._version is not None and chunks > 0 and self._settings.wants_graph(chunks)
+
+    def _mapped_graph(self) -> "Graph | None":
+        """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
+        or let it grow, at any time."""
+        if self._version is None or self._meta is None:
+            return None
+        from duckkb.backends.duckdb import graph
+
+        generation, found = self._graph
+        if generation != self._meta.generation or graph.is_behind(found, len(self._slots.view.chunks)):
+            component, generation = self._graph_component(self._version), self._meta.generation
+            found = graph.load(component, generation, self._slots.dimension, mapped=True)
+            self._graph = generation, found
+        return found
+
+    def _graph_component(self, version: Version) -> Component:
+        from duckkb.backends.duckdb.graph import MATERIAL
+
+        return Component(
+            version.folder / "graph", version.store, f"{version.key(self.lane)} {self._material} {MATERIAL}"
+        )
+
+    def _near(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+        """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
+        comparing all is the better way."""
+        found = self._mapped_graph() if self._wants_graph else None
+        matching = len(self._slots) if places is None else len(places)
+        if found is None or matching < _SPARE * depth:
+            return None
+        from duckkb.backends.duckdb.graph import over
+
+        view = self._slots.view if places is None else self._masked(places)
+        slot, unseen = view.since(min(found.rows, len(view.matrix)))
+        wanted = over(depth, matching / len(view.ids))
+        while wanted <= _MOST * len(view.matrix) ** 0.5:
+            rows = found.nearest(query, wanted)
+            slots = np.unique(np.searchsorted(view.starts, rows[rows < len(view.matrix)], "right") - 1)
+            slots = slots[view.alive[slots]]
+            if len(slots) >= _SPARE * depth:
+                return np.concatenate((slots, slot + _candidates(unseen, query, depth)))
+            wanted *= 4
+        return None
+
+    def _scope(self, chosen: Ints | None) -> View:
         """The slots to multiply; those that may be returned are alive."""
         everything = self._slots.view
-        if allowed is None:
+        if chosen is None:
             return everything
-        chosen = self._slots.places(allowed)
         if len(chosen) <= _GATHER_SHARE * len(self._slots):
             return everything.only(chosen)
-        alive = np.zeros(len(everything.ids), np.bool_)
+        return self._masked(chosen)
+
+    def _masked(self, chosen: Ints) -> View:
+        alive = np.zeros(len(self._slots.view.ids), np.bool_)
         alive[chosen] = True
-        return everything._replace(alive=alive)
+        return self._slots.view._replace(alive=alive)
 
     def _hits(self, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):
@@ -221,6 +337,11 @@ def with_filled(row: Row, filled: Mapping[bytes, NDArray[Any]]) -> Row:
             for entry in row.entries
         ),
     )
+
+
+def _candidates(slots: View, query: Doubles, depth: int) -> Ints:
+    found = products(slots.matrix, slots.scales, query)
+    return candidates(found, slots.starts, slots.alive, depth)
 
 
 def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:

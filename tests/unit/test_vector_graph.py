@@ -1,0 +1,277 @@
+"""The graph beside the matrix: it finds what comparing all finds, follows changes, yields to filters, and is never followed
+where it is damaged or of another matrix."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from duckkb.backends.duckdb import graph
+from duckkb.backends.duckdb.held import HeldRows
+from duckkb.backends.duckdb.vectors import Vectors
+from duckkb.entries import IndexEntry
+from duckkb.ports import Row, Version
+from duckkb.queries import LaneHit
+from duckkb.records import Record
+from duckkb.settings import Ann, VectorSettings, VectorStorage
+
+COUNT, DIMENSION = 2000, 32
+
+
+def vectors(count: int, seed: int = 4) -> np.ndarray:
+    """Unit vectors around some centres."""
+    draw = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).standard_normal((40, DIMENSION))
+    found = centres[draw.integers(0, 40, count)] + 0.5 * draw.standard_normal((count, DIMENSION))
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
+
+
+def row(record_id: int, *found: np.ndarray) -> Row:
+    entries = tuple(IndexEntry("body", seq, "t", None, b"k", vector) for seq, vector in enumerate(found))
+    return Row(Record("Doc", record_id, (f"n{record_id:06d}",), {}, "", ""), entries)
+
+
+class Ground:
+    """Records that change, and lanes over them as new processes have them."""
+
+    def __init__(self, folder: Path, rows: dict[int, Row]) -> None:
+        self.folder = folder
+        self.rows = rows
+        self._log: list[frozenset[int]] = []
+
+    def change(self, put: Iterable[Row], gone: Iterable[int] = ()) -> None:
+        made = {found.record.id: found for found in put}
+        for record_id in gone:
+            del self.rows[record_id]
+        self.rows |= made
+        self._log.append(frozenset({*made, *gone}))
+
+    def lane(self, ann: Ann = "hnsw", storage: VectorStorage = "float32") -> Vectors:
+        version = Version(self.folder, "s", len(self._log), lambda known: frozenset().union(*self._log[known:]))
+        return Vectors(HeldRows(self.rows), None, version, VectorSettings(ann, storage))
+
+    def exact(self) -> Vectors:
+        return Vectors(HeldRows(self.rows))
+
+    def copy(self, folder: Path) -> "Ground":
+        """The same base elsewhere."""
+        shutil.copytree(self.folder, folder)
+        return Ground(folder, dict(self.rows))
+
+    @property
+    def file(self) -> Path:
+        (found,) = self.folder.glob("graph/*/graph")
+        return found
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """2,000 records with one vector each, and their graph."""
+    rows = {number: row(number, vector) for number, vector in enumerate(vectors(COUNT), 1)}
+    ground = Ground(tmp_path_factory.mktemp("graph") / "type", rows)
+    ground.lane().prepare()
+    return ground
+
+
+@pytest.fixture
+def ground(made: Ground, tmp_path: Path) -> Ground:
+    return made.copy(tmp_path / "type")
+
+
+def account(lane: Vectors) -> dict[str, Any]:
+    found = lane.account()
+    assert found is not None
+    return found
+
+
+def ids(hits: list[LaneHit]) -> list[int]:
+    return [hit.id for hit in hits]
+
+
+def agreement(ground: Ground, lane: Vectors, depth: int = 10, allowed: frozenset[int] | None = None) -> float:
+    """The share of the right hits that a lane finds, over 20 questions; those that it finds are exact."""
+    exact, found = ground.exact(), 0
+    for query in vectors(20, seed=99):
+        everything, hits = exact.similar(query, COUNT * 2, allowed), lane.similar(query, depth, allowed)
+        right = everything[:depth]
+        assert len(hits) == len(right)
+        assert allowed is None or allowed.issuperset(ids(hits))
+        scores = {hit.id: hit.score for hit in everything}
+        assert [hit.score for hit in hits] == [scores[hit.id] for hit in hits]
+        assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.id))
+        found += len(set(ids(right)) & set(ids(hits)))
+    return found / (20 * len(right))
+
+
+def uses_graph(lane: Vectors, monkeypatch: pytest.MonkeyPatch, ask: Any) -> bool:
+    """Whether a question was answered by the graph."""
+    asked: list[int] = []
+    nearest = graph.Graph.nearest
+    monkeypatch.setattr(
+        graph.Graph, "nearest", lambda self, query, count: asked.append(count) or nearest(self, query, count)
+    )
+    ask()
+    return bool(asked)
+
+
+def test_it_finds_what_comparing_all_finds(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    lane = ground.lane()
+    assert uses_graph(lane, monkeypatch, lambda: lane.similar(vectors(1)[0], 10))
+    assert agreement(ground, lane) >= 0.95
+    assert not lane.lacks_graph
+    told = account(lane)
+    assert (told["rows"], told["dimension"], told["storage"], told["ann"]) == (COUNT, DIMENSION, "float32", "hnsw")
+    assert told["recall"]["storage"] == 1.0 and 0.95 <= told["recall"]["ann"] <= 1.0
+
+
+@pytest.mark.parametrize("storage", ["float16", "int8"])
+def test_it_stands_on_narrow_vectors_too(ground: Ground, storage: VectorStorage) -> None:
+    lane = ground.lane(storage=storage)
+    assert lane.similar(vectors(1)[0], 3) and lane.lacks_graph
+    lane.prepare()
+    assert not lane.lacks_graph
+    plain = Vectors(HeldRows(ground.rows), None, None, VectorSettings("exact", storage))
+    found = right = 0
+    for query in vectors(40, seed=98):
+        expected = ids(plain.similar(query, 10))
+        found += len(set(ids(lane.similar(query, 10))) & set(expected))
+        right += len(expected)
+    assert found / right >= 0.95
+
+
+@pytest.mark.parametrize("share", [0.001, 0.004, 0.02, 0.2, 0.5, 1.0])
+def test_a_filter_gets_as_many_as_match(ground: Ground, share: float) -> None:
+    allowed = frozenset(np.random.default_rng(7).permutation(COUNT)[: int(COUNT * share)] + 1)
+    assert agreement(ground, ground.lane(), 10, frozenset(map(int, allowed))) >= 0.95
+
+
+def test_a_filter_that_keeps_only_what_is_far_away_gets_its_hits(ground: Ground) -> None:
+    query = vectors(1, seed=50)[0]
+    far = frozenset(ids(ground.exact().similar(query, COUNT))[COUNT // 2 :])
+    assert ground.lane().similar(query, 10, far) == ground.exact().similar(query, 10, far)
+
+
+@pytest.mark.parametrize("depth", [1, 50, 1000, 3000])
+def test_many_hits_are_as_exact_as_few(ground: Ground, depth: int) -> None:
+    assert agreement(ground, ground.lane(), depth) >= 0.95
+
+
+def test_records_of_several_chunks_are_found_by_their_best(tmp_path: Path) -> None:
+    found = vectors(3000)
+    rows = {number: row(number, *found[3 * number : 3 * number + 3]) for number in range(1000)}
+    ground = Ground(tmp_path / "type", rows)
+    ground.lane().prepare()
+    assert agreement(ground, ground.lane()) >= 0.95
+    hit = ground.lane().similar(found[3 * 77 + 2], 1)[0]
+    assert (hit.id, hit.seq, hit.score) == (77, 2, 1.0)
+
+
+def test_changes_show_at_once_and_a_job_takes_them_in(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = ground.file
+    target = vectors(1, seed=1234)[0]
+    ground.change([row(7, target), row(COUNT + 1, target)], gone=[8, 9])
+    lane = ground.lane()
+    assert uses_graph(lane, monkeypatch, lambda: lane.similar(target, 10))
+    assert ids(lane.similar(target, 2)) == [7, COUNT + 1]
+    assert agreement(ground, lane) >= 0.95
+    lane.prepare()
+    assert ground.file == before  # two rows are not worth it
+    ground.change(row(COUNT + number, vector) for number, vector in enumerate(vectors(150, seed=77), 2))
+    lane = ground.lane()
+    lane.prepare()
+    assert ground.file != before and len(list(ground.folder.glob("graph/*/graph"))) == 1
+    assert agreement(ground, ground.lane()) >= 0.95 and agreement(ground, lane) >= 0.95
+
+
+def test_another_process_sees_a_graph_that_came_later(ground: Ground) -> None:
+    shutil.rmtree(ground.folder / "graph")
+    waiting = ground.lane()
+    assert waiting.similar(vectors(1)[0], 3) and waiting.lacks_graph
+    ground.lane().prepare()
+    assert waiting.similar(vectors(1)[0], 3) and not waiting.lacks_graph
+
+
+def test_a_matrix_made_anew_has_no_graph_until_one_is_made(ground: Ground) -> None:
+    ground.change((row(number, vector) for number, vector in enumerate(vectors(600, seed=5), 1)), gone=[])
+    lane = ground.lane()
+    assert agreement(ground, lane) == 1.0 and lane.lacks_graph and account(lane)["ann"] == "exact"
+    lane.prepare()
+    assert not lane.lacks_graph and agreement(ground, ground.lane()) >= 0.95
+
+
+@pytest.mark.parametrize("damage", ["cut", "bytes", "gone", "meta", "other"])
+def test_damage_means_comparing_all_and_a_job_mends_it(ground: Ground, damage: str) -> None:
+    file = ground.file
+    data = bytearray(file.read_bytes())
+    match damage:
+        case "cut":
+            file.write_bytes(data[: len(data) // 2])
+        case "bytes":
+            data[500:5000] = os.urandom(4500)
+            file.write_bytes(data)
+        case "gone":
+            file.unlink()
+        case "meta":
+            (ground.folder / "graph" / "meta.json").write_text("{}")
+        case "other":
+            file.write_bytes(b"")
+    lane = ground.lane()
+    assert agreement(ground, lane) == 1.0 and lane.lacks_graph
+    lane.prepare()
+    assert not lane.lacks_graph and agreement(ground, ground.lane()) >= 0.95
+
+
+def test_a_folder_that_was_copied_is_read_and_used(ground: Ground) -> None:
+    """The fixture copies: the file has another inode and other times."""
+    lane = ground.lane()
+    assert lane.similar(vectors(1)[0], 3) and not lane.lacks_graph
+
+
+def test_without_the_library_all_are_compared(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Without:
+        """Stands before all finders: there is no faiss."""
+
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.split(".")[0] == "faiss":
+                raise ModuleNotFoundError(name)
+
+    for name in [name for name in sys.modules if name.split(".")[0] == "faiss"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Without(), *sys.meta_path])
+    assert not graph.is_installed()
+    lane = ground.lane()
+    assert agreement(ground, lane) == 1.0 and lane.lacks_graph
+    lane.prepare()
+    assert account(lane)["ann"] == "exact"
+
+
+@pytest.mark.parametrize("ann", ["auto", "exact"])
+def test_where_no_graph_is_wanted_none_is_made_or_read(
+    ground: Ground, ann: Ann, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = ground.lane(ann)
+    assert not uses_graph(lane, monkeypatch, lambda: lane.similar(vectors(1)[0], 10))
+    assert not lane.lacks_graph and account(lane)["ann"] == "exact"
+    shutil.rmtree(ground.folder / "graph")
+    lane.prepare()
+    assert not (ground.folder / "graph").exists()
+
+
+def test_auto_wants_a_graph_of_very_many() -> None:
+    assert [VectorSettings("auto").wants_graph(rows) for rows in (1_999_999, 2_000_000)] == [False, True]
+    assert VectorSettings("hnsw").wants_graph(1) and not VectorSettings("exact").wants_graph(10**9)
+
+
+def test_a_zero_vector_and_none_do_no_harm(tmp_path: Path) -> None:
+    rows = {1: row(1, np.zeros(DIMENSION, np.float32)), 2: row(2, vectors(1)[0]), 3: row(3)}
+    ground = Ground(tmp_path / "some", rows)
+    ground.lane().prepare()
+    assert ground.lane().similar(vectors(1)[0], 5) == ground.exact().similar(vectors(1)[0], 5)
+    empty = Ground(tmp_path / "none", {3: row(3)})
+    empty.lane().prepare()
+    assert empty.lane().similar(vectors(1)[0], 5) == []
