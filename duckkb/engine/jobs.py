@@ -6,6 +6,7 @@ One job runs on a base at a time. It may be killed at any moment: the next one d
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from duckkb.engine import boot, counted, rates
 from duckkb.engine.base import Base
@@ -119,12 +120,17 @@ def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
     work = _Work(base, options, listen, book, planned.missing)
     for one in found.types:
         work.on(one)
-    files, notices = publish(base) if book.state.verb == "build" else ((), ())
     boot.answered(base, lambda: base.until_honest(lambda: _prepare(base)))
-    notices += tuple(notice for kind in base.ontology for notice in base.backend.notices(kind))
-    if work.changed or files:
-        found = survey(base)
+    found = survey(base) if work.changed else found
     found.write_down(base)
+    notices = tuple(notice for kind in base.ontology for notice in base.backend.notices(kind))
+    files: tuple[str, ...] = ()
+    if book.state.verb == "build":
+        files, said = publish(base)
+        notices += said
+    if files:
+        with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
+            survey(base).write_down(base)
     result = work.result(found, files, notices)
     book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
     return result

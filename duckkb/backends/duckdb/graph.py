@@ -68,8 +68,8 @@ class Graph:
 
     def save(self, component: Component, revision: int, matrix: str) -> None:
         """Put it in the component's place. `matrix` names what it was made of."""
-        with component.held(alone=True):
-            generation, before = component.begin(), component.read()
+        with component.held(alone=True), component.begun() as generation:
+            before = component.read()
             path = component.place(generation) / _FILE
             self._library.write_index(self._index, str(path))
             state = {
