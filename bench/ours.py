@@ -33,10 +33,9 @@ _SLICE = 100_000
 
 def machine_state(home: Path) -> dict[str, str]:
     """The environment in which a base at `home` is used: a machine state of its own beside it, and no other base."""
+    gone = ("DUCKKB_", "PYTHONDONTWRITEBYTECODE")  # a process that may not keep its bytecode pays for that every time
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("DUCKKB_") or name == "DUCKKB_CACHE_HOME"
+        name: value for name, value in os.environ.items() if not name.startswith(gone) or name == "DUCKKB_CACHE_HOME"
     }
     return kept | {"XDG_STATE_HOME": str(home.parent / "state"), "LANCEDB_LOG": "error"}
 

@@ -1,7 +1,7 @@
 """duckkb beside LanceDB, Chroma, sqlite-vec with FTS5 and agentcairn, on the same rows, vectors and questions, in one run.
 
 usage: python bench/peers.py [--sizes 100,10000,100000] [--systems NAME,...] [--questions N] [--rounds N] [--builds N]
-                             [--keep FOLDER] [--out FILE]
+                             [--patience SECONDS] [--keep FOLDER] [--out FILE]
 
 The peers are installed into bench/.peers on first use (bench/peers.txt). Systems take turns, so that all of them see the
 same machine: each question goes to each of them before the next one comes, and each round of whole processes runs every
@@ -89,7 +89,7 @@ def run(places: Mapping[int, Place], chosen: argparse.Namespace) -> dict[int, Fo
         found = all_found[size]
         wanted = [name for name in chosen.systems if size < 1_000_000 or name not in SLOW_BUILDS]
         say(f"{size:,} records: building")
-        usable = measure.build(place, wanted, found)
+        usable = measure.build(place, wanted, found, chosen.patience)
         again = [name for name in FEW_BUILDS if name in usable and chosen.builds > 1]
         measure.rebuild(place, again, found, chosen.builds - 1)
         say(f"{size:,} records: asking {', '.join(usable)}")
@@ -129,6 +129,7 @@ def main() -> int:
     parser.add_argument("--questions", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--builds", type=int, default=3)
+    parser.add_argument("--patience", type=float, default=1800, help="seconds that a build may take")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "peers.json")
     chosen = parser.parse_args()

@@ -9,6 +9,7 @@ Requests are {"do": "build", "home"}, {"do": "open"}, {"do": "ask", "step", "lan
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,8 +50,14 @@ class Remote:
         self._process.stdin.close()
         self._process.wait()
 
-    def build(self, home: Path) -> Answer:
-        return _answer(self._call(do="build", home=str(home)))
+    def build(self, home: Path, most: float = 3600) -> Answer:
+        """Raises `Failed` where it takes longer than so many seconds."""
+        stop = threading.Timer(most, self._process.kill)
+        stop.start()
+        try:
+            return _answer(self._call(do="build", home=str(home)))
+        finally:
+            stop.cancel()
 
     def open(self) -> Answer:
         """Seconds of opening alone; `steps` has what can be asked from then on."""
