@@ -87,11 +87,7 @@ class Component:
                 return None
             notes = {name: Note(*note) for name, note in found["notes"].items()}
             meta = Meta(found["revision"], found["generation"], found["state"], notes)
-            return (
-                meta
-                if all(_is_sound(self.place(meta.generation) / name, note) for name, note in notes.items())
-                else None
-            )
+            return meta if _are_sound(self.place(meta.generation), notes) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -173,6 +169,13 @@ def _noted(path: Path, size: int, known: Note | None) -> Note:
             os.fsync(file.fileno())
             synced, synced_check = size, check
         return Note(size, synced, synced_check, check, *_times(os.fstat(file.fileno())))
+
+
+def _are_sound(folder: Path, notes: Mapping[str, Note]) -> bool:
+    """Whether all files have what was written; a library may wait for ever for other things that lie among them."""
+    with os.scandir(folder) as entries:
+        is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
+    return is_plain and all(_is_sound(folder / name, note) for name, note in notes.items())
 
 
 def _is_sound(path: Path, note: Note) -> bool:
