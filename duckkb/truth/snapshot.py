@@ -266,6 +266,8 @@ def problem(root: Path) -> str | None:
 def drop(root: Path) -> None:
     """Remove everything but the lock, which somebody may be waiting for. Raises OSError."""
     folder = state.snapshot_path(root)
+    if not state.is_folder(folder):
+        return
     manifest = folder / MANIFEST  # first, so that nothing is opened that is half gone
     for path in [manifest, *(path for path in folder.iterdir() if path.name not in (MANIFEST, "lock"))]:
         if state.is_folder(path):

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.campaigns.fault_fixtures import ground, zygote
+from tests.campaigns.snapshot_ground import place
+
+__all__ = ["Campaign", "campaign", "ground", "place", "zygote"]
+
 
 @dataclass
 class Campaign:

@@ -1,4 +1,4 @@
-"""Fixtures of the campaigns of faults: the process that forks, and the bases, once for each test process."""
+"""Fixtures of the campaigns of faults: the process that forks, and the bases, once for each test process; `conftest` gives them to all."""
 
 from collections.abc import Iterator
 

@@ -27,6 +27,8 @@ HEAVY = (
     "duckkb.backends.duckdb.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
     "duckkb.cli.main", "duckkb.cli.base", "duckkb.cli.care", "duckkb.cli.find", "duckkb.cli.lines", "duckkb.cli.read",
     "duckkb.cli.write", "duckkb.actions.resolve", "duckkb.truth.shadow", "duckkb.__main__", "tests.campaigns.fault_session",
+    "duckkb.actions.asking", "duckkb.actions.reading", "duckkb.backends.duckdb.arrow", "duckkb.backends.duckdb.rows",
+    "duckkb.llm.providers.none", "numpy.ma", "pyarrow.dataset", "secrets",
 )  # fmt: skip
 LONGEST = 120
 

@@ -5,14 +5,14 @@ The snapshot holds only for the very files that were written, so nothing is copi
 round a few states, which an editor could have written, so that what each of them must answer is asked once.
 """
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.campaigns import oracle
 from tests.campaigns.fault_run import LATER, MOMENT, Ended, Zygote
@@ -83,6 +83,14 @@ class Place:
             return done
         finally:
             self._configure(ALWAYS)
+
+    def ids(self, args: Sequence[str], stdin: str) -> list[int]:
+        """Of the records that a find without a snapshot gives."""
+        name = f"{oracle.digest(self.root)} {args}"
+        if name not in self._known:
+            self._known[name] = ids(self.aside(args, stdin))
+        found: list[int] = self._known[name]
+        return found
 
     def turn(self, state: int | None = None) -> None:
         """Have truth be another one, or a certain one, as an editor or git would."""
@@ -157,20 +165,21 @@ class Place:
         self.turn(0)
 
 
+def ids(done: Ended) -> list[int]:
+    """Of the records that a find gave."""
+    return sorted(json.loads(line)["__id"] for line in done.out.splitlines())
+
+
 def _value(done: Ended) -> Any:
     assert done.code == 0, done
     return json.loads(done.out.splitlines()[-1])
 
 
-def name_of(value: object) -> str:
-    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
-
-
-@contextmanager
-def placed(zygote: Zygote, **more: Any) -> Iterator[Place]:
-    """A base of its own, with everything in place."""
+@pytest.fixture(scope="session")
+def place(zygote: Zygote) -> Iterator[Place]:
+    """A base with everything in place; whoever hurts it has it judged, which mends it."""
     with zygote.case({"kb": (0o755, None), "state": (0o755, None)}) as folder:
-        place = Place(zygote, folder, **more)
-        place.fill()
-        place.judge("as it is made")
-        yield place
+        made = Place(zygote, folder)
+        made.fill()
+        made.judge("as it is made")
+        yield made

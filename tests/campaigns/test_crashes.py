@@ -12,12 +12,9 @@ import pytest
 
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
-from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.fault_hooks import CHANGES
 from tests.campaigns.fault_judge import Judge, judge_of
 from tests.campaigns.fault_run import Files, Zygote, name_of, taken
-
-__all__ = ["ground", "zygote"]
 
 every_write = pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name.replace(" ", "-"))
 

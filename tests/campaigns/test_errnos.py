@@ -11,12 +11,9 @@ import pytest
 
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
-from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.fault_hooks import CHANGES, LOOKS
 from tests.campaigns.fault_judge import judge_of
 from tests.campaigns.fault_run import Ended, Zygote, taken
-
-__all__ = ["ground", "zygote"]
 
 KINDS = (*CHANGES, *LOOKS)
 

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 
 from tests.campaigns.fault_bases import NAMED, Ground
-from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.fault_hooks import CHANGES, LOOKS
 from tests.campaigns.fault_judge import Judge, judge_of
 from tests.campaigns.fault_run import Ended, Files, Zygote, left_over, taken, truth
-
-__all__ = ["ground", "zygote"]
 
 KINDS = (*CHANGES, *LOOKS)
 

@@ -19,12 +19,9 @@ import pytest
 from tests.campaigns import fault_strace
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fault_bases import NAMED, WRITER, Ground, Write, note
-from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.fault_hooks import CHANGES
 from tests.campaigns.fault_judge import Judge, judge_of
 from tests.campaigns.fault_run import Ended, Files, Zygote, put_back, taken, truth
-
-__all__ = ["ground", "zygote"]
 
 _DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/|$)")
 

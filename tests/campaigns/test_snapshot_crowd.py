@@ -131,7 +131,7 @@ def test_finds_among_puts_checkouts_and_kills_show_one_truth(tmp_path: Path, cam
     root, rng = made(tmp_path / "kb"), campaign.random("crowd")
     with forge(tmp_path / "workers") as workers:
         crowd = Crowd(workers, root, rng)
-        end, turn = time.monotonic() + campaign.pick(4, 90), 0
+        end, turn = time.monotonic() + campaign.pick(2, 90), 0
         while time.monotonic() < end or crowd.running:
             is_open = time.monotonic() < end
             finds = sum(one.name != "put" for one in crowd.running)

@@ -4,7 +4,7 @@ turned it may say once that something is damaged."""
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -14,20 +14,10 @@ import duckkb
 from duckkb.errors import Unavailable
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_fixtures import zygote
-from tests.campaigns.fault_run import Zygote
-from tests.campaigns.snapshot_ground import Place, placed
-
-__all__ = ["zygote"]
+from tests.campaigns.snapshot_ground import Place
 
 _DRAWN = re.compile(r"(?<=/g)[0-9a-f]{12}|[0-9a-f]{32}|(?<=-)[0-9a-f]{12}|(?<=-)\d+")
 Harm = Callable[[Path, Place, Random], None]
-
-
-@pytest.fixture(scope="module")
-def place(zygote: Zygote) -> Iterator[Place]:
-    with placed(zygote) as made:
-        yield made
 
 
 def truncated(path: Path, place: Place, rng: Random) -> None:
@@ -130,7 +120,8 @@ def judge(place: Place, told: object, harm: Harm) -> None:
     """Answers are right, also where truth has changed since; nothing outside was touched."""
     away = {path: path.read_bytes() for path in place.folder.glob("away *") if path.is_file()}
     confined = {"confined": True}
-    odd = harm not in (truncated, flipped, longer, anothers, copied, deleted, removed, emptied)
+    # A line that no part has any more is not read, and what is no file or folder of ours is not removed unasked.
+    odd = harm not in (truncated, longer, copied, deleted, removed, emptied)
     place.judge(told, may_err=harm in (flipped, anothers), may_need=odd, **confined)
     place.turn()
     place.judge((told, "after a change"), may_need=odd, **confined)
@@ -152,7 +143,7 @@ def mend(place: Place) -> None:
 def test_a_file_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campaign, place: Place) -> None:
     rng = campaign.random(f"damage {harm.__name__}")
     kinds = sorted({kind_of(path, place) for path in files(place)})
-    for kind in kinds if campaign.full else rng.sample(kinds, 3):
+    for kind in kinds if campaign.full else rng.sample(kinds, 1):
         for _ in range(campaign.pick(1, 12 if harm in (flipped, truncated) else 1)):
             path = next((path for path in files(place) if kind_of(path, place) == kind), None)
             if path is None:
@@ -160,7 +151,7 @@ def test_a_file_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campaign
             harm(path, place, rng)
             judge(place, (harm.__name__, kind), harm)
             campaign.count("damaged files of a snapshot")
-        if harm not in (truncated, flipped, longer, anothers, copied, deleted):
+        if harm not in (truncated, longer, copied, deleted):
             mend(place)
 
 
@@ -169,7 +160,7 @@ def test_a_folder_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campai
     rng = campaign.random(f"folders {harm.__name__}")
     found = [place.snapshot, *sorted(path for path in place.snapshot.rglob("*") if path.is_dir())]
     kinds = sorted({"." if path == place.snapshot else kind_of(path, place) for path in found})
-    for kind in kinds if campaign.full else rng.sample(kinds, 2):
+    for kind in kinds if campaign.full else rng.sample(kinds, 1):
         folders = [path for path in place.snapshot.rglob("*") if path.is_dir() and kind_of(path, place) == kind]
         harm(folders[0] if folders else place.snapshot, place, rng)
         judge(place, (harm.__name__, kind), harm)
@@ -200,9 +191,11 @@ def test_an_open_base_whose_snapshot_is_damaged_errs_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("args", [("put", "Note", '{"id": "n42", "size": 1}'), ("delete", "Note", "n43")])
-def test_a_write_that_meets_a_damaged_line_is_done_or_not(args: tuple[str, ...], place: Place) -> None:
+def test_a_write_that_meets_a_damaged_line_is_done_or_not(
+    args: tuple[str, ...], campaign: Campaign, place: Place
+) -> None:
     """It may be refused, with nothing changed; it is never done and said to have failed."""
-    for name in ("n42", "n43", "n44", "n5", "n19"):
+    for name in ("n42", "n43", "n44", "n5", "n19") if campaign.full else ("n42", "n5"):
         place.turn(0)
         place.judge("before", may_need=True)
         before = oracle.tree(place.root)

@@ -3,8 +3,6 @@ record and no later command.
 """
 
 import errno
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +10,9 @@ import pytest
 
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_fixtures import zygote
 from tests.campaigns.fault_hooks import CHANGES, LOOKS
-from tests.campaigns.fault_run import Ended, Zygote
-from tests.campaigns.snapshot_ground import SNAPSHOT, Place, lines, note, placed
-
-__all__ = ["zygote"]
+from tests.campaigns.fault_run import Ended
+from tests.campaigns.snapshot_ground import SNAPSHOT, Place, ids, lines, note
 
 
 @dataclass(frozen=True)
@@ -45,10 +40,9 @@ every_case = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def place(zygote: Zygote) -> Iterator[Place]:
-    with placed(zygote) as made:
-        yield made
+def is_left_out(campaign: Campaign, salt: str, case: tuple[Op, str], most: int) -> bool:
+    """Whether a short campaign passes over a case."""
+    return not campaign.full and CASES.index(case) not in campaign.random(salt).sample(range(len(CASES)), most)
 
 
 def begin(place: Place, stale: str) -> None:
@@ -84,6 +78,8 @@ def judge_truth(op: Op, before: dict[str, bytes], done: Ended, place: Place) -> 
 def test_death_at_any_call_that_changes_the_snapshot_changes_no_answer(
     op: Op, stale: str, campaign: Campaign, place: Place
 ) -> None:
+    if is_left_out(campaign, "deaths", (op, stale), 5):
+        return
     calls = calls_of(place, op, stale, CHANGES)
     points = range(len(calls))
     chosen = points if campaign.full else sorted(campaign.random(op.name + stale).sample(points, min(2, len(points))))
@@ -111,6 +107,8 @@ KINDS = (*CHANGES, *LOOKS)
 def test_an_error_at_any_call_on_the_snapshot_changes_no_answer(
     op: Op, stale: str, campaign: Campaign, place: Place
 ) -> None:
+    if is_left_out(campaign, "errors", (op, stale), 5):
+        return
     calls = calls_of(place, op, stale, KINDS)
     found = [
         (error, at, lasts)
@@ -120,7 +118,7 @@ def test_an_error_at_any_call_on_the_snapshot_changes_no_answer(
         for lasts in (False, True)
     ]
     rng = campaign.random(f"errors/{op.name}{stale}")
-    for error, at, lasts in rng.sample(found, min(len(found), campaign.pick(3, 60))):
+    for error, at, lasts in rng.sample(found, min(len(found), campaign.pick(2, 60))):
         begin(place, stale)
         before = oracle.tree(place.root)
         told = (op.name, stale, errno.errorcode[error], "for good" if lasts else "once", at, calls[at])
@@ -128,21 +126,17 @@ def test_an_error_at_any_call_on_the_snapshot_changes_no_answer(
         done = place.run(op.args, op.stdin, plan=plan | {"lasting": ERRORS[error] if lasts else ()})
         assert done.code == 0, (told, done)
         if op.args[0] == "find":
-            assert ids(done) == ids(place.aside(op.args, op.stdin)), told
+            assert ids(done) == place.ids(op.args, op.stdin), told
         judge_truth(op, before, done, place)
         place.judge(told)
         campaign.count("errors at calls on a snapshot", bool(done.failed))
-
-
-def ids(done: Ended) -> list[str]:
-    return sorted(json.loads(line)["__id"] for line in done.out.splitlines())
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["fails", "dies"])
 def test_libraries_that_meet_a_full_disk_change_no_answer(dies: bool, campaign: Campaign, place: Place) -> None:
     """What Tantivy and Arrow write passes no hook: a limit on the size of files stands for the disk."""
     sizes = [*range(0, 1000, 40), *range(1000, 12000, 400)]
-    for size in sizes if campaign.full else campaign.random(f"sizes {dies}").sample(sizes, 4):
+    for size in sizes if campaign.full else campaign.random(f"sizes {dies}").sample(sizes, 1):
         for stale in ("behind", "none"):
             begin(place, stale)
             found = place.answers(limits={"RLIMIT_FSIZE": [size, -1]}, dies_over=dies)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 from duckkb.kernel_lock import try_lock
 from duckkb.values import dataclass
@@ -24,11 +24,25 @@ from duckkb.values import dataclass
 State = dict[str, Any]
 """What the owner of a component has to know to open it; JSON. `files` has the names of the data files and their sizes."""
 
-_FORMAT = 1
+_FORMAT = 2
 _META, _LOCK = "meta.json", "lock"
-_UNSYNCED = 1 << 20  # bytes at the end of a file that are vouched for by a checksum, which costs less than fsync
+_UNSYNCED = 1 << 20  # bytes at the end of a file that are read at each opening, which costs less than fsync
+_BLOCK = 1 << 22  # bytes that are read at once
 _WAIT = 60.0  # seconds for another process that builds
 _NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Note(NamedTuple):
+    """What is known of a file: its size, how much of it is on the disk for sure, the CRC-32 of that part and of all of it;
+    and when it was written last: mtime and ctime in ns, and the inode."""
+
+    size: int
+    synced: int
+    synced_check: int
+    check: int
+    mtime: int
+    ctime: int
+    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +52,7 @@ class Meta:
     revision: int
     generation: str
     state: State
-    notes: Mapping[str, tuple[int, int, int]]
-    """By file: its size, how much of it is on the disk for sure, and the checksum of the rest."""
+    notes: Mapping[str, Note]
 
 
 class Component:
@@ -72,13 +85,9 @@ class Component:
             found = json.loads(body)
             if any(found[name] != value for name, value in self._names.items()):
                 return None
-            notes = {name: tuple(note) for name, note in found["notes"].items()}
+            notes = {name: Note(*note) for name, note in found["notes"].items()}
             meta = Meta(found["revision"], found["generation"], found["state"], notes)
-            return (
-                meta
-                if all(_is_sound(self.place(meta.generation) / name, note) for name, note in notes.items())
-                else None
-            )
+            return meta if _are_sound(self.place(meta.generation), notes) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -149,29 +158,51 @@ def _lock(descriptor: int, alone: bool) -> None:
         pause = min(pause * 1.5, 0.05)
 
 
-def _noted(path: Path, size: int, known: tuple[int, int, int] | None) -> tuple[int, int, int]:
-    """A file's note: the end of it that was added since is either made durable, or vouched for by a checksum."""
-    if known is not None and known[0] == size:
-        return known
-    synced = known[1] if known is not None and known[0] < size else 0
+def _noted(path: Path, size: int, known: Note | None) -> Note:
+    """A file's note. What is not on the disk for sure may have been written anew; where it is long, it is made durable."""
+    if known is None or known.size > size:
+        known = Note(0, 0, 0, 0, 0, 0, 0)
     with path.open("rb") as file:
+        check = _checksum(file, known.synced, size, known.synced_check)
+        synced, synced_check = known.synced, known.synced_check
         if size - synced > _UNSYNCED:
             os.fsync(file.fileno())
-            return size, size, 0
-        file.seek(synced)
-        return size, synced, zlib.crc32(file.read(size - synced))
+            synced, synced_check = size, check
+        return Note(size, synced, synced_check, check, *_times(os.fstat(file.fileno())))
 
 
-def _is_sound(path: Path, note: tuple[int, int, int]) -> bool:
-    size, synced, checksum = note
+def _are_sound(folder: Path, notes: Mapping[str, Note]) -> bool:
+    """Whether all files have what was written; a library may wait for ever for other things that lie among them."""
+    with os.scandir(folder) as entries:
+        is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
+    return is_plain and all(_is_sound(folder / name, note) for name, note in notes.items())
+
+
+def _is_sound(path: Path, note: Note) -> bool:
+    """Whether a file has what was written. What is on the disk for sure is read only where somebody wrote to the file since;
+    the rest may have been lost with the power."""
     status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size < size:
+    if not stat.S_ISREG(status.st_mode) or status.st_size < note.size:
         return False
-    if synced == size:
+    start, check = note.synced, note.synced_check
+    if _times(status) != (note.mtime, note.ctime, note.inode):
+        start = check = 0
+    if start == note.size:
         return True
     with path.open("rb") as file:
-        file.seek(synced)
-        return zlib.crc32(file.read(size - synced)) == checksum
+        return _checksum(file, start, note.size, check) == note.check
+
+
+def _times(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _checksum(file: IO[bytes], start: int, end: int, check: int) -> int:
+    """The CRC-32 of a file up to `end`, where `check` is that of what lies before `start`."""
+    file.seek(start)
+    while start < end and (data := file.read(min(_BLOCK, end - start))):
+        check, start = zlib.crc32(data, check), start + len(data)
+    return check
 
 
 def _content(path: Path) -> bytes:

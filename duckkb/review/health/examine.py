@@ -11,6 +11,7 @@ CHECKS: dict[str, Look] = {
     "python": machine.python,
     "libraries": machine.libraries,
     "extra_local": machine.local_extra,
+    "extra_ann": machine.ann_extra,
     "limits": machine.limits,
     "configuration": truth.configuration,
     "trust": truth.trust,

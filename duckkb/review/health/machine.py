@@ -38,15 +38,26 @@ def libraries(ground: Ground) -> Verdict:
 
 def local_extra(ground: Ground) -> Verdict:
     """The optional libraries of the offline model: needed where the base names it."""
-    wanted = _required("local")
-    missing = [name for name, _ in wanted if _installed(name) is None]
     needed = ground.wiring.settings.embedding.model == DEFAULT_MODEL
+    return _extra("local", needed, "this base does not name the offline model")
+
+
+def ann_extra(ground: Ground) -> Verdict:
+    """The optional library of graphs: needed where a type's vectors are to be compared by one."""
+    settings = ground.wiring.settings.vectors
+    needed = any(kind.vectors and kind.vector_settings(settings).ann == "hnsw" for kind in ground.wiring.ontology)
+    return _extra("ann", needed, "no type of this base asks for a graph")
+
+
+def _extra(extra: str, needed: bool, unneeded: str) -> Verdict:
+    wanted = _required(extra)
+    missing = [name for name, _ in wanted if _installed(name) is None]
     if len(missing) == len(wanted) and not needed:
-        return ok("not installed, and this base does not name the offline model")
+        return ok(f"not installed, and {unneeded}")
     if missing and needed:
-        return warning(f"not installed: {', '.join(missing)}", "pip install 'duckkb[local]'")
+        return warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
     present = [(name, bounds) for name, bounds in wanted if name not in missing]
-    return worst(_unfit(present, "pip install --upgrade 'duckkb[local]'"), "installed")
+    return worst(_unfit(present, f"pip install --upgrade 'duckkb[{extra}]'"), "installed")
 
 
 def clock(ground: Ground) -> Verdict:
