@@ -30,177 +30,21 @@ _SEED = 20261122
 _ENGLISH, _CHINESE = 30_000, 20_000
 _CENTRES = 2_000
 _SHORTEST, _LONGEST = 40, 160
-_HEAD = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "a",
-    "is",
-    "that",
-    "for",
-    "it",
-    "as",
-    "was",
-    "with",
-    "be",
-    "by",
-    "on",
-    "not",
-    "he",
-    "this",
-    "are",
-    "or",
-    "his",
-    "from",
-    "at",
-    "which",
-    "but",
-    "have",
-    "an",
-    "had",
-    "they",
-    "you",
-    "were",
-    "their",
-    "one",
-    "all",
-    "we",
-    "can",
-    "her",
-    "has",
-    "there",
-    "been",
-    "if",
-    "more",
-    "when",
-    "will",
-    "would",
-    "who",
-    "so",
-    "no",
-    "out",
-    "up",
-    "into",
-    "than",
-    "its",
-    "only",
-    "some",
-    "could",
-    "time",
-    "them",
-    "other",
-    "then",
-    "do",
-    "also",
-    "may",
-    "like",
-    "over",
-    "such",
-    "between",
-    "under",
-    "after",
-    "before",
-    "because",
-    "where",
-    "how",
-    "what",
-    "each",
-    "any",
-    "these",
-    "those",
-    "most",
-    "through",
-    "while",
-    "about",
-    "against",
-    "during",
-    "without",
-    "within",
-    "along",
-    "system",
-    "data",
-    "value",
-    "number",
-    "part",
-    "place",
-    "case",
-    "work",
-    "way",
-    "order",
-    "group",
-    "point",
-    "fact",
-    "world",
-    "state",
-    "hand",
-    "water",
-    "house",
-    "line",
-    "page",
-    "letter",
-    "answer",
-    "question",
-    "example",
-    "result",
-    "change",
-    "write",
-    "read",
-    "build",
-    "record",
-    "file",
-    "index",
-    "search",
-    "word",
-    "note",
-    "table",
-    "field",
-    "query",
-    "engine",
-    "memory",
-    "model",
-    "vector",
-    "text",
-    "node",
-    "edge",
-    "graph",
-    "lock",
-    "key",
-    "journal",
-]
-_ONSETS = [
-    "b",
-    "br",
-    "c",
-    "cl",
-    "d",
-    "dr",
-    "f",
-    "fl",
-    "g",
-    "gr",
-    "h",
-    "j",
-    "k",
-    "l",
-    "m",
-    "n",
-    "p",
-    "pr",
-    "qu",
-    "r",
-    "s",
-    "sh",
-    "sl",
-    "st",
-    "t",
-    "th",
-    "tr",
-    "v",
-    "w",
-]
-_VOWELS = ["a", "e", "i", "o", "u", "ai", "ea", "ou"]
+_HEAD = """
+the of and to in a is that for it as was with be by on not he this are or his from at which but have an had they you
+were their one all we can her has there been if more when will would who so no out up into than its only some could
+time them other then do also may like over such between under after before because where how what each any these
+those most through while about against during without within along system data value number part place case work way
+order group point fact world state hand water house line page letter answer question example result change write
+read build record file index search word note table field query engine memory model vector text node edge graph lock
+key journal
+"""
+_ONSETS = """
+b br c cl d dr f fl g gr h j k l m n p pr qu r s sh sl st t th tr v w
+"""
+_VOWELS = """
+a e i o u ai ea ou
+"""
 _CODAS = ["", "n", "r", "l", "m", "s", "t", "ck", "nd", "st"]
 
 
@@ -328,11 +172,11 @@ class Vocabulary:
 
 def _english_words() -> list[str]:
     """Real words at the head; the tail is made of syllables, so that it is as long as a language's."""
-    rng = np.random.default_rng(_SEED)
-    words = dict.fromkeys(_HEAD)
+    rng, onsets, vowels = np.random.default_rng(_SEED), _ONSETS.split(), _VOWELS.split()
+    words = dict.fromkeys(_HEAD.split())
     while len(words) < _ENGLISH:
         syllables = [
-            rng.choice(_ONSETS) + rng.choice(_VOWELS) + (rng.choice(_CODAS) if last else "")
+            rng.choice(onsets) + rng.choice(vowels) + (rng.choice(_CODAS) if last else "")
             for last in ([False, True], [False, False, True], [True])[min(2, int(rng.random() * 3))]
         ]
         words.setdefault("".join(syllables))
