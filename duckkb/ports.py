@@ -3,12 +3,13 @@
 A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` alone.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, Notice, SqlResult
 from duckkb.records import Record
@@ -144,7 +145,7 @@ class SqlLimits:
 class Backend(Protocol):
     """A derived, rebuildable database. It never reads or writes files under `data/`.
 
-    `allowed` is the set of record ids a lane may return, None for all: a true pre-filter. Every list is ordered by score
+    `allowed` is the set of record ids a lane may return, None for all: a true pre-filter, and cheapest as an `IdSet`. Every list is ordered by score
     descending, ties by identity, and holds as many records as exist up to `depth`.
     """
 
@@ -165,12 +166,12 @@ class Backend(Protocol):
         what takes too long for a question to make (`notices` says what that is)."""
         ...
 
-    def where(self, kind: RecordType, condition: str) -> frozenset[int]:
+    def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         ...
 
     def match(
-        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
+        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: Set[int] | None = None
     ) -> list[LaneHit]:
         """The lexical lane: BM25 over whole records. `best_chunks` says which chunk to show of a hit."""
         ...
@@ -179,7 +180,7 @@ class Backend(Protocol):
         """For each of these records the field and number of the chunk that holds the most of what a query asks for."""
         ...
 
-    def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
+    def excluded(self, kind: RecordType, query: LexicalQuery) -> IdSet:
         """Ids that the query's `-negations` rule out."""
         ...
 
@@ -188,7 +189,7 @@ class Backend(Protocol):
         kind: RecordType,
         vector: "np.ndarray | Sequence[float]",
         depth: int,
-        allowed: frozenset[int] | None = None,
+        allowed: Set[int] | None = None,
     ) -> list[LaneHit]:
         """The vector lane: exact cosine over every chunk (or over those that a graph leads to, where the type's settings
         want one), one hit per record with its best chunk. Raises

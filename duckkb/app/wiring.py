@@ -29,6 +29,7 @@ class Choice:
     clock: Clock | None = None
     cache_home: Path | None = None
     isolate_sql: bool = False
+    first_filter: str | None = None
 
 
 def find(path: "str | Path | None") -> Path:
@@ -71,13 +72,16 @@ def unbounded(chosen: Choice) -> tuple[Notice, ...]:
 
 
 def _engine(chosen: Choice) -> "Isolated | None":
-    """The process for statements, started at once: it gets ready while truth is read. None for one in this process."""
+    """The process for statements, started at once if it is to be needed: it gets ready while truth is read. None for an
+    engine in this process."""
     if not chosen.isolate_sql:
         return None
     from duckkb.backends.duckdb.isolated import Isolated
+    from duckkb.backends.duckdb.simple import written
 
     engine = Isolated()
-    engine.start()
+    if chosen.first_filter is None or not written(chosen.first_filter):
+        engine.start()
     return engine
 
 

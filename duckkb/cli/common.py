@@ -114,9 +114,11 @@ def only_json(what: str) -> None:
 
 
 @contextmanager
-def opened(ctx: click.Context, *, isolate_sql: bool = False) -> "Iterator[KnowledgeBase]":
+def opened(
+    ctx: click.Context, *, isolate_sql: bool = False, first_filter: str | None = None
+) -> "Iterator[KnowledgeBase]":
     """The base that the command line names, closed afterwards; its notices go to stderr. `isolate_sql` is for commands
-    that run a filter or SQL."""
+    that run a filter or SQL; `first_filter` as for `app.open`."""
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
@@ -126,6 +128,7 @@ def opened(ctx: click.Context, *, isolate_sql: bool = False) -> "Iterator[Knowle
         lock_timeout=chosen.get("lock_timeout", 60.0),
         progress=_progress() if sys.stderr.isatty() else None,
         isolate_sql=isolate_sql,
+        first_filter=first_filter,
     )
     with kb:
         yield kb

@@ -62,7 +62,7 @@ def find_command(
 
     if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
-    with opened(ctx, isolate_sql=where is not None) as kb:
+    with opened(ctx, isolate_sql=where is not None, first_filter=where) as kb:
         asked = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=asked, explain=explain)
         tell(result.notices)

@@ -1,7 +1,7 @@
 """How far records are from a text. Both are taken chunk by chunk; distances are cosine distances."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
@@ -38,7 +38,7 @@ def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray
 
 
 def nearest(
-    base: Base, kind: RecordType, chunks: "np.ndarray", limit: int, allowed: frozenset[int] | None = None
+    base: Base, kind: RecordType, chunks: "np.ndarray", limit: int, allowed: Set[int] | None = None
 ) -> list[tuple[StoredRow, float]]:
     """The `limit` records, out of `allowed` where given, nearest to a question that is given as the vectors of its chunks;
     each with its distance, 0 to 2: for each chunk of the question that of the record's best one, and the mean of these."""

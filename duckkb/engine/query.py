@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import embed_query
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
 from duckkb.search import explain, syntax
 from duckkb.search.expand import feedback
-from duckkb.search.fuse import Fused, fuse
+from duckkb.search.fuse import Fused, fuse, ranked
 from duckkb.search.plan import Ask, Capabilities, Standard, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.line import etag
@@ -59,7 +60,7 @@ class Question:
     """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) by type where there is one."""
 
     words: LexicalQuery
-    allowed: Mapping[str, frozenset[int] | None]
+    allowed: Mapping[str, IdSet | None]
     vectors: "Mapping[str, np.ndarray | Sequence[float]]"
 
 
@@ -98,7 +99,7 @@ def _plan(base: Base, intent: Intent) -> Plan:
     return plan(ask, intent.kinds, Standard(base.settings.fusion, base.settings.expansion), can)
 
 
-def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
+def _allowed(base: Base, intent: Intent) -> dict[str, IdSet | None]:
     """By type, the ids that satisfy the filter; None where there is no filter."""
     if intent.where is None:
         return {kind.name: None for kind in intent.kinds}
@@ -107,19 +108,20 @@ def _allowed(base: Base, intent: Intent) -> dict[str, frozenset[int] | None]:
     return {kind.name: base.backend.where(kind, intent.where) for kind in intent.kinds}
 
 
-def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozenset[int] | None]) -> FindResult:
+def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> FindResult:
     """A structured filter: every record that satisfies it, ordered by identity."""
-    rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or frozenset())]
+    rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
     return FindResult(hits, "where", "relational", tuple(boot.notices(base)), account)
 
 
-def _rows(base: Base, kind: RecordType, ids: frozenset[int]) -> Iterator[StoredRow]:
+def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
     """The rows of these records: one by one where they are few, else picked out of all."""
     if len(ids) > base.tree.count(kind) * _MANY_SHARE:
-        return (row for row in base.tree.rows(kind) if row.record.id in ids)
+        wanted = frozenset(ids)
+        return (row for row in base.tree.rows(kind) if row.record.id in wanted)
     return (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
 
 
@@ -137,7 +139,7 @@ def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
     )
 
 
-def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, frozenset[int] | None]) -> Lanes:
+def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes. Missing vectors
     are made first: where one lane gives up a forged cache file, those that it had given are missing when this runs again."""
     in_vectors = "vector" in chosen.lanes
@@ -198,14 +200,14 @@ def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question:
         return base.backend.match(kind, words, chosen.depth, allowed)
     if chosen.mode == "hybrid" and words.excluded and kind.full_text:
         ruled_out = base.backend.excluded(kind, words)
-        everything = allowed if allowed is not None else frozenset(base.tree.ids(kind))
-        allowed = everything - ruled_out
+        everything = allowed if allowed is not None else IdSet.of(base.tree.ids(kind))
+        allowed = everything.without(ruled_out)
     return base.backend.similar(kind, question.vectors[kind.name], chosen.depth, allowed)
 
 
 def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
-    ordered = sorted(hits.items(), key=lambda item: (-item[1].score, _tie(base, item[0])))
-    return [(key, hit.score) for key, hit in ordered[:depth]]
+    scores = {key: hit.score for key, hit in hits.items()}
+    return [(key, scores[key]) for key in ranked(scores, lambda key: _tie(base, key), depth)]
 
 
 def _tie(base: Base, key: Key) -> Any:
@@ -222,7 +224,7 @@ def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
 def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused]:
     """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
     if chosen.mode == "hybrid":
-        return fuse(lanes.rankings, chosen.fusion, lambda key: _tie(base, key))
+        return fuse(lanes.rankings, chosen.fusion, lambda key: _tie(base, key), chosen.limit)
     lane = chosen.lanes[0]
     ranking = lanes.rankings[lane]
     return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(ranking, 1)]

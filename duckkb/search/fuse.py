@@ -1,6 +1,7 @@
 """Fusion: two ranked lists become one. Pure functions over keys; a key is whatever names a record."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeVar
 
 from duckkb.queries import Lane
@@ -21,8 +22,23 @@ class Fused:
     ranks: Mapping[Lane, int] = field(default_factory=dict)
 
 
-def fuse(lanes: Mapping[Lane, "Ranking[Key]"], fusion: Fusion, tie: Callable[[Key], Any]) -> list[Fused]:
-    """Fuse rankings (best first, each key once a lane); best first, equal scores in the order of `tie`."""
+def ranked(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) -> list[Key]:
+    """The first `limit` keys by falling score, equal scores in the order of `tie`, which is asked for those alone.
+
+    >>> ranked({"b": 1.0, "a": 1.0, "c": 2.0}, str, 2)
+    ['c', 'a']
+    """
+    found: list[Key] = []
+    for _, group in groupby(sorted(score, key=score.__getitem__, reverse=True), key=score.__getitem__):
+        keys = list(group)
+        found += sorted(keys, key=tie) if len(keys) > 1 else keys
+        if len(found) >= limit:
+            break
+    return found[:limit]
+
+
+def fuse(lanes: Mapping[Lane, "Ranking[Key]"], fusion: Fusion, tie: Callable[[Key], Any], limit: int) -> list[Fused]:
+    """Fuse rankings (best first, each key once a lane): the first `limit`, equal scores in the order of `tie`."""
     score = _rrf(lanes, fusion.k) if fusion.method == "rrf" else _minmax(lanes, fusion.weight)
     ranks: dict[Key, dict[Lane, int]] = {}
     scores: dict[Key, dict[Lane, float]] = {}
@@ -30,8 +46,7 @@ def fuse(lanes: Mapping[Lane, "Ranking[Key]"], fusion: Fusion, tie: Callable[[Ke
         for rank, (key, lane_score) in enumerate(ranking, 1):
             ranks.setdefault(key, {})[lane] = rank
             scores.setdefault(key, {})[lane] = lane_score
-    ordered = sorted(ranks, key=lambda key: (-score[key], tie(key)))
-    return [Fused(key, score[key], scores[key], ranks[key]) for key in ordered]
+    return [Fused(key, score[key], scores[key], ranks[key]) for key in ranked(score, tie, limit)]
 
 
 def _rrf(lanes: Mapping[Lane, "Ranking[Key]"], k: int) -> dict[Key, float]:

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +64,7 @@ def part_path(kind: Kind, table: str, day: str, number: int) -> str:
     return f"{DATA}/{FOLDERS[kind]}/{table}/{day}/part_{number:03d}.jsonl"
 
 
+@lru_cache(4096)
 def parse_part(path: str) -> PartAddress | None:
     """The inverse of `part_path`; None for every other path."""
     found = _PART.fullmatch(path)

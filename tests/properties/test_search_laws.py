@@ -47,7 +47,7 @@ def test_hyphens_and_stars_inside_texts_are_no_operators(text: str) -> None:
 def test_rrf_is_the_sum_of_reciprocal_ranks(vector: list[int], fts: list[int], k: int) -> None:
     lanes = {"vector": [(key, 1.0 - place / 100) for place, key in enumerate(vector)]}
     lanes["fts"] = [(key, 9.0 - place) for place, key in enumerate(fts)]
-    found = fuse(lanes, Fusion("rrf", k=k), lambda key: key)
+    found = fuse(lanes, Fusion("rrf", k=k), lambda key: key, 99)
     exact = {
         key: sum((Fraction(1, k + ranking.index(key) + 1) for ranking in (vector, fts) if key in ranking), Fraction())
         for key in {*vector, *fts}
@@ -70,7 +70,7 @@ def test_minmax_stays_between_nought_and_one_and_follows_the_weight(
         "vector": sorted(vector.items(), key=lambda item: -item[1]),
         "fts": sorted(fts.items(), key=lambda item: -item[1]),
     }
-    found = {one.key: one.score for one in fuse(lanes, Fusion("minmax", weight=weight), lambda key: key)}
+    found = {one.key: one.score for one in fuse(lanes, Fusion("minmax", weight=weight), lambda key: key, 99)}
     assert all(-1e-12 <= score <= 1 + 1e-12 for score in found.values())
     for key, score in found.items():
         parts = 0.0

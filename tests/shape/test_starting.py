@@ -66,6 +66,11 @@ def test_a_chinese_question_loads_the_quick_segmenter_alone(base: Path) -> None:
     assert imported(base, "find", "Note", "数据库", "-m") - KEEPING == {"tantivy", "rjieba"}
 
 
+def test_a_simple_filter_starts_no_engine(base: Path) -> None:
+    found = imported(base, "find", "Note", "words", "-m", "-w", "id = 'n3' AND __id > 0")
+    assert "pyarrow" in found and "duckdb" not in found
+
+
 def test_status_imports_no_engine(base: Path) -> None:
     assert not imported(base, "status") & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "onnxruntime"}
 

@@ -3,13 +3,14 @@
 Filters and SQL go to DuckDB, words to Tantivy, vectors to a matrix. Each is loaded and built when it is first asked.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from duckkb.backends.duckdb.engine import Engine
 from duckkb.backends.duckdb.shelf import Shelf
 from duckkb.entries import IndexEntry
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, Rows, SqlLimits, Tokenizer, Version
 from duckkb.queries import LaneHit, LexicalQuery, Notice, SqlResult
@@ -77,13 +78,13 @@ class DuckdbBackend:
                 shelf.prepare()
                 self._filled_tables().columns(kind)
 
-    def where(self, kind: RecordType, condition: str) -> frozenset[int]:
+    def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         with self._lock:
             return self._filled_tables().where(kind, condition)
 
     def match(
-        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None
+        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: Set[int] | None = None
     ) -> list[LaneHit]:
         """The lexical lane: BM25 over whole records."""
         with self._lock:
@@ -94,17 +95,17 @@ class DuckdbBackend:
         with self._lock:
             return self._shelf(kind).lexical.best_chunks(query, ids)
 
-    def excluded(self, kind: RecordType, query: LexicalQuery) -> frozenset[int]:
+    def excluded(self, kind: RecordType, query: LexicalQuery) -> IdSet:
         """Ids that the query's `-negations` rule out."""
         with self._lock:
-            return self._shelf(kind).lexical.excluded(query) if query.excluded else frozenset()
+            return self._shelf(kind).lexical.excluded(query) if query.excluded else IdSet.of(())
 
     def similar(
         self,
         kind: RecordType,
         vector: "np.ndarray | Sequence[float]",
         depth: int,
-        allowed: frozenset[int] | None = None,
+        allowed: Set[int] | None = None,
     ) -> list[LaneHit]:
         """The vector lane: exact cosine over every chunk, one hit per record with its best chunk.
 

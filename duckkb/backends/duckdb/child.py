@@ -99,7 +99,7 @@ def _done(engine: Confined, request: Any, table: "pa.Table | None") -> Any:
         case {"op": "define", "statement": statement}:
             return engine.define(statement)
         case {"op": "ids", "statement": statement, "seconds": seconds}:
-            return list(engine.ids(statement, seconds))
+            return [number for column in engine.columns(statement, seconds) for number in column.to_pylist()]
         case {"op": "rows", "statement": statement, "caps": caps, "seconds": seconds}:
             found = engine.rows(statement, SqlLimits(caps[0], caps[1], seconds))
             return [found.columns, found.rows, found.truncated]

@@ -145,7 +145,12 @@ def is_among(term: Term, items: Sequence[Term]) -> Term:
     groups: dict[str, list[str]] = {}
     for item in items:
         left, right = meet(term, item)
-        groups.setdefault(left.sql, []).append(right.sql)
+        found = groups.setdefault(left.sql, [])
+        found.append(right.sql)
+        if left.kind == "number" and right.constant and not right.value:
+            found.append(
+                "CAST('-0.0' AS DOUBLE)"
+            )  # a list of several is looked up by bits, which differ from those of 0.0
     tests = [f"{left} IN ({', '.join(rights)})" for left, rights in groups.items()]
     return Term(f"({' OR '.join(tests)})", "boolean")
 

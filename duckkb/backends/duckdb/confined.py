@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
+from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -95,16 +96,16 @@ class Confined:
         with self._guarded() as connection:
             connection.execute(statement)
 
-    def ids(self, statement: str, seconds: float) -> frozenset[int]:
+    def ids(self, statement: str, seconds: float) -> IdSet:
         """The integers of a statement's one column."""
-        found: set[int] = set()
+        import numpy as np
 
-        def take(batches: "Iterable[pa.RecordBatch]", names: Sequence[str], types: Sequence[str]) -> frozenset[int]:
-            for batch in batches:
-                found.update(batch.column(0).to_pylist())
-            return frozenset(found)
+        pieces = [column.to_numpy().astype(np.int64, copy=False) for column in self.columns(statement, seconds)]
+        return IdSet(np.unique(np.concatenate(pieces))) if pieces else IdSet.of(())
 
-        return self._read(statement, seconds, take)
+    def columns(self, statement: str, seconds: float) -> "list[pa.Array]":
+        """A statement's one column, in pieces."""
+        return self._read(statement, seconds, lambda batches, names, types: [batch.column(0) for batch in batches])
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
         """The rows of a statement as plain JSON values, up to the caps."""

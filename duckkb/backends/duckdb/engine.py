@@ -7,6 +7,7 @@ tells its users that what they registered is gone.
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from duckkb.errors import Unavailable
+from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -66,7 +67,7 @@ class Engine(Protocol):
         """Run a statement of our own that defines a view."""
         ...
 
-    def ids(self, statement: str, seconds: float) -> frozenset[int]:
+    def ids(self, statement: str, seconds: float) -> IdSet:
         """The integers of a statement's one column."""
         ...
 

@@ -20,6 +20,7 @@ from duckkb.backends.duckdb.bounds import OVER_MEMORY, UNKNOWN_VERSION
 from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
 from duckkb.backends.duckdb.frames import CAN_HAND_OVER, MOST_FILES, hand_over, receive, send
 from duckkb.errors import Unavailable
+from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -90,9 +91,9 @@ class Isolated:
         """Run a statement of our own that defines a view."""
         self._ask({"op": "define", "statement": statement}, PARSE_SECONDS)
 
-    def ids(self, statement: str, seconds: float) -> frozenset[int]:
+    def ids(self, statement: str, seconds: float) -> IdSet:
         """The integers of a statement's one column."""
-        return frozenset(map(int, self._ask({"op": "ids", "statement": statement}, seconds)))
+        return IdSet.of(map(int, self._ask({"op": "ids", "statement": statement}, seconds)))
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
         """The rows of a statement as plain JSON values, up to the caps."""

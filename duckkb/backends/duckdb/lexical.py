@@ -8,7 +8,7 @@ scores agree with a fresh one's, or nearly so in a base that was changed a littl
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,6 +23,7 @@ from duckkb.backends.duckdb.derived import Derived
 from duckkb.backends.duckdb.fields import COMMIT, ID, document, index_files, new_index, open_index, words_fields
 from duckkb.backends.duckdb.order import Scored, best_first, is_settled
 from duckkb.backends.duckdb.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Rows, Tokenizer, Version
 from duckkb.queries import LaneHit, LexicalQuery
@@ -34,10 +35,10 @@ _SEVERAL_THREADS = 20_000  # records from which a second thread pays
 _DEAD_SHARE = 1 / 50
 _REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no more
 _SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
-_LISTED = 2_000  # allowed ids up to which listing them in the query is the faster filter,
+_LISTED = 2_000  # allowed ids up to which listing them in the query is a fast filter,
 _LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
+_PICKED = 20_000  # results out of which picking is faster than that
 _MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
-_FILTERED = 200  # records asked for at first when a filter picks among them
 _MORE = 8  # how many times more are asked for when that was too few
 
 
@@ -59,7 +60,7 @@ class Lexical(Derived):
         self._added = 0
         self._asked: tuple[LexicalQuery, Clauses] | None = None
 
-    def match(self, query: LexicalQuery, depth: int, allowed: frozenset[int] | None = None) -> list[LaneHit]:
+    def match(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The first `depth` of the records that the query matches, out of `allowed` where given.
 
         A query of exclusions alone matches every other record, with score 0; one without any token matches nothing.
@@ -85,10 +86,10 @@ class Lexical(Derived):
         best = {record_id: wanted.best(entries) for record_id, entries in several.items()}
         return [(best[record_id].field, best[record_id].seq) for record_id in ids]
 
-    def excluded(self, query: LexicalQuery) -> frozenset[int]:
+    def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids of the records that the query's negations rule out."""
         found = self._clauses(query)
-        return self._ids(found.excluded, self._searcher(found)) if found.excluded and self._rows else frozenset()
+        return IdSet.of(self._ids(found.excluded, self._searcher(found)) if found.excluded and self._rows else ())
 
     def explain(self, query: LexicalQuery, record_id: int) -> dict[str, Any]:
         """`score` of one record and its `terms`: token, part (word, character, phrase, prefix), record fields, number of
@@ -188,37 +189,44 @@ class Lexical(Derived):
         self._index = open_index(self._fields, folder)
         self._index.reload()
 
-    def _ranked(self, found: Clauses, depth: int, allowed: frozenset[int] | None, searcher: Searcher) -> list[Scored]:
-        """Few allowed records are listed in the query; many are picked out of as many more results as it takes."""
+    def _ranked(self, found: Clauses, depth: int, allowed: Set[int] | None, searcher: Searcher) -> list[Scored]:
+        """Allowed records are picked out of so many results as should hold enough of them. Where these do not, few allowed
+        records are listed in the query, and many are picked out of more results."""
         query = ranking_query(found, self._schema, searcher)
         total = searcher.num_docs
-        if allowed is not None and len(allowed) <= max(_LISTED, total * _LISTED_SHARE):
-            query = narrowed(query, Query.term_set_query(self._schema, ID, sorted(allowed)))
-            allowed = None
-        fetch = depth + _MARGIN if allowed is None else max(depth, _FILTERED)
+        wanted = None if allowed is None else IdSet.of(allowed)
+        fetch = depth + _MARGIN if wanted is None else _enough(depth, len(wanted), total)
         while True:
-            scored = self._search(query, min(fetch, total), searcher)
-            complete = fetch >= total or len(scored) < fetch
-            if allowed is not None:
-                scored = [pair for pair in scored if pair[1] in allowed]
-            if complete or is_settled(scored, depth, _SLACK):
+            if wanted is not None and fetch > _PICKED and len(wanted) <= max(_LISTED, total * _LISTED_SHARE):
+                query = narrowed(query, Query.term_set_query(self._schema, ID, wanted.array.tolist()))
+                wanted, fetch = None, depth + _MARGIN
+            scored, count = self._search(query, min(fetch, total), searcher, wanted)
+            if fetch >= total or count < fetch or is_settled(scored, depth, _SLACK):
                 return best_first(scored, depth, self._identity, _SLACK)
             fetch *= _MORE
 
-    def _search(self, query: Query, limit: int, searcher: Searcher) -> list[Scored]:
+    def _search(
+        self, query: Query, limit: int, searcher: Searcher, wanted: IdSet | None = None
+    ) -> tuple[list[Scored], int]:
+        """The first `limit` results, of which those in `wanted` are given where that is; and how many there were."""
         hits = searcher.search(query, limit, count=False).hits
         ids = searcher.fast_field_values(ID, [address for _, address in hits])
-        return [(score, int(record_id or 0)) for (score, _), record_id in zip(hits, ids, strict=True)]
+        if wanted is None:
+            return [(score, int(record_id or 0)) for (score, _), record_id in zip(hits, ids, strict=True)], len(hits)
+        import numpy as np
+
+        places = np.flatnonzero(wanted.holds(np.array(ids, np.int64))).tolist()
+        return [(hits[place][0], int(ids[place] or 0)) for place in places], len(hits)
 
     def _ids(self, wanted: Sequence[Clause], searcher: Searcher) -> frozenset[int]:
         if not searcher.num_docs:
             return frozenset()
         query = any_of(clause_query(clause, self._schema, searcher) for clause in wanted)
-        return frozenset(record_id for _, record_id in self._search(query, searcher.num_docs, searcher))
+        return frozenset(record_id for _, record_id in self._search(query, searcher.num_docs, searcher)[0])
 
     def _score_of(self, query: Query, record_id: int, searcher: Searcher) -> float | None:
         """The score of one record, None where the query does not match it."""
-        found = self._search(narrowed(query, Query.term_query(self._schema, ID, record_id)), 1, searcher)
+        found, _ = self._search(narrowed(query, Query.term_query(self._schema, ID, record_id)), 1, searcher)
         return found[0][0] if found else None
 
     def _frequency(self, clause: Clause, searcher: Searcher) -> int:
@@ -247,6 +255,11 @@ class Lexical(Derived):
 
     def _identity(self, record_id: int) -> Any:
         return identity_key(self._rows.record(record_id).identity)
+
+
+def _enough(depth: int, allowed: int, total: int) -> int:
+    """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
+    return math.ceil((2 * depth + _MARGIN) * total / max(allowed, 1))
 
 
 def _hash_of(folder: Path) -> str:

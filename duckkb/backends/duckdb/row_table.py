@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from duckkb.backends.duckdb.columns import Columns, Fact, Observation
 from duckkb.backends.duckdb.component import State
 from duckkb.backends.duckdb.derived import Derived
+from duckkb.backends.duckdb.simple import Test, matching
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Rows, Version
 from duckkb.records import ID, Record
@@ -54,6 +56,18 @@ class Piece:
         """The record ids of the rows."""
         found: np.ndarray = self.table.column(0).to_numpy()
         return found
+
+    @cached_property
+    def rising(self) -> "np.ndarray":
+        """The places of the rows in the order of their ids."""
+        import numpy as np
+
+        return np.argsort(self.ids)
+
+    def matching(self, asked: Sequence[Test]) -> IdSet:
+        """The ids of the rows that satisfy all of the comparisons; raises as `table`."""
+        order = self.rising
+        return IdSet(self.ids[order[matching(self.table, asked)[order]]])
 
 
 class RowTable(Derived):
@@ -98,6 +112,15 @@ class RowTable(Derived):
         """`base`, and after changes `delta` with the rows that count instead of those whose ids are in `gone`."""
         self._refresh()
         return {"base": self._base, **({"delta": self._delta, "gone": self._gone} if self._step else {})}
+
+    def matching(self, asked: Sequence[Test]) -> IdSet:
+        """The ids of the records that satisfy all of the comparisons; raises OSError or ValueError for damaged files."""
+        self._refresh()
+        found = self._base.matching(asked)
+        if not self._step:
+            return found
+        changed = self._delta.matching(asked)
+        return IdSet.of([*found.without(self._replaced), *changed]) if len(changed) else found.without(self._replaced)
 
     def files(self) -> list[Path]:
         """The files that lie ready, and need nothing but to be opened."""

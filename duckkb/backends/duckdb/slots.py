@@ -6,6 +6,7 @@ gets a new slot at the end and its old one dies. Nothing here costs a Python obj
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
+from weakref import ref
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,8 +14,10 @@ from numpy.typing import DTypeLike, NDArray
 from duckkb.backends.duckdb.arrays import Column
 from duckkb.backends.duckdb.cosine import Floats, Ints, Mask, make_unit
 from duckkb.backends.duckdb.storage import DTYPES, Stored, packed
+from duckkb.id_set import IdSet
 from duckkb.settings import VectorStorage
 
+_SETS_HELD = 8
 _FEW = 16  # ids up to which looking at all slots for each of them costs less than sorting the slots
 
 
@@ -87,6 +90,7 @@ class Slots:
         self._alive = np.ones(len(self._ids.array), np.bool_)
         self._alive[self._dead.array] = False
         self._sorted: tuple[Ints, Ints] | None = None
+        self._chosen: list[tuple[ref[IdSet], Ints]] = []
 
     def expect(self, rows: int) -> None:
         """Say how many rows there will be, about."""
@@ -132,7 +136,7 @@ class Slots:
         self._starts.append(starts)
         self._rows += len(vectors)
         self._alive = np.concatenate((self._alive, np.ones(len(records), np.bool_)))
-        self._sorted = None
+        self._changed()
         return unit
 
     def kill(self, ids: Iterable[int]) -> None:
@@ -141,11 +145,20 @@ class Slots:
         if len(places):
             self._alive[places] = False
             self._dead.append(places)
-            self._sorted = None
+            self._changed()
+
+    def chosen(self, ids: IdSet) -> Ints:
+        """As `places`; what was found for the last sets is held, for conditions are asked again and again."""
+        for held, found in self._chosen:
+            if held() is ids:
+                return found
+        found = self.places(ids)
+        self._chosen = [*self._chosen[1 - _SETS_HELD :], (ref(ids), found)]
+        return found
 
     def places(self, ids: Iterable[int]) -> Ints:
         """The numbers of the slots of these records that are alive, rising."""
-        wanted = np.unique(np.fromiter(ids, np.int64))
+        wanted = IdSet.of(ids).array
         if len(wanted) <= _FEW and self._sorted is None:
             view = self.view
             found = [np.flatnonzero((view.ids == record_id) & view.alive) for record_id in wanted]
@@ -159,6 +172,10 @@ class Slots:
         at[at == len(known)] = 0
         there = known[at] == wanted if len(known) else np.zeros(len(wanted), np.bool_)
         return np.sort(slots[at[there]])
+
+    def _changed(self) -> None:
+        self._sorted = None
+        self._chosen = []
 
     def _numbered(self, records: Sequence[Chunked]) -> Iterable[tuple[int, int]]:
         numbers = {name: number for number, name in enumerate(self.fields)}

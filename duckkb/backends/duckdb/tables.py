@@ -5,10 +5,12 @@ Records are read when the data is built and not held; what is kept of them is wh
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from duckkb.backends.duckdb import simple
+from duckkb.backends.duckdb.answers import Answers
 from duckkb.backends.duckdb.columns import Columns, quoted
 from duckkb.backends.duckdb.condition import compile_condition
 from duckkb.backends.duckdb.confined import Confined
@@ -18,6 +20,7 @@ from duckkb.backends.duckdb.row_table import Piece, RowTable
 from duckkb.backends.duckdb.statement import Statement, read_statement
 from duckkb.entries import IndexEntry
 from duckkb.errors import FilterError
+from duckkb.id_set import IdSet
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits, Version
 from duckkb.queries import SqlResult
@@ -37,7 +40,8 @@ Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 @dataclass
 class _Table:
     """One type's rows, how many there were when that was last looked at, and what the engine has of them: pieces by name,
-    in the generation of the engine that they were registered in."""
+    in the generation of the engine that they were registered in. `answers` are those to conditions over the rows as they
+    are."""
 
     number: int
     rows: RowTable
@@ -45,6 +49,7 @@ class _Table:
     version: Version | None = None
     registered: dict[str, Piece] = field(default_factory=dict)
     generation: int = -1
+    answers: Answers = field(default_factory=Answers)
 
     @property
     def kind(self) -> RecordType:
@@ -86,6 +91,7 @@ class Tables:
         with self._lock:
             table = self._table(kind)
             table.rows, table.count, table.version = self._row_table(kind, rows, version), len(rows), version
+            table.answers.clear()
             self._entries_changed(kind, moved=True)
 
     def apply(
@@ -96,6 +102,7 @@ class Tables:
             table = self._table(kind)
             table.rows.touch([*put, *gone], version)
             table.version = version
+            table.answers.clear()
             before, table.count = table.count, table.rows.total
             self._entries_changed(kind, moved=bool(gone) or before != table.count)
 
@@ -109,16 +116,28 @@ class Tables:
         with self._lock:
             return self._table(kind).rows.columns
 
-    def where(self, kind: RecordType, condition: str) -> frozenset[int]:
+    def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         with self._lock:
             table = self._table(kind)
             columns = table.rows.columns
+            if asked := simple.tests(condition, columns):
+                return table.answers.get(asked, lambda: self._matching(table, asked))
             self._offer()
             sql = compile_condition(self._engine, columns, condition, self._now())
-            self._build(table)
-            statement = f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}"
-            return self._ids(statement)
+
+            def answer() -> IdSet:
+                self._build(table)
+                return self._ids(f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}")
+
+            return table.answers.get(sql, answer)
+
+    def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
+        try:
+            return table.rows.matching(asked)
+        except (OSError, ValueError):  # damaged, or replaced by another process since the files were looked at
+            table.rows.forget()
+            return table.rows.matching(asked)
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
@@ -145,8 +164,9 @@ class Tables:
             for table in self._tables.values():
                 if table.kind.kind == "edge":
                     table.rows.forget()
+                    table.answers.clear()
 
-    def _ids(self, statement: str) -> frozenset[int]:
+    def _ids(self, statement: str) -> IdSet:
         try:
             return self._engine.ids(statement, FILTER_SECONDS)
         except Rejected as error:

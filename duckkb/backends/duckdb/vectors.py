@@ -6,7 +6,7 @@ made anew. It knows of every hit which chunk it is, so that answering reads no r
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from duckkb.backends.duckdb.recall import Nearest, questions, recall
 from duckkb.backends.duckdb.slots import Chunked, Slots, View
 from duckkb.backends.duckdb.storage import products, unit_blocks
 from duckkb.errors import StateError, UsageError
+from duckkb.id_set import IdSet
 from duckkb.ports import Row, Rows, Version
 from duckkb.queries import LaneHit
 from duckkb.records import identity_key
@@ -75,7 +76,7 @@ class Vectors(Derived):
         return self._slots.dimension
 
     def similar(
-        self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: frozenset[int] | None = None
+        self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None
     ) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
@@ -93,7 +94,7 @@ class Vectors(Derived):
                 f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        places = None if allowed is None else self._slots.places(allowed)
+        places = None if allowed is None else self._slots.chosen(IdSet.of(allowed))
         near = self._near(query, depth, places)
         if near is not None:
             return self._hits(self._slots.view.only(near), query, depth)
