@@ -94,7 +94,7 @@ def test_a_process_that_dies_while_idle_is_replaced_unnoticed(
     there.sql("SELECT count(*) FROM doc", SqlLimits())
     _child(engine).send_signal(how)
     _child(engine).wait()
-    assert there.where(ground.DOC, "i = 1") == {1}
+    assert there.where(ground.DOC, "i + 0 = 1") == {1}
     assert there.sql("SELECT count(*) FROM doc, vault, links", SqlLimits()).rows == ((20,),)
 
 
@@ -265,7 +265,7 @@ def test_a_server_sees_the_base_as_it_is_at_the_call(notes: Path) -> None:
         with pytest.raises(Unavailable):
             kb.sql(TIME["endless recursion"], timeout=0.2)
         run_in(notes, ["put", "Note", '{"id": "c", "size": 9}'])
-        assert [hit.identity for hit in kb.find("Note", where="size >= 3")] == ["a", "c"]
+        assert [hit.identity for hit in kb.find("Note", where="size + 0 >= 3")] == ["a", "c"]
         kb.delete("Note", "a")
         assert kb.sql("SELECT count(*) FROM note").rows == ((2,),)
         (part,) = (notes / "data" / "nodes" / "note").rglob("*.jsonl")
@@ -335,11 +335,11 @@ def test_an_engine_that_fails_in_itself_is_dropped_and_rebuilt(at: str, kind: st
         if at == "SELECT i":
             tables.sql("SELECT i FROM doc", SqlLimits())
         else:
-            tables.where(ground.DOC, "i = 1")
+            tables.where(ground.DOC, "i + 0 = 1")
     assert (caught.value.code, caught.value.exit_code, caught.value.details) == ("E_INTERNAL", 1, {"retryable": True})
     assert ground.ROW_SECRET not in ground.told(caught.value)
     assert engine.generation == 1
-    assert tables.where(ground.DOC, "i = 1") == {1}
+    assert tables.where(ground.DOC, "i + 0 = 1") == {1}
     assert tables.sql("SELECT count(*) FROM doc, vault", SqlLimits()).rows == ((20,),)
 
 
@@ -347,9 +347,9 @@ def test_an_engine_that_cannot_roll_back_is_replaced_after_its_answer() -> None:
     engine = Confined()
     tables = ground.tables(engine)
     _fail(engine, "ROLLBACK", "FatalException")
-    assert tables.where(ground.DOC, "i = 1") == {1}
+    assert tables.where(ground.DOC, "i + 0 = 1") == {1}
     assert engine.generation == 1
-    assert tables.where(ground.DOC, "i = 1") == {1}
+    assert tables.where(ground.DOC, "i + 0 = 2") == {2}
 
 
 def _fail(engine: Confined, at: str, kind: str) -> None:
