@@ -247,14 +247,14 @@ class Base:
 
     def expect(self, model: Embedder, dimension: int) -> None:
         """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
-        known = self.cache.dimension(model.fingerprint)
-        self.cache.expect(model.fingerprint, dimension)
+        known = self.cache.dimensions.of(model.fingerprint)
+        self.cache.dimensions.expect(model.fingerprint, dimension)
         if known not in (0, dimension):
             self._loaded.clear()
 
     def exchanged(self, model: Embedder, dimension: int) -> Unavailable | None:
         """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
-        known = self.cache.dimension(model.fingerprint)
+        known = self.cache.dimensions.of(model.fingerprint)
         if known in (0, dimension):
             return None
         return Unavailable(

@@ -126,9 +126,9 @@ class Before:
             old = base.builder.needs(kind, [change.old for change in own if change.old])
             new = base.builder.needs(kind, [change.new for change in own if change.new])
             model = base.fingerprint(kind)
-            found = base.cache.vectors(list(new.vectors), model) if model else ()
+            pending = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
             chunks = types[kind.name].chunks + new.entries - old.entries
-            types[kind.name] = Count(chunks, sum(vector is None for vector in found))
+            types[kind.name] = Count(chunks, pending)
         remember(base, Counts(types, "absent" if self.counts.team == "absent" else None), base.cache.stamp())
 
 

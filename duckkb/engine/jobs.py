@@ -200,7 +200,7 @@ class _Work:
     def _make_tokens(self, kind: RecordType) -> None:
         for records in counted.slabs(self.base, kind):
             if self.base.cache.lacking("tokens", self.base.builder.needs(kind, records).tokens):
-                self.base.builder.build(kind, records)
+                self.base.builder.make_tokens(kind, records)
         self.base.cache.save()
         self.changed = True
 
@@ -213,7 +213,7 @@ class _Work:
         except Unavailable as problem:
             self._fail(len(one.withheld), problem)
             return False
-        self.total += sum(vector is None for vector in cache.vectors(list(one.withheld), model.fingerprint))
+        self.total += len(cache.lacking("vector", one.withheld, model.fingerprint))
         return True
 
     def _batches(self, kind: RecordType) -> Iterator[Texts]:

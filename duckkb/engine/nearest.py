@@ -23,8 +23,7 @@ def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
     model = base.embedder(kind)
     if not texts:
         model.embed_passages([text])  # which says why there is no model
-    known = base.cache.vectors(list(texts), model.fingerprint)
-    missing = {key: chunk for (key, chunk), vector in zip(texts.items(), known, strict=True) if vector is None}
+    missing = {key: texts[key] for key in base.cache.lacking("vector", texts, model.fingerprint)}
     if missing:
         embed(base, kind, missing)
 

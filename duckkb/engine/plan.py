@@ -167,8 +167,7 @@ def _absent(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> l
     """Those of the texts whose vectors the caches do not give."""
     if model is None or not texts:
         return []
-    found = base.cache.vectors(list(texts), model)
-    return [key for key, vector in zip(texts, found, strict=True) if vector is None]
+    return base.cache.lacking("vector", texts, model)
 
 
 def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:

@@ -94,7 +94,7 @@ def _fill(base: Base, kind: RecordType, deadline: float) -> None:
 def _refuse_other_lengths(base: Base, kind: RecordType) -> None:
     """Vectors of a model that was exchanged under its name are as good as none."""
     model = base.fingerprint(kind)
-    wanted = base.cache.dimension(model) if model is not None else 0
+    wanted = base.cache.dimensions.of(model) if model is not None else 0
     if wanted and not kind.given_vectors and base.backend.dimension(kind) not in (0, wanted):
         base.backend.discard(kind)
 

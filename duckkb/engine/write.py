@@ -97,16 +97,14 @@ def patch(root: Path, parts: Iterable[RenderedPart]) -> str:
 
 
 def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
-    """Tokens and vectors of what is about to be written go into the local cache; a failing model blocks nothing."""
+    """Vectors of what is about to be written go into the local cache, and tokens where there are enough to be kept; a
+    failing model blocks nothing."""
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
     records = [_preview(base, request, given) for given in request.given]
-    missing = {
-        entry.vector_key: entry.content
-        for made in base.builder.build(request.kind, records)
-        for entry in made
-        if entry.vector_key is not None and entry.vector is None
-    }
+    if not base.cache.spares(len(records)):
+        base.builder.make_tokens(request.kind, records)
+    missing = dict(base.builder.unembedded(request.kind, records))
     try:
         if missing:
             embed(base, request.kind, missing)
@@ -197,6 +195,5 @@ def _pending(base: Base, records: Iterable[Record]) -> int:
     for name, some in by_type.items():
         kind = base.ontology.find(name)
         if kind is not None and kind.vectors:
-            made = base.builder.build(kind, some)
-            count += sum(entry.vector_key is not None and entry.vector is None for one in made for entry in one)
+            count += len(base.builder.unembedded(kind, some))
     return count

@@ -5,7 +5,6 @@ when many rows of their kind are first wanted; a few rows are read without the r
 a finding (`findings`) and a miss.
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ from duckkb.indexing.cache_files import (
 )
 from duckkb.indexing.cache_reader import FEW, Reader
 from duckkb.indexing.cache_rows import CacheRow, content_hash, fts_content, same_direction, tokens_of
+from duckkb.indexing.dimensions import Dimensions
 from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.places import Misplaced
 from duckkb.indexing.sample import Trust, draw
@@ -56,7 +56,8 @@ class SearchCache:
         """Files that were given up after rows of them may have been handed out."""
         self._files = [file for file in files if self._is_sound(file)]
         self._loaded: dict[Kind, dict[CacheFile, Loaded | None]] = {kind: {} for kind in KINDS}
-        self._dimensions: dict[str, int] = {}
+        self.dimensions = Dimensions()
+        """Vectors of other lengths count as missing."""
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
 
@@ -85,27 +86,21 @@ class SearchCache:
     def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
         """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
         not of the model's dimension: that of most, where the model does not say."""
-        found = self._payloads("vector", keys)
-        dimension = model.dimension
-        lengths = Counter(len(vector) for vector in found if vector is not None)
-        if not dimension and lengths:
-            dimension = self._dimensions.setdefault(str(model), lengths.most_common(1)[0][0])
-        return [vector if vector is not None and len(vector) == dimension else None for vector in found]
+        found = self.dimensions.fitting(model, self._payloads("vector", keys))
+        if not any(vector is not None for vector in found):
+            return found
+        import numpy as np
 
-    def dimension(self, model: Fingerprint) -> int:
-        """How long the vectors are that `vectors` gives: what was expected or made last, else that of most; 0 unknown."""
-        return self._dimensions.get(str(model), 0)
+        return [None if vector is None else np.asarray(vector) for vector in found]
 
-    def expect(self, model: Fingerprint, dimension: int) -> None:
-        """Say how long the model's vectors are; others count as missing from now on."""
-        self._dimensions[str(model)] = dimension
-
-    def lacking(self, kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
-        """Those of the keys that have no row that may be used. Of vectors see `vectors`, which knows their lengths."""
-        if len(wanted := list(keys)) <= FEW:
-            return [key for key, row in zip(wanted, self._payloads(kind, wanted), strict=True) if row is None]
-        usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
-        return [key for key in wanted if not any(key in keys_of_one for keys_of_one in usable)]
+    def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
+        """Those of the keys that `tokens` or `vectors` has nothing for. For a few keys no array is made."""
+        if len(wanted := list(keys)) > FEW and kind == "tokens":
+            usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
+            return [key for key in wanted if not any(key in keys_of_one for keys_of_one in usable)]
+        found = self._payloads(kind, wanted)
+        fitting = self.dimensions.fitting(model, found) if kind == "vector" else found
+        return [key for key, row in zip(wanted, fitting, strict=True) if row is None]
 
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
@@ -145,7 +140,7 @@ class SearchCache:
         """Take vectors made here: key -> (text, float32 vector of unit length)."""
         self._add("vector", rows, fingerprint)
         for _, vector in rows.values():
-            self._dimensions[str(fingerprint)] = len(vector)
+            self.dimensions.expect(fingerprint, len(vector))
             break
 
     def verify_tokens(self, texts: Mapping[bytes, str], tokenize: Callable[[list[str]], list[Tokens]]) -> None:
@@ -163,6 +158,11 @@ class SearchCache:
         these texts that this machine has neither made nor checked, file by file while `goes_on`; False where a file was
         dropped. Until then `vectors` withholds its rows. Raises what `embed` raises."""
         return self._verify("vector", texts, embed, same_direction, goes_on)
+
+    def spares(self, count: int) -> bool:
+        """Whether a sparing `save` would not write tokens if there were so many rows more: there are some already."""
+        is_few = count + len(self._unsaved["tokens"]) < _SPARED
+        return is_few and any(file.kind == "tokens" for file in local_files(self._root))
 
     def save(self, *, sparing: bool = False) -> bool:
         """Write what was added as new local segments; True where nothing is left to write, False where none can be.
@@ -367,9 +367,9 @@ class SearchCache:
 
     def _save(self, kind: Kind, sparing: bool) -> None:
         fresh = [self._made[kind][key] for key in self._unsaved[kind]]
-        local = [file for file in local_files(self._root) if file.kind == kind] if fresh else []
-        if sparing and kind == "tokens" and local and len(fresh) < _SPARED:
+        if sparing and kind == "tokens" and self.spares(0):
             return
+        local = [file for file in local_files(self._root) if file.kind == kind] if fresh else []
         merged = self._mergeable(crowded(local), kind)
         rows = {row[0]: row for loaded in merged for row in loaded.segment.rows(list(loaded.segment.index))}
         rows |= {row[0]: row for row in fresh}

@@ -1,6 +1,7 @@
 """Reads cache files: one kind of row of a file whole, or a few rows by their places."""
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -128,6 +129,8 @@ def _payload(kind: Kind, stored: bytes) -> Any:
             return stored.decode()
         except UnicodeDecodeError as problem:
             raise Misplaced from problem
+    if sys.byteorder == "little":
+        return memoryview(stored).cast("f")
     import numpy as np
 
-    return np.frombuffer(stored, "<f4").astype(np.float32, copy=False)
+    return np.frombuffer(stored, "<f4").astype(np.float32)

