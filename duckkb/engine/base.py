@@ -193,7 +193,10 @@ class Base:
         """
         try:
             self._observe(parts)
+            was_small = self._is_small
             differences = self.tree.replace(parts)
+            if was_small and not self._is_small and not self.report.read_only:
+                self.snapshot = self.snapshot or Snapshot.open(self.root, self.ontology, self.limits)
             self._write_down(differences, parts)
             self._mirror(differences)
         except BaseException:
@@ -220,11 +223,18 @@ class Base:
         its next answer: the snapshot is derived, nothing depends on it."""
         if self.snapshot is None or self.adrift:
             return
-        self.adrift = True
+        self.adrift, held = True, self.snapshot.holds
         with suppress(OSError, Unavailable), self.snapshot.writing(self.wiring.lock_timeout) as is_current:
             if is_current:
                 self.snapshot.save(self.tree, differences, paths)
+                self.snapshot.relieve(self.tree)
+                self._loaded -= self.snapshot.holds - held  # what mirrors them can lie on disk from now on
                 self.adrift = False
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether reading all of it costs so little that no snapshot is kept."""
+        return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
     def _observe(self, parts: Mapping[str, Part | None]) -> None:
         """Count these parts instead of those that they replace. A type whose vectors are now mostly of another length is

@@ -76,6 +76,7 @@ def _caught_up(ground: Ground, snapshot: Snapshot, tree: Tree) -> Opened:
             changed = read.changed(tree, ground.root, found)
         parts = read.reload(tree, ground.root, changed)
         snapshot.save(tree, tree.replace(parts), changed)
+        snapshot.relieve(tree)
         return Opened(tree, snapshot)
 
 

@@ -8,7 +8,7 @@ from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base
 from duckkb.engine.counted import Before
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
-from duckkb.engine.embedding import embed
+from duckkb.engine.embedding import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
@@ -17,6 +17,9 @@ from duckkb.truth import history, layout, render, shadow, state
 from duckkb.truth.line import Shape, etag, record_line
 from duckkb.truth.render import RenderedPart
 from duckkb.values import dataclass
+
+_SLAB = 4_096
+"""Records whose entries are made, and held, together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,5 +198,5 @@ def _pending(base: Base, records: Iterable[Record]) -> int:
     for name, some in by_type.items():
         kind = base.ontology.find(name)
         if kind is not None and kind.vectors:
-            count += len(base.builder.unembedded(kind, some))
+            count += sum(len(base.builder.unembedded(kind, slab)) for slab in batches(some, _SLAB))
     return count

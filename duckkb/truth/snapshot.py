@@ -2,7 +2,7 @@
 
     manifest.json             what there is: by type its files, a revision, and which records changed lately
     node-TABLE/lines-N        canonical lines, appended to; what lies beyond the size in the manifest does not exist
-    node-TABLE/sheet-N        where which record lies (`sheet`): a first one, and one with the parts that changed since
+    node-TABLE/sheet-N        where which record lies (`sheet`): a first one, and shorter ones with the parts that changed since
 
 It is never truth. A part counts as unread unless its file is the one that was read (`tree.Stamp`, or its digest where that
 cannot tell); a type is left out where records stand twice, a part where lines cannot be read. Nobody can bring a snapshot
@@ -35,6 +35,7 @@ from duckkb.values import dataclass
 __all__ = ["Snapshot", "Unusable", "Version"]
 
 FORMAT = 1
+_HELD = 5_000  # records of a type that a tree may hold in memory though they lie in its files
 _ATTEMPTS = 5
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -106,13 +107,30 @@ class Snapshot:
         parts: dict[str, Part] = {}
         tables = {}
         for known in self._types.values():
-            stored = known.stored or known.open()
-            tables[known.kind.name] = stored
-            for path, (number, entry) in stored.entries.items():
-                stamp = Stamp(*self._stamps.get(path, entry.stamp))
-                rows = PartRows(stored, number, entry)
-                parts[path] = Part(path, known.kind, stamp, entry.digest, rows, (), entry.canonical, entry.sorted)
+            tables[known.kind.name] = known.stored or known.open()
+            parts |= self._parts(known)
         return Tree(self._ontology, self._limits, parts, [], tables)
+
+    def relieve(self, tree: Tree, beyond: int = _HELD) -> None:
+        """Let the tree, which is as `save` was given it, find in the files what it holds in memory, where those are more
+        records than `beyond`."""
+        for known in self._types.values():
+            kind = known.kind
+            if tree.is_stored(kind) and tree.held(kind) <= beyond:
+                continue
+            parts = self._parts(known)
+            if parts.keys() == {part.path for part in tree.parts_of(kind)}:
+                tree.lean_on(known.stored or known.open(), parts)
+
+    def _parts(self, known: TypeFiles) -> dict[str, Part]:
+        """The parts of a type by path, their rows as they lie in its files."""
+        stored = known.stored or known.open()
+        parts = {}
+        for path, (number, entry) in stored.entries.items():
+            stamp = Stamp(*self._stamps.get(path, entry.stamp))
+            rows = PartRows(stored, number, entry)
+            parts[path] = Part(path, known.kind, stamp, entry.digest, rows, (), entry.canonical, entry.sorted)
+        return parts
 
     def version(self, kind: RecordType) -> Version | None:
         """What derived state of a type has to mirror; None where the snapshot does not hold the type."""
@@ -144,7 +162,8 @@ class Snapshot:
 
     def save(self, tree: Tree, differences: Differences, paths: Iterable[str]) -> None:
         """Write down what the tree has become by taking in the parts at these paths; the caller holds the lock. Types that
-        it cannot hold as they are now drop out. Raises OSError; what was there before is then still there."""
+        it cannot hold as they are now drop out, those that it can hold and does not yet are written. Raises OSError; what
+        was there before is then still there."""
         changed: dict[str, set[str]] = {}
         for path in paths:
             changed.setdefault(_folder_of(path), set()).add(path)
@@ -159,8 +178,19 @@ class Snapshot:
                 not self.is_confirmed
             ):  # what was derived before may be of a later revision, which a power cut took back
                 known.advance(())
+        for kind in self._missing(tree):
+            with contextlib.suppress(Unusable):
+                self.build(kind, tree.parts_of(kind))
         self._stamps = {path: stamp for path, stamp, known in self._seen(tree) if stamp != known}
         self._write()
+
+    def _missing(self, tree: Tree) -> list[RecordType]:
+        """The types that have records and are not held, but could be."""
+        found = []
+        for kind in self._ontology:
+            if _name(kind) not in self._types and tree.count(kind) and not tree.is_mended(kind):
+                found += [] if any(part.findings for part in tree.parts_of(kind)) else [kind]
+        return found
 
     def knows_stamps(self, tree: Tree) -> bool:
         """Whether it vouches for every file that the tree vouches for."""

@@ -71,9 +71,12 @@ class Stored:
         return self.lines[start : start + sheet.lengths[place]]
 
     def size(self, path: str) -> int:
-        """Bytes of the lines of a part."""
+        """Bytes of the lines of a part, which stand one behind the other."""
         number, entry = self.entries[path]
-        return sum(self.sheets[number].lengths[entry.start : entry.start + entry.count])
+        if not entry.count:
+            return 0
+        sheet, last = self.sheets[number], entry.start + entry.count - 1
+        return sheet.offsets[last] + sheet.lengths[last] - sheet.offsets[entry.start]
 
     def is_alive(self, number: int, place: int, replaced: "set[str]") -> bool:
         """Whether a row belongs to a part that has not been replaced since."""
@@ -132,6 +135,11 @@ class StoredTable:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def held(self) -> int:
+        """How many records are in memory: those of parts that were replaced."""
+        return len(self._fresh)
 
     def __iter__(self) -> Iterator[Identity]:
         for path, (number, entry) in self._stored.entries.items():

@@ -9,14 +9,14 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
-from duckkb.truth.sheet import Columns, Sheet
+from duckkb.truth.sheet import Columns, Entry, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
 from duckkb.values import dataclass, field
@@ -24,7 +24,8 @@ from duckkb.values import dataclass, field
 MANIFEST = "manifest.json"
 LOGGED = 50_000
 """Ids of changed records that are remembered, for derived state that follows."""
-_SECOND_ROWS, _SECOND_SHARE = 4_000, 0.25  # what the second sheet may hold before the two are made one
+_FEW_ROWS = 4_000  # a last sheet with no more than these is written anew with what comes,
+_TIMES = 4  # as is each before it that has at most so many times the rows that are written anyway
 _GARBAGE = 1 << 20  # bytes of dead lines that are not worth a new file
 
 
@@ -130,36 +131,42 @@ class TypeFiles:
         """Take `fresh` in the place of the parts at the paths `changed`. Raises OSError."""
         stored = self.stored or self.open()
         columns = Columns()
-        for name, (number, entry) in stored.entries.items():
-            if number == 1 and name not in changed:
-                columns.copy(stored.sheets[1], entry)
         path = self.folder / self.lines.name
         with path.open("r+b") as file:
             file.truncate(self.lines.size)
             file.seek(self.lines.size)
             check = _add(columns, file, fresh, self.lines.check)
             self.lines = FileRef.of(path, file, check)
-        dead = set(self.sheets[0].dead)
-        dead |= {at for at, entry in enumerate(stored.sheets[0].entries) if entry.path in changed}
-        self._lay(stored.sheets[0], sorted(dead), columns)
+        self._lay(stored, changed, columns)
         self.advance(ids)
         self.open()
         self._compact()
 
-    def _lay(self, first: Sheet, dead: list[int], second: Columns) -> None:
-        """The sheets anew: the first with more dead parts and the second, or both as one where the second has grown."""
-        gone = set(dead)
-        alive = [entry for at, entry in enumerate(first.entries) if at not in gone]
-        if len(second) > max(_SECOND_ROWS, sum(entry.count for entry in alive) * _SECOND_SHARE):
-            whole = Columns()
-            for entry in alive:
-                whole.copy(first, entry)
-            whole.extend(second)
-            self.sheets = [write_sheet(self.folder, whole)]
-            return
-        self.sheets = [SheetRef(self.sheets[0].file, self.sheets[0].count, dead)]
-        if second.entries:
-            self.sheets.append(write_sheet(self.folder, second))
+    def _lay(self, stored: Stored, changed: set[str], fresh: Columns) -> None:
+        """The sheets anew: `fresh` and those at the end that are not much longer become one, the others lose the parts that
+        were replaced. So what a change writes follows the change, and there are few sheets."""
+        alive: list[list[Entry]] = [[] for _ in self.sheets]
+        for name, (number, entry) in stored.entries.items():
+            if name not in changed:
+                alive[number].append(entry)
+        sizes = [sum(entry.count for entry in entries) for entries in alive]
+        kept, size = len(self.sheets), len(fresh)
+        while kept and sizes[kept - 1] <= max(_FEW_ROWS, _TIMES * size):
+            kept -= 1
+            size += sizes[kept]
+        columns = Columns()
+        for number in range(kept, len(self.sheets)):
+            for entry in alive[number]:
+                columns.copy(stored.sheets[number], entry)
+        columns.extend(fresh)
+        self.sheets = [self._with_dead(number, stored.sheets[number], alive[number]) for number in range(kept)]
+        if columns.entries or not self.sheets:
+            self.sheets.append(write_sheet(self.folder, columns))
+
+    def _with_dead(self, number: int, sheet: Sheet, alive: Sequence[Entry]) -> SheetRef:
+        known, starts = self.sheets[number], {(entry.path, entry.start) for entry in alive}
+        dead = [at for at, entry in enumerate(sheet.entries) if (entry.path, entry.start) not in starts]
+        return SheetRef(known.file, known.count, dead)
 
     def advance(self, ids: Iterable[int]) -> None:
         """Begin a new revision, which these records differ in.

@@ -216,6 +216,21 @@ class Tree:
         self.parts = dict(sorted((kept | {path: part for path, part in parts.items() if part}).items()))
         return differences
 
+    def held(self, kind: RecordType) -> int:
+        """How many of a type's records are in memory."""
+        table = self._table(kind)
+        return table.held if isinstance(table, StoredTable) else len(table)
+
+    def is_mended(self, kind: RecordType) -> bool:
+        """Whether any record of a type differs from its line, as where it stands twice."""
+        return self._table(kind).is_mended
+
+    def lean_on(self, stored: Stored, parts: Mapping[str, Part]) -> None:
+        """Find a type's records in a snapshot from now on, instead of holding them; `parts` are those that it has now, with
+        their rows out of the snapshot."""
+        self.parts |= parts
+        self._tables[stored.kind.name] = StoredTable(stored)
+
     def forget(self) -> None:
         """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
         self._tables.clear()

@@ -400,3 +400,30 @@ def test_threads_share_one_open_base(notes: Path) -> None:
             list(pool.map(lambda number: kb.put("Note", {"id": f"t{number}", "text": "fox"}), range(24)))
             counts = list(pool.map(lambda _: len(kb.find("Note", "fox", mode="match", limit=100)), range(8)))
         assert counts == [24] * 8
+
+
+def test_a_base_that_grows_while_it_is_open_goes_on_out_of_a_snapshot(docs: Path) -> None:
+    """It was too small for one when it was opened, and a type that was empty then is in it from its first records on."""
+    (docs / "config.yaml").write_text(f"{VECTORS}  Tag: {{identity: id, schema: {{properties: {{id: {{type: string}}}}}}}}\n", "utf-8")
+
+    def some(start: int, text: str) -> list[dict[str, object]]:
+        return [
+            {"id": f"d{number:03}", "text": f"{text} {number} ".ljust(900, "x")} for number in range(start, start + 200)
+        ]
+
+    with _open(docs) as kb:
+        assert [hit.identity for hit in kb.find("Doc", "anything", mode="match")] == []
+        for start in (0, 200):
+            kb.put("Doc", some(start, "old"), embed=False)
+        kb.put("Tag", {"id": "t"})
+        kb.put("Doc", some(100, "new"), embed=False)
+        kb.delete("Doc", "d000")
+        found = [kb.find("Doc", words, mode="match", limit=500) for words in ("new", "old")]
+        assert [len(hits) for hits in found] == [200, 199]
+        assert len(kb.list("Doc", limit=1_000)) == 399 and kb.get("Tag", "t")["id"] == "t"
+        names = {path.parent.name for path in (docs / ".duckkb/snapshot").glob("*/sheet-*")}
+        assert names == {"node-doc", "node-tag"}
+    with _open(docs) as again:
+        assert [
+            [hit.identity for hit in again.find("Doc", words, mode="match", limit=500)] for words in ("new", "old")
+        ] == [[hit.identity for hit in hits] for hits in found]

@@ -15,7 +15,9 @@ from duckkb.records import Record
 from duckkb.settings import Settings
 from duckkb.truth import lock, snapshot
 from duckkb.truth.read import load as read_afresh
+from duckkb.truth.read import reload
 from duckkb.truth.snapshot import Snapshot
+from duckkb.truth.tree import Tree
 from tests.unit.test_truth_tree import G0, GROUP, LIMITS, ONTOLOGY, P0, P1, PERSON, T2, node, put
 
 PEOPLE = [f"person {number}" for number in range(40)]
@@ -162,6 +164,52 @@ def test_while_another_process_writes_the_snapshot_this_one_reads_the_files(base
         opened = load(ground(base, timeout=0.05))
         assert opened.snapshot is None
         assert [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)] == truth(base)
+
+
+def test_what_a_change_writes_follows_the_change(tmp_path: Path) -> None:
+    """Of 26,000 records 5,000 change, then 1,000 others twice: shorter and shorter sheets, and the longer ones stay."""
+    parts = [P0.replace("000", f"{number:03}") for number in range(26)]
+
+    def fill(path: str, text: str) -> None:
+        start = 1_000 * parts.index(path)
+        put(tmp_path, path, *(node(PERSON, f"{start + number:05}", text=text) for number in range(1_000)))
+
+    for path in parts:
+        fill(path, "old")
+    (tmp_path / ".duckkb").mkdir()
+    load(ground(tmp_path))
+    seen = [set(files(tmp_path, "sheet"))]
+    for number, changed in enumerate((parts[:5], parts[6:7], parts[6:7])):
+        for path in changed:
+            fill(path, f"new {number}")
+        load(ground(tmp_path))
+        seen.append(set(files(tmp_path, "sheet")))
+    assert [len(sheets) for sheets in seen] == [1, 2, 3, 3]
+    assert seen[0] < seen[1] < seen[2] and len(seen[2] & seen[3]) == 2
+    opened = load(ground(tmp_path)).tree
+    assert lines_of(opened) == lines_of(read_afresh(tmp_path, ONTOLOGY, LIMITS))
+    for name in ("00000", "06999", "25999"):
+        row = opened.get(PERSON, (name,))
+        assert row is not None and opened.by_id(PERSON, row.record.id) == row
+
+
+def lines_of(tree: Tree) -> dict[int, bytes]:
+    return {row.record.id: row.line for row in tree.rows(PERSON)}
+
+
+def test_a_tree_holds_what_is_fresh_only_until_the_files_have_it(base: Path) -> None:
+    opened = load(ground(base))
+    put(base, P1, node(PERSON, "person 20", text="new", at=T2))
+    assert opened.snapshot is not None
+    with opened.snapshot.writing(1.0):
+        changes = opened.tree.replace(reload(opened.tree, base, [P1]))
+        opened.snapshot.save(opened.tree, changes, [P1])
+    assert opened.tree.held(PERSON) == 1
+    opened.snapshot.relieve(opened.tree)
+    assert opened.tree.held(PERSON) == 1  # not worth it
+    opened.snapshot.relieve(opened.tree, beyond=0)
+    assert opened.tree.held(PERSON) == 0
+    assert [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)] == truth(base)
 
 
 def test_dead_lines_do_not_pile_up(base: Path) -> None:
