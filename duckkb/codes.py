@@ -142,6 +142,16 @@ _STATE = {
     "E_REFUSED": ("A guard stopped the write; nothing changed.", "See the message."),
     "E_INTERNAL": ("A defect in duckkb or a library.", "Report it with the message; truth was not changed."),
 }
+_GIT = {
+    "E_GIT": (
+        "git is missing, failed, or does not have an object that is needed.",
+        "`git status` and `git fsck` say more.",
+    ),
+    "E_REVISION": (
+        "No commit, branch or tag has this name here, or two have no commit in common.",
+        "`git branch -a` and `git log --oneline` list them; `git fetch --unshallow` in a shallow clone.",
+    ),
+}
 _LINES = {
     "E_UTF8": ("A line or a text is not UTF-8.", "Save the file as UTF-8."),
     "E_BOM": (
@@ -185,6 +195,10 @@ _CHECKS = {
     ),
     "E_SYMLINK": ("A link inside data/; links are not followed.", "Replace it by the file."),
     "E_NOT_REGULAR": ("A path inside data/ is a FIFO, a device or a folder where a file belongs.", "Remove it."),
+    "E_ID_CHANGED": (
+        "A record has another __id than before; citations and caches knew it by the old one.",
+        "Restore the old __id from git.",
+    ),
     "E_MISPLACED": (
         "A record lies in a day folder that is not the day of its __created_at.",
         "Restore __created_at from git.",
@@ -213,6 +227,7 @@ CODES: dict[str, Code] = (
     _catalogue(2, _USAGE)
     | _catalogue(130, _INTERRUPTED)
     | _catalogue(1, _STATE)
+    | _catalogue(1, _GIT)
     | _catalogue(1, _LINES)
     | _catalogue(1, _CHECKS)
     | _catalogue(0, _WARNINGS)

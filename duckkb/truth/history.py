@@ -217,7 +217,7 @@ def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", own: Path |
             output = Git(str(root)).execute(
                 command,
                 istream=source,
-                env=_hardening(own) | ({"GIT_INDEX_FILE": str(repository.git_dir / "index")} if repository else {}),
+                env=hardening(own) | ({"GIT_INDEX_FILE": str(repository.git_dir / "index")} if repository else {}),
                 stdout_as_string=False,
                 strip_newline_in_stdout=False,
                 kill_after_timeout=SECONDS,
@@ -272,7 +272,8 @@ def _import_stream(name: str, files: Iterable[tuple[str, bytes | None]]) -> byte
     return b"".join(parts)
 
 
-def _hardening(own: Path | None) -> dict[str, str]:
+def hardening(own: Path | None = None) -> dict[str, str]:
+    """The variables that keep a repository's settings and the caller's environment from deciding what git does."""
     settings = {"GIT_CONFIG_COUNT": str(len(_SETTINGS))}
     for index, (key, value) in enumerate(_SETTINGS.items()):
         settings |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}

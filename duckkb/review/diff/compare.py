@@ -1,0 +1,217 @@
+"""Two versions of files as changes of records.
+
+Records are found by `__id` over all files that were touched, so a record that moved to another part has not changed. Lines
+that both versions have alike are not decoded: a diff costs what changed, not what the files hold.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
+from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Place, RecordChange, Versions
+from duckkb.truth.layout import DATA, parse_part
+from duckkb.truth.line import Limits, etag
+from duckkb.truth.lines import Lines
+from duckkb.truth.merge import split
+from duckkb.truth.table import StoredRow
+from duckkb.values import dataclass
+
+Key = tuple[str, str]
+"""node or edge, and the table or label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """The ontology on each side."""
+
+    old: Ontology
+    new: Ontology
+
+    def of(self, key: Key) -> tuple[RecordType, RecordType] | None:
+        """A type as each side has it, or as the other has where one does not; None for a table that neither knows."""
+        old, new = self.old.by_table(*key), self.new.by_table(*key)
+        found = new or old
+        return (old or found, new or found) if found is not None else None
+
+
+def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable[OntologyChange] = ()) -> Diff:
+    """The changes of records between two versions, by type and identity, and what is wrong in the lines that changed."""
+    findings = list(versions.findings)
+    changes: list[RecordChange] = []
+    respelled = 0
+    tables, strange = _tables(versions.paths)
+    findings += [
+        Finding("E_UNEXPECTED_FILE", "no part of records", path, remedy=CODES["E_UNEXPECTED_FILE"].remedy)
+        for path in strange
+        if path in versions.new
+    ]
+    for key, paths in sorted(tables.items(), key=lambda one: _rank(one[0], types)):
+        found = types.of(key)
+        if found is None:
+            said = "no type of the ontology has this table or label"
+            findings += [Finding("E_UNEXPECTED_FILE", said, path) for path in paths if path in versions.new]
+            continue
+        table = _Table(found[1], limits)
+        table.read(versions, paths, found[0])
+        changes += table.changes()
+        respelled += table.respelled
+        findings += table.findings
+    return Diff(
+        versions.base,
+        versions.head,
+        tuple(changes),
+        tuple(ontology),
+        tuple(findings),
+        sum(map(len, tables.values())),
+        respelled,
+    )
+
+
+def _tables(paths: Iterable[str]) -> tuple[dict[Key, list[str]], list[str]]:
+    """The parts by table, and what else lies in `data/`."""
+    tables: dict[Key, list[str]] = defaultdict(list)
+    strange = []
+    for path in paths:
+        address = parse_part(path)
+        if address is not None:
+            tables[address.kind, address.table].append(path)
+        elif path.startswith(f"{DATA}/") and not path.startswith((f"{DATA}/indices/", f"{DATA}/FORMAT.json")):
+            strange.append(path)
+    return tables, strange
+
+
+def _rank(key: Key, types: Types) -> tuple[int, Key]:
+    order = [(kind.kind, kind.table) for kind in (*types.new, *types.old)]
+    return (order.index(key) if key in order else len(order)), key
+
+
+class _Table:
+    """The changes of one type."""
+
+    def __init__(self, kind: RecordType, limits: Limits) -> None:
+        self._kind = kind
+        self._limits = limits
+        self._old: dict[int, StoredRow] = {}
+        self._new: dict[int, StoredRow] = {}
+        self.findings: list[Finding] = []
+        self.respelled = 0
+
+    def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
+        """Decode the lines that only one of the versions has."""
+        known = _alike(versions.old, versions.new, paths)
+        for path in paths:
+            if (raw := versions.old.get(path)) is not None:
+                for row in self._lines(path, raw, old_kind, known).rows:
+                    self._old.setdefault(row.record.id, row)
+            if (raw := versions.new.get(path)) is not None:
+                lines = self._lines(path, raw, self._kind, known)
+                self.findings += lines.findings
+                self._take(lines.rows)
+
+    def _take(self, rows: Iterable[StoredRow]) -> None:
+        for row in rows:
+            first = self._new.setdefault(row.record.id, row)
+            if first is not row:
+                same = first.record.identity == row.record.identity
+                code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
+                said = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
+                self.findings.append(_at(row, code, said))
+            if not row.complete:
+                self.findings.append(_at(row, "E_INCOMPLETE", "the line lacks __id or times"))
+            elif not row.canonical:
+                self.findings.append(_at(row, "E_NOT_CANONICAL", "the line is not in canonical form"))
+
+    def _lines(self, path: str, raw: bytes, kind: RecordType, known: Collection[bytes]) -> Lines:
+        lines = Lines(path, kind, self._limits, known)
+        lines.read(raw)
+        return lines
+
+    def changes(self) -> list[RecordChange]:
+        """By identity, the new one where there is one."""
+        pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
+        found = [self._change(old, new) for old, new in self._matched(pairs) if self._differ(old, new)]
+        return [change for _, change in sorted(found, key=lambda one: one[0])]
+
+    def _differ(self, old: StoredRow | None, new: StoredRow | None) -> bool:
+        if old is not None and new is not None and old.line == new.line:
+            self.respelled += 1
+            return False
+        return True
+
+    def _matched(self, pairs: list[tuple[StoredRow | None, StoredRow | None]]) -> list[tuple[Any, Any]]:
+        """A record that vanished under one `__id` and came under another is one record whose id was changed."""
+        vanished = {old.record.identity: old for old, new in pairs if old is not None and new is None}
+        found: list[tuple[StoredRow | None, StoredRow | None]] = []
+        joined: set[Identity] = set()
+        for old, new in pairs:
+            if old is None and new is not None and (before := vanished.get(new.record.identity)) is not None:
+                said = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
+                self.findings.append(_at(new, "E_ID_CHANGED", said))
+                joined.add(new.record.identity)
+                found.append((before, new))
+            else:
+                found.append((old, new))
+        return [(old, new) for old, new in found if new is not None or old is None or old.record.identity not in joined]
+
+    def _change(self, old: StoredRow | None, new: StoredRow | None) -> tuple[Any, RecordChange]:
+        row = new or old
+        assert row is not None, "a pair has a side"
+        renamed = old is not None and new is not None and old.record.identity != new.record.identity
+        change = RecordChange(
+            self._kind.kind,
+            self._kind.name,
+            self._kind.table,
+            row.record.id,
+            "insert" if old is None else "delete" if new is None else "rename" if renamed else "update",
+            identity_text(row.record.identity),
+            identity_text(old.record.identity) if renamed and old is not None else None,
+            _fields(old, new),
+            _place(old),
+            _place(new),
+        )
+        return identity_key(row.record.identity), change
+
+
+def _alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
+    """The lines that both versions have, each as often as the other."""
+    counts: list[Counter[bytes]] = [Counter(), Counter()]
+    for path in paths:
+        for count, side in zip(counts, (old, new), strict=True):
+            count.update(side.get(path, b"").split(b"\n"))
+    return frozenset(line for line, times in counts[0].items() if counts[1][line] == times)
+
+
+def _fields(old: StoredRow | None, new: StoredRow | None) -> tuple[FieldChange, ...]:
+    before, after = (split(row.line) if row is not None else {} for row in (old, new))
+    found = [
+        FieldChange(name, _text(before.get(name)), _text(after.get(name)))
+        for name in {**after, **before}
+        if _text(before.get(name)) != _text(after.get(name))
+    ]
+    named = [one for one in found if one.name not in (ID, UPDATED_AT)] if old is not None and new is not None else found
+    return tuple(named or found)
+
+
+def _text(found: tuple[str, str] | None) -> str | None:
+    return None if found is None else found[1]
+
+
+def _place(row: StoredRow | None) -> Place | None:
+    return None if row is None else Place(row.path, row.line_no, row.line, etag(row.line))
+
+
+def _at(row: StoredRow, code: str, message: str) -> Finding:
+    record, remedy = row.record, CODES[code].remedy
+    return Finding(
+        code,
+        message,
+        row.path,
+        row.line_no,
+        remedy=remedy,
+        type=record.type,
+        identity=identity_text(record.identity),
+    )

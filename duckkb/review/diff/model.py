@@ -1,0 +1,117 @@
+"""A difference between two versions of a knowledge base, as values. Nothing here reads or prints."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Literal
+
+from duckkb.errors import Finding
+from duckkb.values import dataclass, field
+
+Op = Literal["insert", "update", "rename", "delete"]
+OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A side as it was named (`main`, `the working tree`), and its commit in hex, empty where it is none."""
+
+    name: str
+    commit: str = ""
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name} ({self.commit[:12]})" if self.commit and self.commit != self.name else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record's line stands on one side: a path relative to the base, the line from 1, the canonical line (without
+    LF), and the record's etag as `get` gives it."""
+
+    path: str
+    line_no: int
+    line: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A top-level field that differs, as JSON source text; None where a side does not have it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """What became of one record, found by its `__id`. `identity` is the new one (the old one of a deleted record) as the
+    command line writes it; `was` the old one where a rename changed it. `fields` are the top-level fields that differ, in
+    the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs."""
+
+    kind: Literal["node", "edge"]
+    type: str
+    table: str
+    id: int
+    op: Op
+    identity: str
+    was: str | None
+    fields: tuple[FieldChange, ...]
+    before: Place | None
+    after: Place | None
+
+    @property
+    def place(self) -> Place:
+        found = self.after or self.before
+        assert found is not None, "a change has a side"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OntologyChange:
+    """Something that the ontology or config.yaml says otherwise: `what` names it (`node Note`, `node Note field /title`),
+    `before` and `after` are what each side says, as JSON or YAML text, None where a side does not have it."""
+
+    what: str
+    before: str | None
+    after: str | None
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
+    `respelled` the records whose line was only written otherwise."""
+
+    base: Label
+    head: Label
+    changes: tuple[RecordChange, ...] = ()
+    ontology: tuple[OntologyChange, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    parts: int = 0
+    respelled: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.changes or self.ontology)
+
+    @property
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """How many of each op, by type; every op stands there."""
+        found: dict[str, Counter[str]] = {}
+        for change in self.changes:
+            found.setdefault(change.type, Counter())[change.op] += 1
+        return {name: {op: count[op] for op in OPS} for name, count in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
+    no regular files."""
+
+    base: Label
+    head: Label
+    old: Mapping[str, bytes]
+    new: Mapping[str, bytes]
+    findings: tuple[Finding, ...] = ()
+    paths: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,246 @@
+"""What git holds of a knowledge base at a revision: which commit a name means, which files differ, and their bytes.
+
+Git is run as processes of its own, with the hardening of `history`; GitPython, which would take a tenth of a second to
+import, is left out of a path on which people wait. Paths are relative to the knowledge base.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from duckkb.errors import StateError, Unavailable
+from duckkb.truth.history import SECONDS, Repository, find_repository, hardening
+from duckkb.values import dataclass
+
+WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
+"""What of a base is compared: truth and what shapes it."""
+REGULAR = ("100644", "100755")
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A name as it was given, and what it means: `commit` (empty where it names a tree) and `tree`, both in hex."""
+
+    name: str
+    commit: str
+    tree: str
+
+    @property
+    def short(self) -> str:
+        return (self.commit or self.tree)[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in a tree or in the index: `mode` in octal, as git writes it, and the id of its blob."""
+
+    mode: str
+    blob: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A file that differs between two trees; None where a side has none."""
+
+    path: str
+    old: Entry | None
+    new: Entry | None
+
+
+def revision(root: Path, name: str) -> Revision:
+    """What a name means; raises `errors.StateError` (E_REVISION) for one that git does not know here."""
+    if name and "\0" not in name:
+        said = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{tree}}"])
+        if said is not None:
+            commit = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
+            return Revision(name, (commit or b"").decode().strip(), said.decode().strip())
+    raise StateError(
+        f"git knows no revision {name!r} here",
+        code="E_REVISION",
+        suggestion="`git log --oneline` and `git branch -a` list what there is; in a shallow clone `git fetch --unshallow`",
+    )
+
+
+def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
+    """The commit in which two histories part; raises `errors.StateError` (E_REVISION) where they never met."""
+    said = None
+    if one.commit and other.commit:
+        said = _asked(root, ["merge-base", "--end-of-options", one.commit, other.commit])
+    if not said:
+        raise StateError(
+            f"{one.name} and {other.name} have no commit in common here",
+            code="E_REVISION",
+            suggestion=f"compare the two as they are: `duckkb diff {one.name}..{other.name}`; or `git fetch --unshallow`",
+        )
+    return revision(root, said.decode().strip())
+
+
+def between(root: Path, old: Revision, new: Revision) -> list[Touched]:
+    """The watched files in which two trees differ, by path."""
+    return _raw(root, ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", old.tree, new.tree])
+
+
+def staged(root: Path, old: Revision) -> list[Touched]:
+    """The watched files in which the index differs from a tree, by path."""
+    return _raw(root, ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=64", old.tree])
+
+
+def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
+    """The files of a tree under some places, by path."""
+    repository = _repository(root)
+    wanted = [repository.prefix + place for place in places]
+    listed = _run(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *wanted])
+    found = {}
+    for line in listed.split(b"\0"):
+        if line:
+            head, _, name = line.partition(b"\t")
+            mode, _, blob = head.decode().split(" ")
+            found[_path(repository, name)] = Entry(mode, blob)
+    return found
+
+
+def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
+    """The files of the index under some places, by path; those in conflict are left out."""
+    repository = _repository(root)
+    wanted = [repository.prefix + place for place in places]
+    listed = _run(root, ["ls-files", "-s", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    found = {}
+    for line in listed.split(b"\0"):
+        head, _, name = line.partition(b"\t")
+        if line and head.endswith(b" 0"):
+            mode, blob, _ = head.decode().split(" ")
+            found[_path(repository, name)] = Entry(mode, blob)
+    return found
+
+
+def unsaved(root: Path) -> list[str]:
+    """The watched paths whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
+    too: truth is what lies there)."""
+    repository = _repository(root)
+    wanted = [repository.prefix + place for place in WATCHED]
+    quiet = _without_filters(root)
+    changed = _run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
+    others = _run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
+    return sorted(_path(repository, name) for name in names)
+
+
+def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of blobs by their ids, by one process. Raises `errors.Unavailable` (E_GIT) for one that is not here."""
+    wanted = list(dict.fromkeys(ids))
+    if not wanted:
+        return {}
+    found: dict[str, bytes] = {}
+    told = memoryview(_run(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
+    at = 0
+    for one in wanted:
+        end = at + bytes(told[at : at + 200]).index(b"\n")
+        words = bytes(told[at:end]).split(b" ")
+        if len(words) != 3 or words[1] != b"blob":
+            raise Unavailable(
+                f"git does not have the object {one} here",
+                code="E_GIT",
+                suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
+            )
+        at = end + 1 + int(words[2])
+        found[one] = bytes(told[end + 1 : at])
+        at += 1
+    return found
+
+
+def _raw(root: Path, command: list[str]) -> list[Touched]:
+    repository = _repository(root)
+    wanted = [repository.prefix + place for place in WATCHED]
+    told = _run(root, [*command, "--", *wanted], at=repository.work_tree)
+    return sorted(_touched(repository, told), key=lambda one: one.path)
+
+
+def _touched(repository: Repository, told: bytes) -> Iterator[Touched]:
+    """`:100644 100644 OLD NEW M` NUL path NUL, again and again."""
+    pieces = iter(told.split(b"\0"))
+    for head in pieces:
+        if head:
+            old_mode, new_mode, old, new, _ = head.decode().removeprefix(":").split(" ")
+            yield Touched(_path(repository, next(pieces)), _entry(old_mode, old), _entry(new_mode, new))
+
+
+def _entry(mode: str, blob: str) -> Entry | None:
+    return Entry(mode, blob) if int(mode, 8) else None
+
+
+def _path(repository: Repository, name: bytes) -> str:
+    return os.fsdecode(name).removeprefix(repository.prefix)
+
+
+def _repository(root: Path) -> Repository:
+    found = find_repository(root)
+    if found is None:
+        raise StateError(
+            f"{root} lies in no git repository, so there is nothing to compare with",
+            code="E_GIT",
+            suggestion="`git init`, and commit what is there",
+        )
+    return found
+
+
+def _without_filters(root: Path) -> dict[str, str]:
+    """Settings that take the commands away that a repository would have files go through before they are compared."""
+    told = _asked(
+        root, ["config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|smudge|process|required)$"]
+    )
+    names = [name.decode(errors="surrogateescape") for name in (told or b"").split(b"\0") if name]
+    return {name: "false" if name.endswith(".required") else "" for name in names}
+
+
+def _asked(root: Path, arguments: Sequence[str]) -> bytes | None:
+    """What git prints, None where it fails."""
+    done = _process(root, arguments, b"", None, {})
+    return done.stdout if done.returncode == 0 else None
+
+
+def _run(
+    root: Path,
+    arguments: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    at: Path | None = None,
+    more: Mapping[str, str] | None = None,
+) -> bytes:
+    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run."""
+    done = _process(root, arguments, stdin, at, more or {})
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    raise Unavailable(
+        f"git {arguments[0]} failed: {said[0] if said else f'exit code {done.returncode}'}",
+        code="E_GIT",
+        suggestion="`git status` and `git fsck` say more",
+    )
+
+
+def _process(
+    root: Path, arguments: Sequence[str], stdin: bytes, at: Path | None, more: Mapping[str, str]
+) -> "subprocess.CompletedProcess[bytes]":
+    repository = _repository(root)
+    settings = hardening() | {"GIT_INDEX_FILE": str(repository.git_dir / "index")}
+    count = int(settings["GIT_CONFIG_COUNT"])
+    for number, (name, value) in enumerate(more.items(), count):
+        settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    settings["GIT_CONFIG_COUNT"] = str(count + len(more))
+    places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
+    try:
+        return subprocess.run(
+            ["git", "--no-pager", *places, *arguments],
+            input=stdin,
+            capture_output=True,
+            cwd=at or root,
+            env={**os.environ, **settings},
+            timeout=SECONDS,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        said = "git is not installed, and comparing revisions needs it"
+        raise Unavailable(said, code="E_GIT", suggestion="install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT") from error
