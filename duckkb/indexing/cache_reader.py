@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from duckkb.indexing.cache_files import CacheFile, Damaged, Kind, digest
+from duckkb.indexing.cache_files import CacheFile, Damaged, Kind, digest, digest_of
 from duckkb.indexing.places import Misplaced, Places
 from duckkb.indexing.sample import Trust
 from duckkb.indexing.seen import Seen
@@ -75,16 +75,24 @@ class Reader:
                 if self._state_home and digest(data := file.raw()) == name:
                     keep_places(data, segment, name, self._state_home)
 
-    def few(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
+    def some(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], *, packed: bool) -> list[Any]:
         """The payload of each key whose row may be used; None for the others. Raises `Misplaced` where that cannot be said
-        without reading the file whole, FileNotFoundError where it is gone."""
+        without reading the file whole, or it lies `packed` in pages and that is not wanted; FileNotFoundError where it is
+        gone."""
         with self._found(file, kind, keys) as found:
+            if not (packed or found.places.is_plain):
+                raise Misplaced
             wanted = [row for row, may in zip(found.rows, found.usable, strict=True) if row is not None and may]
             stored = iter(found.places.payloads(found.file, wanted))
             return [_payload(kind, next(stored)) if may else None for may in found.usable]
 
+    def there(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[bool]:
+        """Whether the file has a row of each key that may be used. Raises as `some` does."""
+        with self._found(file, kind, keys) as found:
+            return found.usable
+
     def may_use(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> bool:
-        """Whether all rows of these keys that the file has may be used. Raises as `few` does."""
+        """Whether all rows of these keys that the file has may be used. Raises as `some` does."""
         with self._found(file, kind, keys) as found:
             return all(may for row, may in zip(found.rows, found.usable, strict=True) if row is not None)
 
@@ -99,7 +107,7 @@ class Reader:
                 if places is None or self._trust.distrusts(name):
                     raise Misplaced
                 may = self._trust.usable(name, kind, places.count)
-                rows = [places.row(key) for key in keys]
+                rows = places.rows(keys)
                 yield _Found(places, opened, rows, [row is not None and may(row) for row in rows])
         except Damaged as problem:
             raise Misplaced from problem
@@ -109,7 +117,7 @@ class Reader:
         read_ns, about = time.time_ns(), os.fstat(opened.fileno())
         name = self._seen.digest(file.place, about)
         if name is None:
-            name = digest(opened.read())
+            name = digest_of(opened)
             self._seen.note(file.place, about, read_ns, name)
         file.refuse_misnamed(name)
         return name

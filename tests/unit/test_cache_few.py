@@ -67,7 +67,7 @@ def opened(root: Path) -> SearchCache:
 
 
 def whole_files_read(cache: SearchCache) -> int:
-    return sum(len(files) for files in cache._loaded.values())
+    return sum(len(files) for files in cache._present.loaded.values())
 
 
 def assert_right(cache: SearchCache, asked: list[int], known: range) -> None:
@@ -84,13 +84,32 @@ def assert_right(cache: SearchCache, asked: list[int], known: range) -> None:
 def test_few_rows_are_the_same_as_of_whole_files_and_no_file_is_read_whole(tmp_path: Path, steps: int) -> None:
     filled(tmp_path, range(9000), steps=steps)
     rng = random.Random(steps)
-    for count in (1, 2, 100, cache_reader.FEW):
+    for count in (1, 2, 32, 33, cache_reader.FEW, cache_reader.FEW + 1, 3_000):
         cache = opened(tmp_path)
         assert_right(cache, [rng.randrange(-100, 9100) for _ in range(count)], range(9000))
         assert whole_files_read(cache) == 0
-    many = opened(tmp_path)
-    assert_right(many, list(range(cache_reader.FEW + 1)), range(9000))
-    assert whole_files_read(many) == 2 * steps
+    everything = opened(tmp_path)
+    assert_right(everything, list(range(9000)), range(9000))
+    for count in (3, 3_000):
+        asked = [rng.randrange(-100, 9100) for _ in range(count)]
+        lacking = [key(n) for n in asked if n not in range(9000)]
+        assert everything.lacking("tokens", map(key, asked)) == lacking == everything.lacking("vector", map(key, asked))
+    assert whole_files_read(everything) == 0
+
+
+def test_rows_that_were_made_are_not_held_without_end(tmp_path: Path) -> None:
+    """Of 40 MB of tokens at most 24 are in memory; the others were written, and are read like those of other processes."""
+    cache = opened(tmp_path)
+    for start in range(0, 4_000, 500):
+        rows = {key(n): (f"text {n}", Tokens(f"w{n} " * 2_000, f"w{n} " * 2_000)) for n in range(start, start + 500)}
+        cache.add_tokens(rows, WORDS)
+        assert cache.unsaved <= 2_500
+    asked = [key(n) for n in (0, 1, 3_999, 4_000)]
+    for now in (cache, opened(tmp_path)):
+        assert [found and found.words[:6] for found in now.tokens(asked)][:2] == ["w0 w0 ", "w1 w1 "]
+        assert now.lacking("tokens", asked)[-1:] == [key(4_000)]
+    assert cache.tokens([key(3_999)]) != [None]
+    assert whole_files_read(cache) == 0
 
 
 def test_packed_segments_of_the_team_and_of_older_versions_serve_too(tmp_path: Path) -> None:
