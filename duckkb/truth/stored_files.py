@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
+from duckkb.truth.kept import KeptRows, lines_of
 from duckkb.truth.sheet import Columns, Entry, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
@@ -243,8 +244,11 @@ def write_sheet(folder: Path, columns: Columns) -> SheetRef:
 def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -> int:
     """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
     for part in parts:
-        lines = [row.line for row in part.rows]
-        columns.add(part, lines, file.tell())
+        lines = lines_of(part.rows)
+        if isinstance(part.rows, KeptRows):
+            columns.add_canonical(part, lines, file.tell(), part.rows.named)
+        else:
+            columns.add(part, lines, file.tell())
         data = b"".join(lines)
         file.write(data)
         check = zlib.crc32(data, check)
