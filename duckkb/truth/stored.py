@@ -229,13 +229,9 @@ class StoredTable:
         return [rows[at] for at, item in found if not (isinstance(item, int) and item in shared)]
 
     def _numbers(self, rows: Sequence[StoredRow]) -> dict[int, int]:
-        """By the places of these rows the numbers of their lines. Raises `Repeated` where one is there twice."""
+        """By the places of these rows, which rise, the numbers of their lines."""
         laid = self._laid(rows)
-        places = [(item, at) for at, item in enumerate(laid.items, 1) if isinstance(item, int)] if laid else []
-        found = dict(places)
-        if len(found) < len(places):
-            raise Repeated
-        return found
+        return {item: at for at, item in enumerate(laid.items, 1) if isinstance(item, int)} if laid else {}
 
     def _laid(self, rows: Sequence[StoredRow]) -> Laid | None:
         """Where rows lie; None where that is nowhere, or in a snapshot that is not this one."""

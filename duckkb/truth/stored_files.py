@@ -226,9 +226,7 @@ def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) 
     if columns.repeats:
         path.unlink()
         raise Unusable(kind.name)
-    from secrets import token_hex
-
-    made = TypeFiles(kind, folder, token_hex(16), key, lines, [write_sheet(folder, columns)])
+    made = TypeFiles(kind, folder, os.urandom(16).hex(), key, lines, [write_sheet(folder, columns)])
     made.open()
     return made
 
@@ -258,9 +256,7 @@ def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -
 @contextmanager
 def _new(folder: Path, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new file, which goes again where what fills it fails."""
-    from secrets import token_hex
-
-    path = folder / f"{name}-{token_hex(6)}"
+    path = folder / f"{name}-{os.urandom(6).hex()}"
     try:
         with path.open("xb") as file:
             yield path, file

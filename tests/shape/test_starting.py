@@ -22,7 +22,7 @@ STANDARD = (
     "asyncio", "concurrent.futures", "csv", "email", "http", "importlib.metadata", "importlib.resources", "logging",
     "secrets", "socket", "ssl", "subprocess", "tempfile", "zipfile",
 )  # fmt: skip
-KEEPING = {"tempfile", "secrets"}
+KEEPING = {"tempfile"}
 """What a command takes that writes down which files it has seen, some seconds after they were written."""
 
 _SPY = """
