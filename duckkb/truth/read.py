@@ -16,6 +16,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, component_of
 from duckkb.truth.ids import day_start, hash_id
+from duckkb.truth.kept import reread
 from duckkb.truth.layout import parse_part, read_regular
 from duckkb.truth.line import Limits, LineError, Shape, decode, encode
 from duckkb.truth.survey import Survey, survey
@@ -38,8 +39,9 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
-    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding.
+def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None) -> Part:
+    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding. Where it
+    was read `before`, only what changed is decoded, if that can be told.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -52,13 +54,16 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
     stamp = Stamp.of(status, read_ns)
+    digest = hashlib.sha256(raw).hexdigest()
+    if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
+        return Part(path, kind, stamp, digest, rows)
     lines = _Lines(path, kind, limits)
     lines.read(raw)
     return Part(
         path,
         kind,
         stamp,
-        hashlib.sha256(raw).hexdigest(),
+        digest,
         tuple(lines.rows),
         tuple(lines.findings),
         canonical=lines.canonical,
@@ -103,7 +108,7 @@ def _reread(tree: Tree, root: Path, path: str, kind: RecordType | None) -> Part 
     if kind is None:
         return None
     try:
-        return read_part(root, path, kind, tree.limits)
+        return read_part(root, path, kind, tree.limits, tree.parts.get(path))
     except FileNotFoundError:
         return None
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
+from duckkb.truth.kept import KeptRows, lines_of
 from duckkb.truth.sheet import Columns, Entry, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
@@ -225,9 +226,7 @@ def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) 
     if columns.repeats:
         path.unlink()
         raise Unusable(kind.name)
-    from secrets import token_hex
-
-    made = TypeFiles(kind, folder, token_hex(16), key, lines, [write_sheet(folder, columns)])
+    made = TypeFiles(kind, folder, os.urandom(16).hex(), key, lines, [write_sheet(folder, columns)])
     made.open()
     return made
 
@@ -243,8 +242,11 @@ def write_sheet(folder: Path, columns: Columns) -> SheetRef:
 def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -> int:
     """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
     for part in parts:
-        lines = [row.line for row in part.rows]
-        columns.add(part, lines, file.tell())
+        lines = lines_of(part.rows)
+        if isinstance(part.rows, KeptRows):
+            columns.add_canonical(part, lines, file.tell(), part.rows.named)
+        else:
+            columns.add(part, lines, file.tell())
         data = b"".join(lines)
         file.write(data)
         check = zlib.crc32(data, check)
@@ -254,9 +256,7 @@ def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -
 @contextmanager
 def _new(folder: Path, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new file, which goes again where what fills it fails."""
-    from secrets import token_hex
-
-    path = folder / f"{name}-{token_hex(6)}"
+    path = folder / f"{name}-{os.urandom(6).hex()}"
     try:
         with path.open("xb") as file:
             yield path, file
