@@ -78,7 +78,7 @@ class Places:
     @cached_property
     def is_true(self) -> bool:
         """Whether all places are those that were written."""
-        return _digest(self._data[self._starts[0] : self._pages]) == self._columns_digest
+        return bool(_digest(self._data[self._starts[0] : self._pages]) == self._columns_digest)
 
     def rows(self, keys: Sequence[bytes]) -> list[int | None]:
         """The place of each key among all keys in order; None for those that are not there."""
