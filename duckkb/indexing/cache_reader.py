@@ -1,10 +1,12 @@
 """Reads cache files: one kind of row of a file whole, or a few rows by their places."""
 
+import mmap
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,9 +25,10 @@ FEW = 256
 
 @dataclass(frozen=True)
 class _Found:
-    """Keys in a file that is open to read: the place of each, None where the file has none, and whether its row may be
-    used."""
+    """Keys in a file that is open to read: the file's hash, the place of each key, None where the file has none, and whether
+    its row may be used."""
 
+    name: str
     places: Places
     file: IO[bytes]
     rows: list[int | None]
@@ -40,6 +43,7 @@ class Reader:
         self._trust, self._state_home = trust, state_home
         self._seen = Seen(state_home)
         self._places: dict[str, Places] = {}
+        self._contents: dict[str, memoryview] = {}
         self._unplaced: list[tuple[CacheFile, Segment, str]] = []
 
     def whole(self, file: CacheFile, kind: Kind) -> "tuple[str, Segment]":
@@ -64,7 +68,8 @@ class Reader:
             self._unplaced.append((file, segment, name))
 
     def keep(self) -> None:
-        """Write down what was learnt of the files that were read. Only here: to look changes nothing."""
+        """Write down what was learnt of the files that were read, and let go of them. Only here: to look changes nothing."""
+        self._contents.clear()
         with suppress(OSError):
             self._seen.keep()
         unplaced, self._unplaced = self._unplaced, []
@@ -83,8 +88,12 @@ class Reader:
             if not (packed or found.places.is_plain):
                 raise Misplaced
             wanted = [row for row, may in zip(found.rows, found.usable, strict=True) if row is not None and may]
-            stored = iter(found.places.payloads(found.file, wanted))
-            return [_payload(kind, next(stored)) if may else None for may in found.usable]
+            if len(wanted) <= FEW:
+                stored: Sequence[bytes | memoryview] = found.places.payloads(found.file, wanted)
+            else:
+                stored = found.places.within(self._content(found), wanted)
+            payloads = iter(_payloads(kind, stored))
+            return [next(payloads) if may else None for may in found.usable]
 
     def there(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[bool]:
         """Whether the file has a row of each key that may be used. Raises as `some` does."""
@@ -108,9 +117,22 @@ class Reader:
                     raise Misplaced
                 may = self._trust.usable(name, kind, places.count)
                 rows = places.rows(keys)
-                yield _Found(places, opened, rows, [row is not None and may(row) for row in rows])
+                yield _Found(name, places, opened, rows, [row is not None and may(row) for row in rows])
         except Damaged as problem:
             raise Misplaced from problem
+
+    def _content(self, found: _Found) -> memoryview:
+        """The bytes of a file, mapped until `keep`, and surely those that its hash names, with places that are true. Raises
+        `Misplaced`."""
+        if found.name not in self._contents:
+            try:
+                mapped = mmap.mmap(found.file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as problem:
+                raise Misplaced from problem
+            if not found.places.is_true or sha256(mapped).hexdigest() != found.name:
+                raise Misplaced
+            self._contents[found.name] = memoryview(mapped)
+        return self._contents[found.name]
 
     def _hash(self, file: CacheFile, opened: IO[bytes]) -> str:
         """That of all its bytes, taken now where it is not known."""
@@ -131,14 +153,17 @@ class Reader:
         return found
 
 
-def _payload(kind: Kind, stored: bytes) -> Any:
+def _payloads(kind: Kind, stored: Sequence[bytes | memoryview]) -> Sequence[Any]:
     if kind == "tokens":
         try:
-            return stored.decode()
+            return [str(payload, "utf-8") for payload in stored]
         except UnicodeDecodeError as problem:
             raise Misplaced from problem
-    if sys.byteorder == "little":
-        return memoryview(stored).cast("f")
+    if len(stored) <= FEW and sys.byteorder == "little":
+        return [memoryview(payload).cast("f") for payload in stored]
     import numpy as np
 
-    return np.frombuffer(stored, "<f4").astype(np.float32)
+    if len(set(map(len, stored))) == 1:  # nearly always: one array of all of them is made faster than many
+        rows = np.frombuffer(b"".join(stored), "<f4").reshape(len(stored), -1)
+        return list(rows.astype(np.float32, copy=False))
+    return [np.frombuffer(payload, "<f4").astype(np.float32) for payload in stored]

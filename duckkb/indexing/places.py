@@ -1,19 +1,20 @@
 """Where the rows of a cache file lie in it, so that a few of them can be read without the rest.
 
 Made from a file that was read and checked whole (`placing`), named after its hash, and kept in the user's state folder:
-what lay in a clone could point to other rows. A row that is read through it is held against its own checksum; one that
-does not fit, or places that are damaged, mean that the file is read whole (`Misplaced`).
+what lay in a clone could point to other rows. A row that is read through it is held against its own checksum; for many,
+the file's bytes are held against its hash once, and the places against theirs. Where anything does not fit, the file is
+read whole (`Misplaced`).
 
-Layout, little-endian: magic, counts, a hash over the file's hash, the keys, the pages and the fingerprints; a row each, by key: key, content hash,
-checksum, number of fingerprint, page, offset of the payload in the page, its length; a page each: offset in the file,
-bytes there, bytes after decompression, codec; fingerprints as JSON.
+Layout, little-endian: magic, counts, a hash over the file's hash, the keys, the pages and the fingerprints, a hash over
+all columns; a row each, by key: key, content hash, checksum, number of fingerprint, page, offset of the payload in the
+page, its length; a page each: offset in the file, bytes there, bytes after decompression, codec; fingerprints as JSON.
 """
 
 import json
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from hashlib import blake2b
@@ -26,8 +27,8 @@ FOLDER = "places"
 PLAIN, ZSTD = 0, 6
 """Codecs, as Parquet numbers them."""
 
-_MAGIC = b"duckkbP1"
-_HEAD = struct.Struct("<8sQQQ16s")
+_MAGIC = b"duckkbP2"
+_HEAD = struct.Struct("<8sQQQ16s16s")
 _PAGE = struct.Struct("<QIIII")
 _WIDTHS = (16, 16, 8, 2, 4, 4, 4)
 _KEY, _CONTENT, _SUM, _NAME, _PAGE_OF, _AT, _LENGTH = range(len(_WIDTHS))
@@ -44,7 +45,7 @@ class Places:
 
     def __init__(self, file_hash: str, kind: Kind, data: "mmap.mmap | bytes") -> None:
         self._kind, self._data = kind, data
-        magic, self.count, self._page_count, names, digest = _HEAD.unpack_from(data)
+        magic, self.count, self._page_count, names, digest, self._columns_digest = _HEAD.unpack_from(data)
         self._starts = [_HEAD.size]
         for width in _WIDTHS:
             self._starts.append(self._starts[-1] + width * self.count)
@@ -73,6 +74,11 @@ class Places:
         """Whether the payloads lie in the file as they are."""
         codecs = (_PAGE.unpack_from(self._data, self._pages + _PAGE.size * page)[3] for page in range(self._page_count))
         return all(codec == PLAIN for codec in codecs)
+
+    @cached_property
+    def is_true(self) -> bool:
+        """Whether all places are those that were written."""
+        return bool(_digest(self._data[self._starts[0] : self._pages]) == self._columns_digest)
 
     def rows(self, keys: Sequence[bytes]) -> list[int | None]:
         """The place of each key among all keys in order; None for those that are not there."""
@@ -125,20 +131,31 @@ class Places:
             raise Misplaced
         return payload
 
+    def within(self, content: memoryview, rows: Sequence[int]) -> list[memoryview]:
+        """As `payloads`, out of the bytes of a file that surely is the one that `is_plain` and whose places are these
+        (`is_true`): nothing is looked at again."""
+        return [content[start : start + size] for start, size in self._extents(rows)]
+
+    def _extents(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Where the payload of each row begins in the file, and its length."""
+        import numpy as np
+
+        at = np.array(rows, np.int64)
+        pages = np.frombuffer(self._data, "<u8", 3 * self._page_count, self._pages).reshape(-1, 3)[:, 0]
+        page, offset, length = (
+            np.frombuffer(self._data, f"<u{_WIDTHS[column]}", self.count, self._starts[column])[at]
+            for column in (_PAGE_OF, _AT, _LENGTH)
+        )
+        return zip((pages[page] + offset).tolist(), length.tolist(), strict=True)
+
     def _many(self, file: IO[bytes], rows: Sequence[int]) -> list[bytes]:
         """As `payloads`, of rows that lie in the file as they are."""
         import numpy as np
 
-        at, found = np.array(rows), []
-        pages = np.frombuffer(self._data, "<u8", 3 * self._page_count, self._pages).reshape(-1, 3)[:, 0]
-        page, offset, length, name = (
-            np.frombuffer(self._data, f"<u{_WIDTHS[column]}", self.count, self._starts[column])[at]
-            for column in (_PAGE_OF, _AT, _LENGTH, _NAME)
-        )
-        heads = [f"{self._kind}\0{one}\0".encode() for one in self._names]
+        names = np.frombuffer(self._data, f"<u{_WIDTHS[_NAME]}", self.count, self._starts[_NAME])[np.array(rows)]
+        heads, found = [f"{self._kind}\0{one}\0".encode() for one in self._names], []
         try:
-            starts = (pages[page] + offset).tolist()
-            for row, start, size, number in zip(rows, starts, length.tolist(), name.tolist(), strict=True):
+            for row, number, (start, size) in zip(rows, names.tolist(), self._extents(rows), strict=True):
                 payload = _read_at(file, start, size)
                 whole = b"".join((heads[number], self._cell(_KEY, row), self._cell(_CONTENT, row), payload))
                 if blake2b(whole, digest_size=8).digest() != self._cell(_SUM, row):
@@ -189,6 +206,7 @@ def store(
         len(tail[0]),
         len(names),
         _digest(file_hash.encode(), columns[_KEY], pages + names),
+        _digest(*columns),
     )
     path = _path(state_home, file_hash, kind)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -60,9 +60,9 @@ _COMPOUND = re.compile(r"[^\W\d_]+(?:[-/'][^\W\d_]+)+")
 
 
 def _byte_table(letter: int | None, joiner: int) -> bytes:
-    """For `bytes.translate` of lower-case ASCII: what becomes of letters and digits (None: they stay) and of joiners."""
+    """For `bytes.translate` of ASCII: what becomes of letters and digits (None: lower case) and of joiners."""
     return bytes(
-        (code if letter is None else letter)
+        (ord(chr(code).lower()) if letter is None else letter)
         if chr(code).isalnum() and code < 128
         else joiner
         if chr(code) in _JOINERS
@@ -91,7 +91,7 @@ class _Tokenizer(ABC):
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text; an empty text, or one of punctuation alone, has none."""
-        return [self._tokenize(_separated(normalise(text))) for text in texts]
+        return [_plain_tokens(text) or self._tokenize(_separated(normalise(text))) for text in texts]
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
@@ -235,6 +235,18 @@ def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
                 words.append(run)
                 parts.append(run)
     return words, parts, identifiers
+
+
+def _plain_tokens(text: str) -> Tokens | None:
+    """The tokens of an ASCII text of words alone, without joiners inside them: most texts in English."""
+    if not text.isascii() or "+" in text or "#" in text:
+        return None
+    raw = text.encode()
+    shape = raw.translate(_SHAPE)
+    if _JOINED in shape or _TOO_LONG in shape:
+        return None
+    sequence = b" ".join(raw.translate(_WORDS).split()).decode()
+    return Tokens(sequence, sequence)
 
 
 def _ascii_tokens(text: str) -> tuple[str, list[str]]:
