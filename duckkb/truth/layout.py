@@ -87,11 +87,13 @@ def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
     return [("node" if found[1] == "nodes" else "edge", found[2])] if found[2] else []
 
 
+@lru_cache(maxsize=4096)
 def safe_table_name(name: str) -> bool:
     """Whether a table or label may be the name of a folder on every system."""
     return is_table_name(name)
 
 
+@lru_cache(maxsize=4096)
 def is_day(name: str) -> bool:
     """Whether a folder's name is a day that exists, `YYYYMMDD`."""
     if not re.fullmatch("[0-9]{8}", name):
