@@ -38,7 +38,9 @@ BASE_NUMBERS = 1_000
 
 _READ_ATTEMPTS = 5
 _ON_THE_WAY = re.compile(r"data/(nodes|edges)(?:/([^/]+)(?:/([0-9]{8})(?:/(.+))?)?)?")
-_PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl")
+_PART_NAME = r"part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl"
+_PART_FILE = re.compile(_PART_NAME)
+_PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/" + _PART_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ def parse_part(path: str) -> PartAddress | None:
     if not found or not safe_table_name(found[2]) or not is_day(found[3]):
         return None
     return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
+
+
+def is_part(name: str) -> bool:
+    """Whether a file in the folder of a day is named as a part is."""
+    return _PART_FILE.fullmatch(name) is not None
 
 
 def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
