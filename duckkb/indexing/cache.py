@@ -24,7 +24,7 @@ from duckkb.indexing.cache_files import (
     write_local,
 )
 from duckkb.indexing.cache_present import Present
-from duckkb.indexing.cache_reader import FEW, Reader
+from duckkb.indexing.cache_reader import Reader
 from duckkb.indexing.cache_rows import CacheRow, content_hash, fts_content, same_direction, tokens_of
 from duckkb.indexing.dimensions import Dimensions
 from duckkb.indexing.loaded import Loaded
@@ -95,11 +95,9 @@ class SearchCache:
         return [None if vector is None else np.asarray(vector) for vector in found]
 
     def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
-        """Those of the keys that `tokens` or `vectors` has nothing for. For a few keys no array is made."""
-        wanted = list(keys)
-        if len(wanted) > FEW and kind == "tokens":
-            return self._present.lacking(kind, (key for key in wanted if key not in self._made[kind]))
-        found = self._payloads(kind, wanted)
+        """Those of the keys that `tokens` or `vectors` has nothing for. No row is read for that where its length is known."""
+        wanted, made = list(keys), self._made[kind]
+        found = self._present.sized(kind, [made[key][3] if key in made else None for key in wanted], wanted)
         fitting = self.dimensions.fitting(model, found) if kind == "vector" else found
         return [key for key, row in zip(wanted, fitting, strict=True) if row is None]
 

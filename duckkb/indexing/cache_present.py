@@ -1,6 +1,6 @@
 """The cache files of a base: which there are, what was read of them, and what of that may be used."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,24 +66,12 @@ class Present:
 
     def payloads(self, kind: Kind, found: list[Any], keys: Sequence[bytes]) -> list[Any]:
         """`found`, with the payloads of the keys that it has None for and whose rows may be used."""
-        is_few = len(keys) <= FEW
-        for file in self.of(kind):
-            places = [at for at, payload in enumerate(found) if payload is None]
-            if not places:
-                break
-            wanted = [keys[at] for at in places]
-            for at, payload in zip(places, self._usable(file, kind, wanted, is_few), strict=True):
-                found[at] = payload
-        return found
+        packed = len(keys) <= FEW
+        return self._filled(kind, found, keys, lambda file, some: self._reader.some(file, kind, some, packed=packed))
 
-    def lacking(self, kind: Kind, keys: Iterable[bytes]) -> list[bytes]:
-        """Those of the keys that have no row that may be used. Reads no payload where that can be said without."""
-        left = list(keys)
-        for file in self.of(kind):
-            if left:
-                there = self._there(file, kind, left)
-                left = [key for key, known in zip(left, there, strict=True) if not known]
-        return left
+    def sized(self, kind: Kind, found: list[Any], keys: Sequence[bytes]) -> list[Any]:
+        """As `payloads`, for who asks only whether there are some, and how long: what stands for them may be a range."""
+        return self._filled(kind, found, keys, lambda file, some: self._reader.sized(file, kind, some))
 
     def may_use(self, file: CacheFile, kind: Kind, keys: Collection[bytes]) -> bool:
         """Whether a file surely has no row of these keys that must be verified first."""
@@ -148,20 +136,25 @@ class Present:
         if file.is_local:
             self.broken.append(file)
 
-    def _usable(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], is_few: bool) -> list[Any]:
-        """The payload of each key whose row in a file may be used, else None."""
+    def _filled(self, kind: Kind, found: list[Any], keys: Sequence[bytes], look: "_Look") -> list[Any]:
+        for file in self.of(kind):
+            places = [at for at, payload in enumerate(found) if payload is None]
+            if not places:
+                break
+            wanted = [keys[at] for at in places]
+            for at, payload in zip(places, self._usable(file, kind, wanted, look), strict=True):
+                found[at] = payload
+        return found
+
+    def _usable(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], look: "_Look") -> list[Any]:
+        """What a file has for each key whose row may be used, else None."""
         if file not in self.loaded[kind]:
             with suppress(Misplaced, FileNotFoundError):
-                return self._reader.some(file, kind, keys, packed=is_few)
+                return look(file, keys)
         loaded = self.whole(file, kind)
         usable = [key for key in keys if key in loaded.usable] if loaded else []
         stored = iter(loaded.segment.payloads(usable) if loaded else ())
         return [next(stored) if loaded and key in loaded.usable else None for key in keys]
 
-    def _there(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[bool]:
-        """Whether a file has a row of each key that may be used."""
-        if file not in self.loaded[kind]:
-            with suppress(Misplaced, FileNotFoundError):
-                return self._reader.there(file, kind, keys)
-        loaded = self.whole(file, kind)
-        return [loaded is not None and key in loaded.usable for key in keys]
+
+_Look = Callable[[CacheFile, Sequence[bytes]], list[Any]]

@@ -95,10 +95,14 @@ class Reader:
             payloads = iter(_payloads(kind, stored))
             return [next(payloads) if may else None for may in found.usable]
 
-    def there(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[bool]:
-        """Whether the file has a row of each key that may be used. Raises as `some` does."""
+    def sized(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[range | None]:
+        """As `some`, with a range as long as each payload in its place; reads none."""
+        width = 4 if kind == "vector" else 1
         with self._found(file, kind, keys) as found:
-            return found.usable
+            return [
+                range(found.places.length(row) // width) if row is not None and may else None
+                for row, may in zip(found.rows, found.usable, strict=True)
+            ]
 
     def may_use(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> bool:
         """Whether all rows of these keys that the file has may be used. Raises as `some` does."""

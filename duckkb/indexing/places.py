@@ -104,6 +104,10 @@ class Places:
                 high = middle
         return low if low < self.count and self._cell(_KEY, low) == key else None
 
+    def length(self, row: int) -> int:
+        """Bytes of a row's payload."""
+        return self._number(_LENGTH, row)
+
     def payloads(self, file: IO[bytes], rows: Sequence[int]) -> list[bytes]:
         """The payload of each row as it is stored, from the file open to read; raises `Misplaced`."""
         if len(rows) > _SINGLY and self.is_plain:

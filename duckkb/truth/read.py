@@ -87,10 +87,11 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
 
 
-def reload(tree: Tree, root: Path, paths: Iterable[str]) -> dict[str, Part | None]:
-    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type."""
+def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:
+    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type.
+    `found` is what was just seen there."""
     paths = list(paths)
-    kinds = survey(root, tree.ontology).kinds if paths else {}
+    kinds = (found or survey(root, tree.ontology)).kinds if paths else {}
     return {path: _reread(tree, root, path, kinds.get(path)) for path in paths}
 
 
