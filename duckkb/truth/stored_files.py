@@ -80,7 +80,8 @@ class SheetRef:
 @dataclass(slots=True)
 class TypeFiles:
     """One type. `store` names these files and what they became by changes, `key` what shapes them; `log` has for each
-    revision behind `since` the ids that it touched."""
+    revision behind `since` the ids that it touched. Up to `roomy` bytes of lines it is not asked how many are dead: that
+    takes a pass over all records."""
 
     kind: RecordType
     folder: Path
@@ -92,6 +93,7 @@ class TypeFiles:
     since: int = 0
     log: list[tuple[int, list[int]]] = field(default_factory=list)
     stored: Stored | None = None
+    roomy: int = 0
 
     def plain(self) -> dict[str, Any]:
         """As the manifest has it."""
@@ -103,6 +105,7 @@ class TypeFiles:
             "revision": self.revision,
             "since": self.since,
             "log": self.log,
+            "roomy": self.roomy,
         }
 
     @classmethod
@@ -111,7 +114,10 @@ class TypeFiles:
         sheets = [SheetRef(_ref(file), int(count), list(map(int, dead))) for file, count, dead in plain["sheets"]]
         log = [(int(revision), list(map(int, ids))) for revision, ids in plain["log"]]
         lines, revision, since = _ref(plain["lines"]), int(plain["revision"]), int(plain["since"])
-        return cls(kind, folder, str(plain["store"]), str(plain["key"]), lines, sheets, revision, since, log)
+        roomy = int(plain.get("roomy", 0))
+        return cls(
+            kind, folder, str(plain["store"]), str(plain["key"]), lines, sheets, revision, since, log, roomy=roomy
+        )
 
     def open(self, *, verify: bool = False) -> Stored:
         """Map the files. Raises FileNotFoundError, `Unusable`."""
@@ -130,7 +136,10 @@ class TypeFiles:
 
     def replace(self, changed: set[str], fresh: Iterable[Part], ids: Iterable[int]) -> None:
         """Take `fresh` in the place of the parts at the paths `changed`. Raises OSError."""
-        stored = self.stored or self.open()
+        stored, fresh = self.stored or self.open(), list(fresh)
+        self.roomy = (
+            self.roomy if len(fresh) == len(changed) else 0
+        )  # a part that is gone leaves dead lines and adds none
         columns = Columns()
         path = self.folder / self.lines.name
         with path.open("r+b") as file:
@@ -181,9 +190,12 @@ class TypeFiles:
 
     def _compact(self) -> None:
         """Write all anew once most lines are dead."""
+        if self.lines.size <= self.roomy:
+            return
         stored = self.stored or self.open()
         alive = sum(stored.size(path) for path in stored.entries)
         if self.lines.size - alive <= max(_GARBAGE, self.lines.size // 2):
+            self.roomy = self.lines.size + max(_GARBAGE, self.lines.size // 16)
             return
         columns = Columns()
         with _new(self.folder, "lines") as (path, file):
