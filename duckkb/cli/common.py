@@ -129,6 +129,7 @@ def opened(
         progress=_progress() if sys.stderr.isatty() else None,
         isolate_sql=isolate_sql,
         first_filter=first_filter,
+        in_parallel=True,
     )
     with kb:
         yield kb
