@@ -26,15 +26,13 @@ def open(
     clock: Clock | None = None,
     isolate_sql: bool = False,
     first_filter: str | None = None,
-    in_parallel: bool = False,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
     `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
     the configured model and the system's time. `isolate_sql` runs filters and SQL in a process of their own, killed where
     one overruns its time or memory: for statements that others wrote, wherever this process has to live on; that process
-    is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none. `in_parallel` lets a second process
-    make one of two large indices that are both missing. Raises
+    is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none. Raises
     `errors.StateError` (E_NO_KB), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
     chosen = Choice(

@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Wiring
-from duckkb.ontology.model import RecordType
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -32,7 +30,6 @@ class Choice:
     cache_home: Path | None = None
     isolate_sql: bool = False
     first_filter: str | None = None
-    in_parallel: bool = False
 
 
 def find(path: "str | Path | None") -> Path:
@@ -52,7 +49,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
-        backend=lambda ends, rows: _backend(wiring, ends, rows, engine, in_parallel=chosen.in_parallel),
+        backend=lambda ends, rows: _backend(wiring, ends, rows, engine),
         tokenizer=_tokenizer(loaded.settings, env),
         embedder=models.of(loaded.settings.embedding),
         embedder_for=models.of,
@@ -88,26 +85,10 @@ def _engine(chosen: Choice) -> "Isolated | None":
     return engine
 
 
-def _backend(
-    wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None", *, in_parallel: bool
-) -> Backend:
+def _backend(wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None") -> Backend:
     from duckkb.backends.duckdb.backend import DuckdbBackend
 
-    return DuckdbBackend(
-        wiring.ontology,
-        wiring.settings,
-        wiring.tokenizer,
-        ends,
-        rows,
-        engine,
-        beside=partial(_begin_beside, wiring.root) if in_parallel else None,
-    )
-
-
-def _begin_beside(root: Path, kind: RecordType) -> None:
-    from duckkb.app.beside import start
-
-    start(root, kind.name)
+    return DuckdbBackend(wiring.ontology, wiring.settings, wiring.tokenizer, ends, rows, engine)
 
 
 def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:

@@ -129,7 +129,6 @@ def opened(
         progress=_progress() if sys.stderr.isatty() else None,
         isolate_sql=isolate_sql,
         first_filter=first_filter,
-        in_parallel=True,
     )
     with kb:
         yield kb

@@ -30,8 +30,7 @@ class DuckdbBackend:
     """Implements `ports.Backend` for one process. Safe to share between threads, which take turns.
 
     `ends` resolves an edge's ends to record ids, for the columns `from_id` and `to_id` of filters and SQL; `cache_rows`
-    gives the rows of the table `search_cache`; `engine` runs filters and SQL, in this process where none is given;
-    `beside` begins to make the vectors of a large type elsewhere, if it is given.
+    gives the rows of the table `search_cache`; `engine` runs filters and SQL, in this process where none is given.
     """
 
     def __init__(
@@ -42,8 +41,6 @@ class DuckdbBackend:
         ends: Ends | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
         engine: Engine | None = None,
-        *,
-        beside: Callable[[RecordType], None] | None = None,
     ) -> None:
         self._ontology = ontology
         self._settings = settings
@@ -51,7 +48,6 @@ class DuckdbBackend:
         self._ends = ends
         self._cache_rows = cache_rows
         self._engine = engine
-        self._beside = beside
         self._shelves: dict[tuple[str, str], Shelf] = {}
         self._tables: Tables | None = None
         self._lock = RLock()
@@ -85,7 +81,7 @@ class DuckdbBackend:
     def expect(self, kind: RecordType, words: LexicalQuery) -> None:
         """Say that a type is about to be asked by words and by a vector; what lies on disk for neither is made for both."""
         with self._lock:
-            self._shelf(kind).expect(words, self._beside)
+            self._shelf(kind).expect(words)
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""

@@ -207,7 +207,7 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     handed = (theirs.fileno(),) if theirs else ()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(import_path()), *map(str, handed)],
+            [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path()), *map(str, handed)],
             stdin=subprocess.PIPE,
             pass_fds=handed,
             stdout=subprocess.PIPE,
@@ -228,7 +228,7 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     return process, ours
 
 
-def import_path() -> list[str]:
+def _import_path() -> list[str]:
     """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
     home = Path(__file__).resolve().parents[3]
     here = Path.cwd()

@@ -1,6 +1,6 @@
 """What the embedded backend holds of one record type: where its rows come from, and the lanes over them."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from duckkb.backends.duckdb.derived import Derived
     from duckkb.backends.duckdb.lexical import Lexical
     from duckkb.backends.duckdb.vectors import Vectors
-
-_MANY = 20_000  # records from which on starting another process takes less than it saves
 
 
 class Shelf:
@@ -55,19 +53,15 @@ class Shelf:
         settings = self.kind.vector_settings(self._settings.vectors)
         return Vectors(self.rows, self._filled, self.version, settings)
 
-    def expect(self, query: LexicalQuery | None = None, beside: "Callable[[RecordType], None] | None" = None) -> None:
+    def expect(self, query: LexicalQuery | None = None) -> None:
         """Have what is about to be asked for by these words (None: by any) and by a vector made in one pass over the rows,
-        where it has to be made at all; or the vectors `beside`, where they are many, and the words here."""
+        where it has to be made at all."""
         if self.version is None or not (self.kind.full_text and self.kind.vectors) or self.lexical.is_open:
             return
         from duckkb.backends.duckdb.lane import build_together
 
         self.lexical.expect(query)
-        if beside is not None and len(self.rows) >= _MANY and not (self.lexical.glance() or self.vectors.glance()):
-            beside(self.kind)
-            self.lexical.prepare()
-        else:
-            build_together([self.vectors, self.lexical], self.version)
+        build_together([self.vectors, self.lexical], self.version)
 
     def prepare(self) -> None:
         """Have the lanes mirror the rows as they are now."""
