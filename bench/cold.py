@@ -98,7 +98,7 @@ def commands(home: Path) -> list[Step]:
         Step("find, Chinese words", lambda now: find(now.chinese.text, "-m"), right=_some),
         Step(
             "find after a change by hand",
-            lambda now: find(f"{now.english.text} {now.spare['mark']}", "-m"),
+            lambda now: find(" ".join([*now.spare["text"].split()[:2], now.spare["mark"]]), "-m"),
             before=change,
             unsettles=True,
             right=lambda _, out: identity(CHANGED_RECORD) in _ids(out),

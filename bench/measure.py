@@ -85,6 +85,7 @@ def build(place: Place, systems: Iterable[str], found: Found, most: float) -> li
                 shutil.rmtree(home, ignore_errors=True)
                 with place.start(system) as remote:
                     done.write_text(repr(remote.build(home, most).seconds), "ascii")
+                    found.memory[f"{system}, build"] = remote.memory().peak
             if system == "duckkb":
                 cold.restore(home)  # what a run that was broken off may have left
             found.samples["build"][system].append(float(done.read_text("ascii")))
@@ -123,7 +124,7 @@ def warm(place: Place, systems: Sequence[str], found: Found, count: int) -> None
                             found.samples[remote.name][name].append(answer.seconds)
                             given[remote.name, name].append(answer.ids)
         for remote in remotes:
-            found.memory[f"{remote.name}, all steps"] = remote.memory()
+            found.memory[f"{remote.name}, all steps"] = remote.memory().peak
     say("  checking answers")
     _check(place.corpus, given, count, found)
 
@@ -146,12 +147,19 @@ def changes(place: Place, found: Found, count: int) -> None:
 
 
 def memory(place: Place, found: Found) -> None:
-    """What a process needs that opens the base and searches it in every way."""
+    """What a process needs that opens the base and searches it in every way; and one that has to make all that is derived."""
+    shutil.rmtree(place.base / ".duckkb" / "snapshot", ignore_errors=True)
+    with place.start("duckkb") as remote:
+        remote.open()
+        for step in ("hybrid", "hybrid 1 %"):
+            remote.ask(step, "en", 1)
+        found.memory["duckkb, from nothing"] = remote.memory().peak
     with place.start("duckkb") as remote:
         remote.open()
         for step in ("lexical", "vector", "hybrid", "hybrid 1 %", "hybrid 50 %"):
             remote.ask(step, "en", 1)
-        found.memory["duckkb"] = remote.memory()
+        used = remote.memory()
+        found.memory |= {"duckkb": used.peak, "duckkb, no mapped files": used.own}
     found.memory["vectors and texts"] = place.corpus.vectors.nbytes + place.corpus.text_bytes
 
 

@@ -29,6 +29,7 @@ nodes:
     search: {full_text: [{field: text, chunk_size: 4000}], vectors: [text]}
 """
 _SLICE = 100_000
+_CACHED = 50_000
 
 
 def machine_state(home: Path) -> dict[str, str]:
@@ -124,8 +125,8 @@ def _cache_vectors(corpus: Corpus, home: Path) -> None:
     model = LocalE5(home).fingerprint  # known without loading anything
     state = Path(os.environ["XDG_STATE_HOME"]) / "duckkb"
     texts = (row["text"] for row in corpus.rows())
-    for first in range(0, corpus.size, _SLICE):
-        vectors = np.array(corpus.vectors[first : first + _SLICE])
+    for first in range(0, corpus.size, _CACHED):
+        vectors = np.array(corpus.vectors[first : first + _CACHED])
         cache = SearchCache.open(home, state_home=state)
         rows = zip(vectors, texts, strict=False)  # vectors first: where they end, no text is taken for nothing
         cache.add_vectors({vector_key(model, text): (text, vector) for vector, text in rows}, model)

@@ -25,11 +25,13 @@ class Failed(RuntimeError):
 
 @dataclass(frozen=True)
 class Answer:
-    """Seconds of a call, the ids that it found, and how many bytes the process had in memory at most."""
+    """Seconds of a call, the ids that it found, and how many bytes the process had in memory at most: `peak` with pages of
+    mapped files, `own` without, of which another process could not use the same."""
 
     seconds: float
     ids: tuple[str, ...] = ()
     peak: int = 0
+    own: int = 0
 
 
 class Remote:
@@ -69,9 +71,9 @@ class Remote:
         """The answer to a question of the corpus; `text` stands for its words."""
         return _answer(self._call(do="ask", step=step, language=language, number=number, text=text))
 
-    def memory(self) -> int:
-        """The most bytes that the process had in memory so far, mapped files that it read included."""
-        return _answer(self._call(do="memory")).peak
+    def memory(self) -> Answer:
+        """The most bytes that the process had in memory so far."""
+        return _answer(self._call(do="memory"))
 
     def _call(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -90,13 +92,27 @@ class Remote:
 
 
 def _answer(said: Mapping[str, Any]) -> Answer:
-    return Answer(said["seconds"], tuple(said.get("ids", ())), said.get("peak", 0))
+    return Answer(said["seconds"], tuple(said.get("ids", ())), said.get("peak", 0), said.get("own", 0))
 
 
-def peak_memory() -> int:
-    """The most bytes that this process had in memory (Linux: VmHWM)."""
+class OwnMemory(threading.Thread):
+    """Watches how much memory this process has that is no mapped file; the kernel keeps the most of both together alone."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most = 0
+
+    def run(self) -> None:
+        while True:
+            self.most = max(self.most, memory_of("RssAnon"))
+            time.sleep(0.05)
+
+
+def memory_of(name: str) -> int:
+    """Bytes that Linux tells of this process: VmHWM, the most that was in memory; RssAnon, what is there now and is no
+    mapped file."""
     lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def make(name: str) -> Any:
@@ -129,6 +145,8 @@ def serve(name: str, folder: Path, home: Path) -> None:
     corpus, system = Corpus(folder), make(name)
     questions = {language: corpus.questions(language) for language in ("en", "zh")}
     steps: Mapping[str, Any] = {}
+    own = OwnMemory()
+    own.start()
     out = sys.stdout
     sys.stdout = sys.stderr  # what a library prints is no answer
     for line in sys.stdin:
@@ -143,7 +161,7 @@ def serve(name: str, folder: Path, home: Path) -> None:
                     steps = system.open(corpus, home)
                     said = {"seconds": time.perf_counter() - start, "steps": list(steps)}
                 case "memory":
-                    said["peak"] = peak_memory()
+                    said |= {"peak": memory_of("VmHWM"), "own": max(own.most, memory_of("RssAnon"))}
                 case _:
                     question = questions[asked["language"]][asked["number"]]
                     question = replace(question, text=asked["text"] or question.text)

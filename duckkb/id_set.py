@@ -39,6 +39,10 @@ class IdSet(Set[int]):
         found: NDArray[np.bool_] = self.array[at] == ids
         return found
 
+    def within(self, other: "IdSet") -> "IdSet":
+        """The ids that are in the other set too; quick where this one is the smaller."""
+        return IdSet(self.array[other.holds(self.array)])
+
     def without(self, ids: Iterable[int]) -> "IdSet":
         """The set with these ids taken out."""
         gone = IdSet.of(ids)

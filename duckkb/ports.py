@@ -166,6 +166,11 @@ class Backend(Protocol):
         what takes too long for a question to make (`notices` says what that is)."""
         ...
 
+    def expect(self, kind: RecordType, words: LexicalQuery) -> None:
+        """Say that a type is about to be asked by words and by a vector, so that what has to be made for both can be made
+        out of one pass over the rows. Answers are the same without it."""
+        ...
+
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         ...

@@ -14,6 +14,7 @@ from duckkb.records import Record
 from duckkb.truth import history, journal, layout, lock, read, shadow, state
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
+from duckkb.truth.survey import survey
 from duckkb.truth.tree import Tree
 
 _ATTEMPTS = 3
@@ -77,9 +78,10 @@ def sync(base: Base) -> None:
         tree, snapshot = _opened(base.wiring)
         base.restart(tree, snapshot, base.wiring.backend(_end_ids(tree), base.cache.table))
         return
-    paths = read.changed(base.tree, base.root)
+    found = survey(base.root, base.ontology)
+    paths = read.changed(base.tree, base.root, found)
     if paths:
-        parts = read.reload(base.tree, base.root, paths)
+        parts = read.reload(base.tree, base.root, paths, found)
         if not any({**base.tree.parts, **parts}.values()):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)

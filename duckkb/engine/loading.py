@@ -74,7 +74,7 @@ def _caught_up(ground: Ground, snapshot: Snapshot, tree: Tree) -> Opened:
                 _build(ground, snapshot, kind, found)
             tree = snapshot.tree()
             changed = read.changed(tree, ground.root, found)
-        parts = read.reload(tree, ground.root, changed)
+        parts = read.reload(tree, ground.root, changed, found)
         snapshot.save(tree, tree.replace(parts), changed)
         snapshot.relieve(tree)
         return Opened(tree, snapshot)

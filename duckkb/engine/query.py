@@ -142,9 +142,12 @@ def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
 def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> Lanes:
     """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes. Missing vectors
     are made first: where one lane gives up a forged cache file, those that it had given are missing when this runs again."""
-    in_vectors = "vector" in chosen.lanes
+    words, in_vectors = syntax.parse(intent.text or ""), "vector" in chosen.lanes
+    for kind in intent.kinds if chosen.mode == "hybrid" else ():
+        base.ensure(kind)
+        base.backend.expect(kind, words)
     embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if in_vectors else None
-    question = Question(syntax.parse(intent.text or ""), allowed, embedded.vectors if embedded else {})
+    question = Question(words, allowed, embedded.vectors if embedded else {})
     expanded_by: tuple[Key, ...] = ()
     if chosen.expansion.method == "feedback":
         for kinds in _by_model(intent.kinds, question.vectors):

@@ -16,7 +16,6 @@ from duckkb.indexing.cache_files import (
     KINDS,
     TEAM_FOLDER,
     CacheFile,
-    Damaged,
     Kind,
     crowded,
     digest,
@@ -24,11 +23,11 @@ from duckkb.indexing.cache_files import (
     team_files,
     write_local,
 )
-from duckkb.indexing.cache_reader import FEW, Reader
+from duckkb.indexing.cache_present import Present
+from duckkb.indexing.cache_reader import Reader
 from duckkb.indexing.cache_rows import CacheRow, content_hash, fts_content, same_direction, tokens_of
 from duckkb.indexing.dimensions import Dimensions
 from duckkb.indexing.loaded import Loaded
-from duckkb.indexing.places import Misplaced
 from duckkb.indexing.sample import Trust, draw
 
 if TYPE_CHECKING:
@@ -39,9 +38,10 @@ if TYPE_CHECKING:
 _ANY_MODEL = Fingerprint("", "")
 _SPARED = 32
 """Rows of tokens that are sooner made again than written."""
-
-_FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
-_WHO = "find out who changed it, then `duckkb index build`"
+_WIDTHS: dict[Kind, int] = {"tokens": 1, "vector": 4}
+"""Bytes of a character, and of a number."""
+_HELD = 24 * 1024 * 1024
+"""Bytes of rows of a kind that are held in memory, about: then they are written, and read where they lie."""
 
 
 class SearchCache:
@@ -49,17 +49,13 @@ class SearchCache:
 
     def __init__(self, root: Path, trust: Trust, reader: Reader, files: Sequence[CacheFile], local: bool) -> None:
         self._root, self._trust, self._reader, self._local = root, trust, reader, local
-        self._findings: list[Finding] = []
-        self._stamps: dict[str, tuple[int, ...]] = {}
-        self._broken: list[CacheFile] = []
-        self.dropped = 0
-        """Files that were given up after rows of them may have been handed out."""
-        self._files = [file for file in files if self._is_sound(file)]
-        self._loaded: dict[Kind, dict[CacheFile, Loaded | None]] = {kind: {} for kind in KINDS}
+        self._present = Present(root, trust, reader, files, local)
         self.dimensions = Dimensions()
         """Vectors of other lengths count as missing."""
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._unsaved: dict[Kind, set[bytes]] = {kind: set() for kind in KINDS}
+        self._weights = dict.fromkeys(KINDS, 0)  # of what was made
+        self._may_write = local
 
     @classmethod
     def open(cls, root: Path, *, local: bool = True, state_home: Path | None = None) -> "SearchCache":
@@ -72,7 +68,12 @@ class SearchCache:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Files and rows that cannot be used, as far as they were looked at."""
-        return tuple(self._findings)
+        return tuple(self._present.findings)
+
+    @property
+    def dropped(self) -> int:
+        """Files that were given up after rows of them may have been handed out."""
+        return self._present.dropped
 
     @property
     def unsaved(self) -> int:
@@ -94,43 +95,33 @@ class SearchCache:
         return [None if vector is None else np.asarray(vector) for vector in found]
 
     def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
-        """Those of the keys that `tokens` or `vectors` has nothing for. For a few keys no array is made."""
-        if len(wanted := list(keys)) > FEW and kind == "tokens":
-            usable = [self._made[kind].keys(), *(loaded.usable for loaded in self._segments(kind))]
-            return [key for key in wanted if not any(key in keys_of_one for keys_of_one in usable)]
-        found = self._payloads(kind, wanted)
+        """Those of the keys that `tokens` or `vectors` has nothing for. No row is read for that where its length is known."""
+        wanted, made = list(keys), self._made[kind]
+        found = self._present.sized(kind, [made[key][3] if key in made else None for key in wanted], wanted)
         fitting = self.dimensions.fitting(model, found) if kind == "vector" else found
         return [key for key, row in zip(wanted, fitting, strict=True) if row is None]
 
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
-        found = set(keys)
-        unknown = (loaded.segment.index.keys() for loaded in self._segments("vector") if not loaded.trusted)
-        return {key for held in unknown for key in found & held}
+        found, unknown = set(keys), set()
+        for file in self._present.of("vector"):
+            loaded = None if self._present.may_use(file, "vector", found) else self._present.whole(file, "vector")
+            if loaded is not None and not loaded.trusted:
+                unknown |= found & loaded.segment.index.keys()
+        return unknown
 
     def look_again(self) -> str:
         """Take in the files that others wrote since they were listed; returns what `stamp` was before that."""
-        stamp = self.stamp()
-        self._trust.look_again()
-        for file in self._present(local=True):
-            if self._stamps.get(file.path) == file.stamp or not self._is_sound(file):
-                continue
-            self._files = [*(kept for kept in self._files if kept.path != file.path), file]
-            for known in self._loaded.values():
-                known.pop(file, None)
-        return stamp
+        return self._present.look_again()
 
     def stamp(self, *, local: bool = True) -> str:
         """Names the files that lie here now, or the team's alone; the same only while none of them changes."""
-        return digest("\n".join(f"{file.path} {file.stamp}" for file in self._present(local)).encode())
-
-    def _present(self, local: bool) -> list[CacheFile]:
-        return [*(local_files(self._root) if local and self._local else []), *team_files(self._root)]
+        return self._present.stamp(local=local)
 
     @property
     def bytes_on_disk(self) -> int:
         """Bytes of all cache files."""
-        return sum(file.size for file in self._files)
+        return sum(file.size for file in self._present.files)
 
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
@@ -176,8 +167,8 @@ class SearchCache:
         from duckkb.indexing.salvage import rescue
 
         try:
-            while self._broken:
-                rescue(self._broken.pop(), self._trust)
+            while self._present.broken:
+                rescue(self._present.broken.pop(), self._trust)
             for kind in KINDS:
                 self._save(kind, sparing)
         except OSError:
@@ -187,7 +178,7 @@ class SearchCache:
     def compact(self, live_keys: Collection[bytes]) -> None:
         """Write the local segments anew without the rows that nobody needs, once those are more than half of them."""
         for kind in KINDS:
-            local = [loaded for loaded in self._segments(kind) if loaded.file.is_local and loaded.trusted]
+            local = [loaded for loaded in self._present.segments(kind) if loaded.file.is_local and loaded.trusted]
             rows = {row[0]: row for loaded in local for row in loaded.segment.rows(list(loaded.segment.index))}
             live = [row for key, row in rows.items() if key in live_keys]
             if not self._local or 2 * len(live) >= sum(len(loaded.segment.index) for loaded in local):
@@ -206,7 +197,7 @@ class SearchCache:
         standing = [
             Standing(loaded.file.path, kind, loaded.file.read(), loaded.segment.index.keys())
             for kind in KINDS
-            for loaded in self._segments(kind)
+            for loaded in self._present.segments(kind)
             if loaded.trusted and loaded.file.path.startswith(f"{TEAM_FOLDER}/") and not loaded.segment.left_out
         ]
         files = team_layout(rows, standing)
@@ -220,12 +211,12 @@ class SearchCache:
 
     def team_keys(self) -> set[bytes]:
         """The keys that the team's files hold, trusted or not."""
-        own = ((file, kind) for kind in KINDS for file in self._files_of(kind) if not file.is_local)
-        return {key for place in own if (loaded := self._whole(*place)) for key in loaded.segment.index}
+        own = ((file, kind) for kind in KINDS for file in self._present.of(kind) if not file.is_local)
+        return {key for place in own if (loaded := self._present.whole(*place)) for key in loaded.segment.index}
 
     def loaded(self, kind: Kind) -> Sequence[Loaded]:
         """What each file that can be read holds of one kind, trusted or not; for looking, as `vectors` is for using."""
-        return tuple(self._segments(kind))
+        return tuple(self._present.segments(kind))
 
     def table(self) -> "pa.Table":
         """All rows that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
@@ -233,80 +224,14 @@ class SearchCache:
 
         return table_of({kind: list(self._rows(kind, None)) for kind in KINDS})
 
-    def _is_sound(self, file: CacheFile) -> bool:
-        self._stamps[file.path] = file.stamp
-        try:
-            file.sniff()
-        except FileNotFoundError:
-            return False
-        except Damaged as problem:
-            self._give_up(file, str(problem), problem.remedy)
-            return False
-        return True
-
-    def _give_up(self, file: CacheFile, message: str, remedy: str, code: str = "W_CACHE") -> None:
-        found = file.finding(message, remedy, code)
-        if found not in self._findings:  # each kind of row is looked at by itself
-            self._findings.append(found)
-        if file.is_local:
-            self._broken.append(file)
-
-    def _files_of(self, kind: Kind) -> list[CacheFile]:
-        return [file for file in self._files if file.kind in (None, kind)]
-
-    def _segments(self, kind: Kind) -> list[Loaded]:
-        return [loaded for file in self._files_of(kind) if (loaded := self._whole(file, kind))]
-
-    def _whole(self, file: CacheFile, kind: Kind) -> Loaded | None:
-        known = self._loaded[kind]
-        if file not in known:
-            known[file] = self._load(file, kind)
-        return known[file]
-
-    def _load(self, file: CacheFile, kind: Kind) -> Loaded | None:
-        try:
-            name, segment = self._reader.whole(file, kind)
-        except FileNotFoundError:  # another process has merged it since
-            return None
-        except Damaged as problem:
-            self._give_up(file, str(problem), problem.remedy)
-            return None
-        for reason, count in sorted(segment.left_out.items()):
-            self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
-        if self._trust.knows(name, kind):
-            return Loaded(file, name, segment, True)
-        if self._trust.distrusts(name):
-            self._give_up(file, _FORGED, _WHO, "W_CACHE_UNTRUSTED")
-            return None
-        return Loaded(file, name, segment, False, self._trust.vouched(name, kind, segment.index))
-
     def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
         made = self._made[kind]
-        found: list[Any] = [made[key][3] if key in made else None for key in keys]
-        is_few = len(keys) <= FEW
-        for file in self._files_of(kind):
-            places = [at for at, payload in enumerate(found) if payload is None]
-            if is_few and not places:
-                break
-            wanted = [keys[at] for at in places]
-            for at, payload in zip(places, self._usable(file, kind, wanted, is_few), strict=True):
-                found[at] = payload
-        return found
-
-    def _usable(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], is_few: bool) -> list[Any]:
-        """The payload of each key whose row in a file may be used, else None."""
-        if is_few and file not in self._loaded[kind]:
-            with suppress(Misplaced, FileNotFoundError):
-                return self._reader.few(file, kind, keys)
-        loaded = self._whole(file, kind)
-        usable = [key for key in keys if key in loaded.usable] if loaded else []
-        stored = iter(loaded.segment.payloads(usable) if loaded else ())
-        return [next(stored) if loaded and key in loaded.usable else None for key in keys]
+        return self._present.payloads(kind, [made[key][3] if key in made else None for key in keys], keys)
 
     def _rows(self, kind: Kind, live: Collection[bytes] | None) -> "Iterator[CacheRow]":
         """Usable rows of these keys (None: all), each once. The team's come first, so that they stay as they are."""
         seen: set[bytes] = set()
-        for loaded in sorted(self._segments(kind), key=lambda loaded: loaded.file.is_local):
+        for loaded in sorted(self._present.segments(kind), key=lambda loaded: loaded.file.is_local):
             usable = [key for key in loaded.usable if key not in seen and (live is None or key in live)]
             seen.update(usable)
             yield from loaded.segment.rows(usable)
@@ -317,6 +242,12 @@ class SearchCache:
         made = {key: (key, content_hash(text), name, payload) for key, (text, payload) in rows.items()}
         self._made[kind] |= made
         self._unsaved[kind] |= made.keys()
+        self._weights[kind] += sum(_WIDTHS[kind] * len(payload) for _, payload in rows.values())
+        if self._weights[kind] > _HELD and self._unsaved[kind] and self._may_write:
+            self._may_write = False
+            with suppress(OSError):
+                self._save(kind, False)
+                self._may_write = True
 
     def _verify(
         self,
@@ -328,8 +259,8 @@ class SearchCache:
     ) -> bool:
         fresh: dict[bytes, Any] = {}
         honest = True
-        for file in self._files_of(kind):
-            loaded = None if self._may_use(file, kind, texts) else self._whole(file, kind)
+        for file in self._present.of(kind):
+            loaded = None if self._present.may_use(file, kind, texts) else self._present.whole(file, kind)
             if loaded is None or loaded.trusted:
                 continue
             unknown = loaded.segment.index.keys() & texts.keys() - loaded.vouched
@@ -345,25 +276,9 @@ class SearchCache:
                 loaded.vouched |= unknown
                 self._trust.vouch(loaded.hash, kind, loaded.segment.index, loaded.vouched)
             else:
-                self._drop(loaded)
+                self._present.drop(loaded)
                 honest = False
         return honest
-
-    def _may_use(self, file: CacheFile, kind: Kind, keys: Collection[bytes]) -> bool:
-        """Whether a file surely has no row of these keys that must be verified first."""
-        if len(keys) <= FEW and file not in self._loaded[kind]:
-            with suppress(Misplaced, FileNotFoundError):
-                return self._reader.may_use(file, kind, list(keys))
-        return False
-
-    def _drop(self, forged: Loaded) -> None:
-        """Use nothing of the file any more, neither now nor when it is opened again."""
-        self._trust.distrust(forged.hash)
-        self.dropped += 1
-        self._give_up(forged.file, _FORGED, _WHO, "W_CACHE_UNTRUSTED")
-        self._files = [kept for kept in self._files if kept != forged.file]
-        for present in self._loaded.values():
-            present.pop(forged.file, None)
 
     def _save(self, kind: Kind, sparing: bool) -> None:
         fresh = [self._made[kind][key] for key in self._unsaved[kind]]
@@ -376,13 +291,17 @@ class SearchCache:
         if fresh:
             written = self._write(kind, list(rows.values()))
             self._unsaved[kind].clear()
-            if not merged:
-                self._stamps[written.path] = written.stamp
-            _remove(loaded.file for loaded in merged if loaded.file != written)
+            gone = [loaded.file for loaded in merged if loaded.file != written]
+            self._present.forget(gone)
+            self._present.add(written)
+            if self._weights[kind] > _HELD:
+                self._made[kind].clear()
+                self._weights[kind] = 0
+            _remove(gone)
 
     def _mergeable(self, files: Sequence[CacheFile], kind: Kind) -> list[Loaded]:
         """Those that this machine made or checked: a merge must not make others look like its own."""
-        return [loaded for file in files if (loaded := self._load(file, kind)) and loaded.trusted]
+        return [loaded for file in files if (loaded := self._present.load(file, kind)) and loaded.trusted]
 
     def _write(self, kind: Kind, rows: "list[CacheRow]") -> CacheFile:
         from duckkb.indexing.cache_format import encode_local

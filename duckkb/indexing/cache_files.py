@@ -38,6 +38,7 @@ TEMPORARY = ".tmp-*"
 _SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
 _OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _HEAD = 64
+_BLOCK = 1 << 20
 
 
 class Damaged(ValueError):
@@ -127,6 +128,14 @@ class CacheFile:
 def digest(data: bytes) -> str:
     """Names the bytes of a file: in a segment's name, and in what this machine remembers of it."""
     return sha256(data).hexdigest()
+
+
+def digest_of(file: IO[bytes]) -> str:
+    """`digest` of a file that is open to read, from where it stands."""
+    found = sha256()
+    while block := file.read(_BLOCK):
+        found.update(block)
+    return found.hexdigest()
 
 
 def segment_name(kind: Kind, data: bytes) -> str:

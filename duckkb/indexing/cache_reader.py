@@ -1,14 +1,16 @@
 """Reads cache files: one kind of row of a file whole, or a few rows by their places."""
 
+import mmap
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from duckkb.indexing.cache_files import CacheFile, Damaged, Kind, digest
+from duckkb.indexing.cache_files import CacheFile, Damaged, Kind, digest, digest_of
 from duckkb.indexing.places import Misplaced, Places
 from duckkb.indexing.sample import Trust
 from duckkb.indexing.seen import Seen
@@ -23,9 +25,10 @@ FEW = 256
 
 @dataclass(frozen=True)
 class _Found:
-    """Keys in a file that is open to read: the place of each, None where the file has none, and whether its row may be
-    used."""
+    """Keys in a file that is open to read: the file's hash, the place of each key, None where the file has none, and whether
+    its row may be used."""
 
+    name: str
     places: Places
     file: IO[bytes]
     rows: list[int | None]
@@ -40,6 +43,7 @@ class Reader:
         self._trust, self._state_home = trust, state_home
         self._seen = Seen(state_home)
         self._places: dict[str, Places] = {}
+        self._contents: dict[str, memoryview] = {}
         self._unplaced: list[tuple[CacheFile, Segment, str]] = []
 
     def whole(self, file: CacheFile, kind: Kind) -> "tuple[str, Segment]":
@@ -64,7 +68,8 @@ class Reader:
             self._unplaced.append((file, segment, name))
 
     def keep(self) -> None:
-        """Write down what was learnt of the files that were read. Only here: to look changes nothing."""
+        """Write down what was learnt of the files that were read, and let go of them. Only here: to look changes nothing."""
+        self._contents.clear()
         with suppress(OSError):
             self._seen.keep()
         unplaced, self._unplaced = self._unplaced, []
@@ -75,16 +80,32 @@ class Reader:
                 if self._state_home and digest(data := file.raw()) == name:
                     keep_places(data, segment, name, self._state_home)
 
-    def few(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[Any]:
+    def some(self, file: CacheFile, kind: Kind, keys: Sequence[bytes], *, packed: bool) -> list[Any]:
         """The payload of each key whose row may be used; None for the others. Raises `Misplaced` where that cannot be said
-        without reading the file whole, FileNotFoundError where it is gone."""
+        without reading the file whole, or it lies `packed` in pages and that is not wanted; FileNotFoundError where it is
+        gone."""
         with self._found(file, kind, keys) as found:
+            if not (packed or found.places.is_plain):
+                raise Misplaced
             wanted = [row for row, may in zip(found.rows, found.usable, strict=True) if row is not None and may]
-            stored = iter(found.places.payloads(found.file, wanted))
-            return [_payload(kind, next(stored)) if may else None for may in found.usable]
+            if len(wanted) <= FEW:
+                stored: Sequence[bytes | memoryview] = found.places.payloads(found.file, wanted)
+            else:
+                stored = found.places.within(self._content(found), wanted)
+            payloads = iter(_payloads(kind, stored))
+            return [next(payloads) if may else None for may in found.usable]
+
+    def sized(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[range | None]:
+        """As `some`, with a range as long as each payload in its place; reads none."""
+        width = 4 if kind == "vector" else 1
+        with self._found(file, kind, keys) as found:
+            return [
+                range(found.places.length(row) // width) if row is not None and may else None
+                for row, may in zip(found.rows, found.usable, strict=True)
+            ]
 
     def may_use(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> bool:
-        """Whether all rows of these keys that the file has may be used. Raises as `few` does."""
+        """Whether all rows of these keys that the file has may be used. Raises as `some` does."""
         with self._found(file, kind, keys) as found:
             return all(may for row, may in zip(found.rows, found.usable, strict=True) if row is not None)
 
@@ -99,17 +120,30 @@ class Reader:
                 if places is None or self._trust.distrusts(name):
                     raise Misplaced
                 may = self._trust.usable(name, kind, places.count)
-                rows = [places.row(key) for key in keys]
-                yield _Found(places, opened, rows, [row is not None and may(row) for row in rows])
+                rows = places.rows(keys)
+                yield _Found(name, places, opened, rows, [row is not None and may(row) for row in rows])
         except Damaged as problem:
             raise Misplaced from problem
+
+    def _content(self, found: _Found) -> memoryview:
+        """The bytes of a file, mapped until `keep`, and surely those that its hash names, with places that are true. Raises
+        `Misplaced`."""
+        if found.name not in self._contents:
+            try:
+                mapped = mmap.mmap(found.file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as problem:
+                raise Misplaced from problem
+            if not found.places.is_true or sha256(mapped).hexdigest() != found.name:
+                raise Misplaced
+            self._contents[found.name] = memoryview(mapped)
+        return self._contents[found.name]
 
     def _hash(self, file: CacheFile, opened: IO[bytes]) -> str:
         """That of all its bytes, taken now where it is not known."""
         read_ns, about = time.time_ns(), os.fstat(opened.fileno())
         name = self._seen.digest(file.place, about)
         if name is None:
-            name = digest(opened.read())
+            name = digest_of(opened)
             self._seen.note(file.place, about, read_ns, name)
         file.refuse_misnamed(name)
         return name
@@ -123,14 +157,17 @@ class Reader:
         return found
 
 
-def _payload(kind: Kind, stored: bytes) -> Any:
+def _payloads(kind: Kind, stored: Sequence[bytes | memoryview]) -> Sequence[Any]:
     if kind == "tokens":
         try:
-            return stored.decode()
+            return [str(payload, "utf-8") for payload in stored]
         except UnicodeDecodeError as problem:
             raise Misplaced from problem
-    if sys.byteorder == "little":
-        return memoryview(stored).cast("f")
+    if len(stored) <= FEW and sys.byteorder == "little":
+        return [memoryview(payload).cast("f") for payload in stored]
     import numpy as np
 
-    return np.frombuffer(stored, "<f4").astype(np.float32)
+    if len(set(map(len, stored))) == 1:  # nearly always: one array of all of them is made faster than many
+        rows = np.frombuffer(b"".join(stored), "<f4").reshape(len(stored), -1)
+        return list(rows.astype(np.float32, copy=False))
+    return [np.frombuffer(payload, "<f4").astype(np.float32) for payload in stored]

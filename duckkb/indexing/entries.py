@@ -1,4 +1,7 @@
-"""Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them."""
+"""Index entries of records: chunks of their searched fields, with tokens and vectors as far as the cache has them.
+
+Tokens of ASCII texts are not cached: making them costs no more than looking them up, and nothing to store and to check.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -111,14 +114,15 @@ class EntryBuilder:
         pieces = self._pieces(kind, records)
         given = with_given(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
         entries = sum(map(len, pieces)) + sum(map(len, given))
-        lexical, vectors = _texts(pieces, "lexical"), _texts(pieces, "vectors")
+        lexical = [text for text in _texts(pieces, "lexical") if not text.isascii()]
+        vectors = _texts(pieces, "vectors")
         tokens = dict(zip(_keys(self._tokenizer.fingerprint, lexical), lexical, strict=True))
         model = self._models(kind)
         return Needs(entries, tokens, dict(zip(_keys(model, vectors), vectors, strict=True)) if model else {})
 
     def make_tokens(self, kind: RecordType, records: Sequence[Record]) -> None:
-        """Have the tokens of these records' chunks in the cache."""
-        self._tokens(_texts(self._pieces(kind, records), "lexical"))
+        """Have the tokens of these records' chunks in the cache, as far as they are cached."""
+        self._cached([text for text in _texts(self._pieces(kind, records), "lexical") if not text.isascii()])
 
     def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
         """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
@@ -167,6 +171,13 @@ class EntryBuilder:
         return next(sizes, self._chunk_size)
 
     def _tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        plain = [text for text in texts if text.isascii()]
+        made = dict(zip(plain, self._tokenizer.tokenize(plain), strict=True))
+        return made | self._cached([text for text in texts if text not in made])
+
+    def _cached(self, texts: Sequence[str]) -> dict[str, Tokens]:
+        if not texts:
+            return {}
         keys = _keys(self._tokenizer.fingerprint, texts)
         self._cache.verify_tokens(dict(zip(keys, texts, strict=True)), self._tokenizer.tokenize)
         found = dict(zip(texts, self._cache.tokens(keys), strict=True))
@@ -188,11 +199,16 @@ _Pieces = list[list[tuple[_Field, int, str]]]
 
 
 def _cut(fields: Sequence[_Field], record: Record) -> list[tuple[_Field, int, str]]:
-    return [
-        (field, piece.seq, piece.text)
-        for field in fields
-        for piece in chunk(field_text(record.fields.get(field.name)), field.chunk_size)
-    ]
+    pieces: list[tuple[_Field, int, str]] = []
+    for field in fields:
+        text = record.fields.get(field.name)
+        if type(text) is not str:
+            text = field_text(text)
+        if len(text) > field.chunk_size:
+            pieces += [(field, piece.seq, piece.text) for piece in chunk(text, field.chunk_size)]
+        elif text:
+            pieces.append((field, 0, text))
+    return pieces
 
 
 def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:
@@ -206,14 +222,11 @@ def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool
 
 def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
     """The different texts that need tokens, or vectors."""
-    return list(dict.fromkeys(text for row in pieces for field, _, text in row if getattr(field, use)))
+    if use == "lexical":
+        return list(dict.fromkeys([text for row in pieces for field, _, text in row if field.lexical]))
+    return list(dict.fromkeys([text for row in pieces for field, _, text in row if field.vectors]))
 
 
 def _keys(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
-    start = blake2b(f"{fingerprint}\0".encode(), digest_size=KEY_BYTES)
-    keys = []
-    for text in texts:
-        state = start.copy()
-        state.update(text.encode("utf-8", "surrogatepass"))
-        keys.append(state.digest())
-    return keys
+    start = f"{fingerprint}\0".encode()
+    return [blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest() for text in texts]

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from duckkb.indexing.glossary import native
 from duckkb.installed import version_of
 
 Segment = Callable[[str], list[str]]
@@ -29,10 +30,14 @@ def chinese_words(cache_dir: Path | None) -> Segment:
     Loads the dictionary, 65 ms (rjieba) or 500 ms (jieba, which keeps its own cache file in `cache_dir`).
     """
     try:
-        import rjieba
+        return _quick_words()
     except ImportError:
         return reference_words(cache_dir)
-    words: Segment = rjieba.cut_for_search
+
+
+@cache
+def _quick_words() -> Segment:
+    words: Segment = native().Jieba().cut_for_search
     return words
 
 

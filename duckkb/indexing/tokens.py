@@ -17,6 +17,7 @@ from typing import Literal
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing.fold import simplified, table_version
+from duckkb.indexing.glossary import Glossary
 from duckkb.indexing.segment import Segment, chinese_words, pairs, segmenter_version
 
 RULES = "1"
@@ -42,6 +43,8 @@ _BARE = frozenset(["", *(chr(code) for code in range(128) if not chr(code).isaln
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u200c-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 )
+_LOOKED_UP = 400
+"""Han characters up to which looking up the words that they hold takes less time than loading all words."""
 _PILED = 64
 """Marks on one letter. Putting them in order takes time by the square of their number; no language has ten."""
 _PILE = re.compile(rf"[^\w\s\x00-\u02ff]{{{_PILED + 1}}}")
@@ -57,9 +60,9 @@ _COMPOUND = re.compile(r"[^\W\d_]+(?:[-/'][^\W\d_]+)+")
 
 
 def _byte_table(letter: int | None, joiner: int) -> bytes:
-    """For `bytes.translate` of lower-case ASCII: what becomes of letters and digits (None: they stay) and of joiners."""
+    """For `bytes.translate` of ASCII: what becomes of letters and digits (None: lower case) and of joiners."""
     return bytes(
-        (code if letter is None else letter)
+        (ord(chr(code).lower()) if letter is None else letter)
         if chr(code).isalnum() and code < 128
         else joiner
         if chr(code) in _JOINERS
@@ -88,7 +91,7 @@ class _Tokenizer(ABC):
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text; an empty text, or one of punctuation alone, has none."""
-        return [self._tokenize(_separated(normalise(text))) for text in texts]
+        return [_plain_tokens(text) or self._tokenize(_separated(normalise(text))) for text in texts]
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
@@ -123,19 +126,29 @@ class _Tokenizer(ABC):
 class JiebaTokenizer(_Tokenizer):
     """Chinese words as jieba's search mode gives them; `cache_dir` is the user's, where jieba may keep its dictionary.
 
-    The dictionary is loaded when the first Han character comes.
+    A few runs of Han characters are cut by the words that they hold; the dictionary is loaded when more of them come.
     """
 
     def __init__(self, fold: Fold = "none", cache_dir: Path | None = None) -> None:
         super().__init__("jieba", fold)
         self._cache_dir = cache_dir
-
-    @cached_property
-    def _words(self) -> Segment:
-        return chinese_words(self._cache_dir)
+        self._looked_up = 0
+        self._words: Segment = self._first_words
 
     def _han_words(self, run: str) -> list[str]:
         return self._words(run)
+
+    def _first_words(self, run: str) -> list[str]:
+        self._looked_up += len(run)
+        glossary = self._glossary if self._looked_up <= _LOOKED_UP else None
+        if glossary is None:
+            self._words = chinese_words(self._cache_dir)
+            return self._words(run)
+        return glossary.words(run)
+
+    @cached_property
+    def _glossary(self) -> Glossary | None:
+        return Glossary.open()
 
     def _segmenter(self) -> str:
         return segmenter_version()
@@ -222,6 +235,18 @@ def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
                 words.append(run)
                 parts.append(run)
     return words, parts, identifiers
+
+
+def _plain_tokens(text: str) -> Tokens | None:
+    """The tokens of an ASCII text of words alone, without joiners inside them: most texts in English."""
+    if not text.isascii() or "+" in text or "#" in text:
+        return None
+    raw = text.encode()
+    shape = raw.translate(_SHAPE)
+    if _JOINED in shape or _TOO_LONG in shape:
+        return None
+    sequence = b" ".join(raw.translate(_WORDS).split()).decode()
+    return Tokens(sequence, sequence)
 
 
 def _ascii_tokens(text: str) -> tuple[str, list[str]]:

@@ -38,7 +38,9 @@ BASE_NUMBERS = 1_000
 
 _READ_ATTEMPTS = 5
 _ON_THE_WAY = re.compile(r"data/(nodes|edges)(?:/([^/]+)(?:/([0-9]{8})(?:/(.+))?)?)?")
-_PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl")
+_PART_NAME = r"part_([0-9]{3}|[1-9][0-9]{3,8})\.jsonl"
+_PART_FILE = re.compile(_PART_NAME)
+_PART = re.compile(r"data/(nodes|edges)/([^/]+)/([0-9]{8})/" + _PART_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ def parse_part(path: str) -> PartAddress | None:
     return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
 
 
+def is_part(name: str) -> bool:
+    """Whether a file in the folder of a day is named as a part is."""
+    return _PART_FILE.fullmatch(name) is not None
+
+
 def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
     """The table, if any, whose parts a path is or would lead to if it were a folder; None for a path that leads to none.
 
@@ -87,11 +94,13 @@ def leads_to_parts(path: str) -> list[tuple[Kind, str]] | None:
     return [("node" if found[1] == "nodes" else "edge", found[2])] if found[2] else []
 
 
+@lru_cache(maxsize=4096)
 def safe_table_name(name: str) -> bool:
     """Whether a table or label may be the name of a folder on every system."""
     return is_table_name(name)
 
 
+@lru_cache(maxsize=4096)
 def is_day(name: str) -> bool:
     """Whether a folder's name is a day that exists, `YYYYMMDD`."""
     if not re.fullmatch("[0-9]{8}", name):

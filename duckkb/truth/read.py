@@ -13,6 +13,7 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
+from duckkb.truth.kept import reread
 from duckkb.truth.layout import read_regular
 from duckkb.truth.line import Limits
 from duckkb.truth.lines import Lines
@@ -33,8 +34,9 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
-    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding.
+def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None) -> Part:
+    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding. Where it
+    was read `before`, only what changed is decoded, if that can be told.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -47,13 +49,16 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
     stamp = Stamp.of(status, read_ns)
+    digest = hashlib.sha256(raw).hexdigest()
+    if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
+        return Part(path, kind, stamp, digest, rows)
     lines = Lines(path, kind, limits)
     lines.read(raw)
     return Part(
         path,
         kind,
         stamp,
-        hashlib.sha256(raw).hexdigest(),
+        digest,
         tuple(lines.rows),
         tuple(lines.findings),
         canonical=lines.canonical,
@@ -77,10 +82,11 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
 
 
-def reload(tree: Tree, root: Path, paths: Iterable[str]) -> dict[str, Part | None]:
-    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type."""
+def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:
+    """Read parts anew, for `Tree.replace`; None for what is no part any more: gone, behind a link, of no known type.
+    `found` is what was just seen there."""
     paths = list(paths)
-    kinds = survey(root, tree.ontology).kinds if paths else {}
+    kinds = (found or survey(root, tree.ontology)).kinds if paths else {}
     return {path: _reread(tree, root, path, kinds.get(path)) for path in paths}
 
 
@@ -98,7 +104,7 @@ def _reread(tree: Tree, root: Path, path: str, kind: RecordType | None) -> Part 
     if kind is None:
         return None
     try:
-        return read_part(root, path, kind, tree.limits)
+        return read_part(root, path, kind, tree.limits, tree.parts.get(path))
     except FileNotFoundError:
         return None
 

@@ -17,6 +17,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.ids import day_of
+from duckkb.truth.kept import changed, joined, lines_of
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, part_path
 from duckkb.truth.line import LineError, Shape, decode, record_line
 from duckkb.truth.table import StoredRow
@@ -42,7 +43,7 @@ class RenderedPart:
     kind: RecordType
     before: str | None
     data: bytes | None
-    rows: tuple[StoredRow, ...]
+    rows: Sequence[StoredRow]
 
     def stored(self, status: os.stat_result) -> Part | None:
         """The part as it lies on disk once written, for `Tree.replace`; None where it was deleted."""
@@ -189,14 +190,21 @@ class _Draft:
 
     def _filling(self, path: str) -> tuple[int, int]:
         """Records and bytes that a part holds so far."""
-        rows = self._rows(path)
-        return len(rows), sum(len(row.line) + 1 for row in rows)
+        lines = lines_of(self._rows(path))
+        return len(lines), sum(map(len, lines)) + len(lines)
 
-    def _rows(self, path: str) -> list[StoredRow]:
+    def _rows(self, path: str) -> Sequence[StoredRow]:
+        """The rows of a part as it is to be, in order."""
         part = self._tree.parts.get(path)
-        gone = self._gone.get(path, ())
+        gone, come = self._gone.get(path, set()), self._come.get(path, [])
+        if part and (rows := changed(part, gone, come)) is not None:
+            return rows
         kept = [self._completed(row) for row in part.rows if row.line_no not in gone] if part else []
-        return kept + self._come.get(path, [])
+        ordered = sorted(kept + come, key=lambda row: row.order)
+        return tuple(
+            row if row.as_stored and row.position == (path, number) else StoredRow(row.record, row.line, path, number)
+            for number, row in enumerate(ordered, 1)
+        )
 
     def _completed(self, row: StoredRow) -> StoredRow:
         """A line without `__id` takes the id that its record has in memory, which no other record has."""
@@ -211,13 +219,9 @@ class _Draft:
         part = self._tree.parts.get(path)
         if part and part.findings:
             raise Unreadable(f"{path} cannot be read; nothing was changed", findings=part.findings)
-        ordered = sorted(self._rows(path), key=lambda row: row.order)
-        rows = tuple(
-            row if row.as_stored and row.position == (path, number) else StoredRow(row.record, row.line, path, number)
-            for number, row in enumerate(ordered, 1)
-        )
+        rows = self._rows(path)
         before = part.digest if part else None
         if not rows:
             return RenderedPart(path, kind, before, None, ()) if part else None
-        data = b"".join(row.line + b"\n" for row in rows)
+        data = joined(lines_of(rows))
         return RenderedPart(path, kind, before, data, rows) if hashlib.sha256(data).hexdigest() != before else None

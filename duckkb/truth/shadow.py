@@ -254,9 +254,7 @@ def _stale(paths: list[str]) -> errors.Conflict:
 
 def _plan(root: Path, targets: list[_Target], facts: dict[str, os.stat_result], durable: bool) -> _Write:
     state.ensure(root)
-    from secrets import token_hex
-
-    identifier = token_hex(8)
+    identifier = os.urandom(8).hex()
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
     made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
     journal = Journal(identifier, tuple(target.entry() for target in targets), made)

@@ -20,6 +20,7 @@ from duckkb.records import Identity, component_value
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
+    from duckkb.truth.table import StoredRow
     from duckkb.truth.tree import Part
 
 _LAYOUT: tuple[tuple[str, Literal["q", "Q", "I", "B"]], ...] = (
@@ -40,11 +41,20 @@ _GIVEN = ("ids", "identities", "etags", "offsets", "lengths", "line_nos", "flags
 _ROW_BYTES = sum(array(code).itemsize for _, code in _LAYOUT)
 COMPLETE, CANONICAL = 1, 2
 
+Named = tuple[int, int, int]
+"""A row's id, the hash of its identity, and its etag."""
+
 
 def identity_hash(identity: Identity) -> int:
     """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes."""
     text = orjson.dumps([one if type(one) is str else component_value(one) for one in identity])
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def named(row: "StoredRow") -> Named:
+    """What a sheet says of a row."""
+    record = row.record
+    return record.id, identity_hash(record.identity), int.from_bytes(sha256(row.line).digest()[:8], "big")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +82,31 @@ class Columns:
 
     def add(self, part: "Part", lines: Sequence[bytes], at: int) -> None:
         """The rows of a part, whose lines stand one behind the other from byte `at` on."""
-        start, rows, arrays = len(self), part.rows, self.arrays
-        lengths = [*map(len, lines)]
-        arrays["ids"].extend([row.record.id for row in rows])
-        arrays["identities"].extend([identity_hash(row.record.identity) for row in rows])
-        arrays["etags"].extend([int.from_bytes(sha256(line).digest()[:8], "big") for line in lines])
+        line_nos = [row.line_no for row in part.rows]
+        flags = [COMPLETE * row.complete | CANONICAL * row.canonical for row in part.rows]
+        self._add(part, [*map(len, lines)], at, ([*map(named, part.rows)], line_nos, flags))
+
+    def add_canonical(self, part: "Part", lines: Sequence[bytes], at: int, names: Sequence[Named]) -> None:
+        """As `add`, for a canonical part of which it is known what the sheet has to say."""
+        count = len(lines)
+        self._add(part, [*map(len, lines)], at, (names, range(1, count + 1), [COMPLETE | CANONICAL] * count))
+
+    def _add(
+        self,
+        part: "Part",
+        lengths: Sequence[int],
+        at: int,
+        said: tuple[Sequence[Named], Sequence[int], Sequence[int]],
+    ) -> None:
+        start, arrays, (names, line_nos, flags) = len(self), self.arrays, said
+        for name, values in zip(("ids", "identities", "etags"), zip(*names, strict=True), strict=False):
+            arrays[name].extend(values)
         arrays["offsets"].extend(accumulate(lengths[:-1], initial=at) if lengths else ())
         arrays["lengths"].extend(lengths)
-        arrays["line_nos"].extend([row.line_no for row in rows])
-        arrays["flags"].extend([COMPLETE * row.complete | CANONICAL * row.canonical for row in rows])
+        arrays["line_nos"].extend(line_nos)
+        arrays["flags"].extend(flags)
         stamp = part.stamp.numbers
-        self.entries.append(Entry(part.path, start, len(rows), stamp, part.digest, part.canonical, part.sorted))
+        self.entries.append(Entry(part.path, start, len(lengths), stamp, part.digest, part.canonical, part.sorted))
 
     def copy(self, sheet: "Sheet", entry: Entry) -> None:
         """The rows of a part from another sheet over the same lines."""
@@ -142,6 +166,9 @@ class Sheet:
             setattr(self, name, view[at : at + size].cast(code))
             at += size
         self.entries = [_entry(*item) for item in orjson.loads(view[at:])]
+
+    def named(self, row: int) -> Named:
+        return self.ids[row], self.identities[row], self.etags[row]
 
     def rows_with_id(self, record_id: int) -> Iterator[int]:
         return self._equal(self.ids, self.by_id, record_id)

@@ -234,9 +234,7 @@ def jotted(root: Path, name: str) -> bytes | None:
 
 
 def _temporary_beside(path: Path) -> Path:
-    from secrets import token_hex
-
-    return path.with_name(f".{path.name}.{token_hex(6)}.tmp")
+    return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
 def _mode_of(path: Path) -> int | None:

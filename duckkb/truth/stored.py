@@ -10,8 +10,9 @@ import orjson
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Identity
+from duckkb.truth.kept import Laid
 from duckkb.truth.sheet import CANONICAL, COMPLETE, Entry, Sheet, identity_hash
-from duckkb.truth.table import Difference, StoredRow, difference, record_of
+from duckkb.truth.table import Difference, StoredRow, Swapped, difference, record_of
 
 _KEPT = 4096  # rows that were decoded lately
 
@@ -58,11 +59,22 @@ class Stored:
         sheet = self.sheets[number]
         line = self.line(number, place)
         if hashlib.sha256(line).digest()[:8] != sheet.etags[place].to_bytes(8, "big"):
-            self._give_up()
-            raise damaged()
+            raise self.damaged()
         flags, path = sheet.flags[place], sheet.entries[sheet.parts[place]].path
         record = record_of(self.kind, orjson.loads(line))
         return StoredRow(record, line, path, sheet.line_nos[place], bool(flags & COMPLETE), bool(flags & CANONICAL))
+
+    def decoded(self, number: int, entry: Entry) -> Iterator[StoredRow]:
+        """The rows of a part, as `row` gives them, each passed once."""
+        sheet, own = self.sheets[number], slice(entry.start, entry.start + entry.count)
+        columns = (sheet.offsets[own], sheet.lengths[own], sheet.etags[own], sheet.line_nos[own], sheet.flags[own])
+        kind, lines, path, sha256, loads = self.kind, self.lines, entry.path, hashlib.sha256, orjson.loads
+        for start, length, etag, line_no, flags in zip(*map(list, columns), strict=True):
+            line = lines[start : start + length]
+            if sha256(line).digest()[:8] != etag.to_bytes(8, "big"):
+                raise self.damaged()
+            record = record_of(kind, loads(line))
+            yield StoredRow(record, line, path, line_no, bool(flags & COMPLETE), bool(flags & CANONICAL))
 
     def line(self, number: int, place: int) -> bytes:
         """The canonical line at a place of a sheet."""
@@ -78,11 +90,20 @@ class Stored:
         sheet, last = self.sheets[number], entry.start + entry.count - 1
         return sheet.offsets[last] + sheet.lengths[last] - sheet.offsets[entry.start]
 
-    def is_alive(self, number: int, place: int, replaced: "set[str]") -> bool:
-        """Whether a row belongs to a part that has not been replaced since."""
+    def path(self, number: int, place: int) -> str | None:
+        """The part that a row belongs to; None where that has been written anew since."""
         sheet = self.sheets[number]
         path = sheet.entries[sheet.parts[place]].path
-        return path not in replaced and self.entries.get(path, (-1,))[0] == number
+        return path if self.entries.get(path, (-1,))[0] == number else None
+
+    def damaged(self) -> Unavailable:
+        """The error for bytes that are not those that were written; from now on no process opens them."""
+        self._give_up()
+        return Unavailable(
+            "The snapshot in .duckkb/ was damaged and has been dropped; nothing in data/ is touched.",
+            code="E_IO",
+            suggestion="repeat the command",
+        )
 
 
 class PartRows(Sequence[StoredRow]):
@@ -95,8 +116,7 @@ class PartRows(Sequence[StoredRow]):
         return self._entry.count
 
     def __iter__(self) -> Iterator[StoredRow]:
-        start = self._entry.start
-        return (self._stored.decode(self._number, place) for place in range(start, start + self._entry.count))
+        return self._stored.decoded(self._number, self._entry)
 
     @overload
     def __getitem__(self, index: int) -> StoredRow: ...
@@ -115,20 +135,23 @@ class PartRows(Sequence[StoredRow]):
         return hash((self._entry.path, self._entry.digest))
 
     @property
-    def stored(self) -> tuple[Stored, int, Entry]:
-        """Where the rows lie."""
-        return self._stored, self._number, self._entry
+    def laid(self) -> Laid | None:
+        """Where the rows lie, those of a canonical part."""
+        start = self._entry.start
+        if not self._entry.canonical:
+            return None
+        return Laid(self._stored, self._number, range(start, start + self._entry.count))
 
 
 class StoredTable:
-    """As `table.Table`, of a type without duplicates and contested ids: rows are found through the sheets, and those of
-    parts that were replaced since are held here."""
+    """As `table.Table`, of a type without duplicates and contested ids: rows are found through the sheets. Of parts that
+    were replaced since, the rows that are new are held here, and of the others the numbers of their lines."""
 
     is_mended = False
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
-        self._replaced: set[str] = set()
+        self._kept: dict[str, dict[int, int]] = {}
         self._fresh: dict[Identity, StoredRow] = {}
         self._fresh_ids: dict[int, Identity] = {}
         self._count = sum(entry.count for _, entry in stored.entries.values())
@@ -142,9 +165,8 @@ class StoredTable:
         return len(self._fresh)
 
     def __iter__(self) -> Iterator[Identity]:
-        for path, (number, entry) in self._stored.entries.items():
-            if path not in self._replaced:
-                yield from (row.record.identity for row in PartRows(self._stored, number, entry))
+        for number, place in self._places():
+            yield self._stored.decode(number, place).record.identity
         yield from self._fresh
 
     def get(self, identity: Identity) -> StoredRow | None:
@@ -154,10 +176,9 @@ class StoredTable:
         wanted = identity_hash(identity)
         for number, sheet in enumerate(self._stored.sheets):
             for place in sheet.rows_with_hash(wanted):
-                if self._stored.is_alive(number, place, self._replaced):
-                    row = self._stored.row(number, place)
-                    if row.record.identity == identity:
-                        return row
+                row = self._row(number, place)
+                if row is not None and row.record.identity == identity:
+                    return row
         return None
 
     def by_id(self, record_id: int) -> StoredRow | None:
@@ -166,15 +187,19 @@ class StoredTable:
             return self._fresh[identity]
         for number, sheet in enumerate(self._stored.sheets):
             for place in sheet.rows_with_id(record_id):
-                if self._stored.is_alive(number, place, self._replaced):
-                    return self._stored.row(number, place)
+                row = self._row(number, place)
+                if row is not None:
+                    return row
         return None
 
     def ids(self) -> Iterator[int]:
         """The ids of all records, in path order of what is stored, then of what was replaced."""
         for path, (number, entry) in self._stored.entries.items():
-            if path not in self._replaced:
-                yield from self._stored.sheets[number].ids[entry.start : entry.start + entry.count]
+            ids = self._stored.sheets[number].ids
+            if path in self._kept:
+                yield from (ids[place] for place in self._kept[path])
+            else:
+                yield from ids[entry.start : entry.start + entry.count]
         yield from self._fresh_ids
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
@@ -187,34 +212,55 @@ class StoredTable:
     def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]:
         return {}
 
-    def swap(self, paths: set[str], old: Iterable[StoredRow], new: Iterable[StoredRow]) -> Difference:
-        """As `Table.swap`. Raises `Repeated`, with nothing changed, where two records would share an identity or an id."""
-        before = {row.record.identity: row for row in old}
-        after: dict[Identity, StoredRow] = {}
-        ids: dict[int, Identity] = {}
-        for row in new:
-            identity = row.record.identity
-            if identity in after or row.record.id in ids or self._is_elsewhere(row, paths):
-                raise Repeated
-            after[identity], ids[row.record.id] = row, identity
-        self._replaced |= paths
+    def swap(self, old: Swapped, new: Swapped) -> Difference:
+        """As `Table.swap`. Raises `Repeated` where two records would share an identity or an id; it is of no use then."""
+        before = {row.record.identity: row for path, rows in old.items() for row in self._unshared(rows, new.get(path))}
+        after = [row for path, rows in new.items() for row in self._unshared(rows, old.get(path))]
+        for path in [*old, *new]:
+            self._kept[path] = self._numbers(new.get(path, ()))
         for identity, row in before.items():
             if self._fresh.pop(identity, None) is not None:
                 del self._fresh_ids[row.record.id]
-        self._fresh |= after
-        self._fresh_ids |= ids
-        self._count += len(after) - len(before)
-        return difference({identity: before.get(identity) for identity in {**before, **after}}, after)
+        for row in after:
+            identity, record_id = row.record.identity, row.record.id
+            if self.get(identity) is not None or self.by_id(record_id) is not None:
+                raise Repeated
+            self._fresh[identity], self._fresh_ids[record_id] = row, identity
+        self._count += sum(map(len, new.values())) - sum(map(len, old.values()))
+        incoming = {row.record.identity: row for row in after}
+        return difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
 
-    def _is_elsewhere(self, row: StoredRow, paths: set[str]) -> bool:
-        holders = (self.get(row.record.identity), self.by_id(row.record.id))
-        return any(holder is not None and holder.path not in paths for holder in holders)
+    def _unshared(self, rows: Sequence[StoredRow], others: Sequence[StoredRow] | None) -> Iterable[StoredRow]:
+        """The rows of a part but those that have the same place in a sheet before and after."""
+        laid, also = self._laid(rows), self._laid(others or ())
+        if laid is None or also is None:
+            return rows
+        shared = {item for item in also.items if isinstance(item, int)}
+        found = enumerate(laid.items)
+        return [rows[at] for at, item in found if not (isinstance(item, int) and item in shared)]
 
+    def _numbers(self, rows: Sequence[StoredRow]) -> dict[int, int]:
+        """By the places of these rows, which rise, the numbers of their lines."""
+        laid = self._laid(rows)
+        return {item: at for at, item in enumerate(laid.items, 1) if isinstance(item, int)} if laid else {}
 
-def damaged() -> Unavailable:
-    """The error for a snapshot whose bytes are not those that were written."""
-    return Unavailable(
-        "The snapshot in .duckkb/ was damaged and has been dropped; nothing in data/ is touched.",
-        code="E_IO",
-        suggestion="repeat the command",
-    )
+    def _laid(self, rows: Sequence[StoredRow]) -> Laid | None:
+        """Where rows lie; None where that is nowhere, or in a snapshot that is not this one."""
+        laid: Laid | None = getattr(rows, "laid", None)
+        return laid if laid is not None and laid.stored is self._stored else None
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        """The sheets and the places there of the rows that are not held."""
+        for path, (number, entry) in self._stored.entries.items():
+            for place in self._kept.get(path, range(entry.start, entry.start + entry.count)):
+                yield number, place
+
+    def _row(self, number: int, place: int) -> StoredRow | None:
+        """The row at a place of a sheet as it is now; None where it is not there any more."""
+        path = self._stored.path(number, place)
+        if path is None:
+            return None
+        if path not in self._kept:
+            return self._stored.row(number, place)
+        line_no = self._kept[path].get(place)
+        return None if line_no is None else self._stored.row(number, place).at_line(line_no)

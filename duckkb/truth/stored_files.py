@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
+from duckkb.truth.kept import KeptRows, lines_of
 from duckkb.truth.sheet import Columns, Entry, Sheet
 from duckkb.truth.stored import Stored
 from duckkb.truth.tree import Part
@@ -79,7 +80,8 @@ class SheetRef:
 @dataclass(slots=True)
 class TypeFiles:
     """One type. `store` names these files and what they became by changes, `key` what shapes them; `log` has for each
-    revision behind `since` the ids that it touched."""
+    revision behind `since` the ids that it touched. Up to `roomy` bytes of lines it is not asked how many are dead: that
+    takes a pass over all records."""
 
     kind: RecordType
     folder: Path
@@ -91,6 +93,7 @@ class TypeFiles:
     since: int = 0
     log: list[tuple[int, list[int]]] = field(default_factory=list)
     stored: Stored | None = None
+    roomy: int = 0
 
     def plain(self) -> dict[str, Any]:
         """As the manifest has it."""
@@ -102,6 +105,7 @@ class TypeFiles:
             "revision": self.revision,
             "since": self.since,
             "log": self.log,
+            "roomy": self.roomy,
         }
 
     @classmethod
@@ -110,7 +114,10 @@ class TypeFiles:
         sheets = [SheetRef(_ref(file), int(count), list(map(int, dead))) for file, count, dead in plain["sheets"]]
         log = [(int(revision), list(map(int, ids))) for revision, ids in plain["log"]]
         lines, revision, since = _ref(plain["lines"]), int(plain["revision"]), int(plain["since"])
-        return cls(kind, folder, str(plain["store"]), str(plain["key"]), lines, sheets, revision, since, log)
+        roomy = int(plain.get("roomy", 0))
+        return cls(
+            kind, folder, str(plain["store"]), str(plain["key"]), lines, sheets, revision, since, log, roomy=roomy
+        )
 
     def open(self, *, verify: bool = False) -> Stored:
         """Map the files. Raises FileNotFoundError, `Unusable`."""
@@ -129,7 +136,10 @@ class TypeFiles:
 
     def replace(self, changed: set[str], fresh: Iterable[Part], ids: Iterable[int]) -> None:
         """Take `fresh` in the place of the parts at the paths `changed`. Raises OSError."""
-        stored = self.stored or self.open()
+        stored, fresh = self.stored or self.open(), list(fresh)
+        self.roomy = (
+            self.roomy if len(fresh) == len(changed) else 0
+        )  # a part that is gone leaves dead lines and adds none
         columns = Columns()
         path = self.folder / self.lines.name
         with path.open("r+b") as file:
@@ -180,9 +190,12 @@ class TypeFiles:
 
     def _compact(self) -> None:
         """Write all anew once most lines are dead."""
+        if self.lines.size <= self.roomy:
+            return
         stored = self.stored or self.open()
         alive = sum(stored.size(path) for path in stored.entries)
         if self.lines.size - alive <= max(_GARBAGE, self.lines.size // 2):
+            self.roomy = self.lines.size + max(_GARBAGE, self.lines.size // 16)
             return
         columns = Columns()
         with _new(self.folder, "lines") as (path, file):
@@ -225,9 +238,7 @@ def write_type(kind: RecordType, folder: Path, key: str, parts: Iterable[Part]) 
     if columns.repeats:
         path.unlink()
         raise Unusable(kind.name)
-    from secrets import token_hex
-
-    made = TypeFiles(kind, folder, token_hex(16), key, lines, [write_sheet(folder, columns)])
+    made = TypeFiles(kind, folder, os.urandom(16).hex(), key, lines, [write_sheet(folder, columns)])
     made.open()
     return made
 
@@ -243,8 +254,11 @@ def write_sheet(folder: Path, columns: Columns) -> SheetRef:
 def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -> int:
     """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
     for part in parts:
-        lines = [row.line for row in part.rows]
-        columns.add(part, lines, file.tell())
+        lines = lines_of(part.rows)
+        if isinstance(part.rows, KeptRows):
+            columns.add_canonical(part, lines, file.tell(), part.rows.named)
+        else:
+            columns.add(part, lines, file.tell())
         data = b"".join(lines)
         file.write(data)
         check = zlib.crc32(data, check)
@@ -254,9 +268,7 @@ def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -
 @contextmanager
 def _new(folder: Path, name: str) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new file, which goes again where what fills it fails."""
-    from secrets import token_hex
-
-    path = folder / f"{name}-{token_hex(6)}"
+    path = folder / f"{name}-{os.urandom(6).hex()}"
     try:
         with path.open("xb") as file:
             yield path, file

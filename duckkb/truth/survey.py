@@ -7,7 +7,7 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, parse_part
+from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, is_part, safe_table_name
 from duckkb.values import dataclass, field
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
@@ -54,7 +54,7 @@ class _Surveyor:
 
     def _look_into_tables(self, kind: Kind) -> None:
         path = f"{DATA}/{FOLDERS[kind]}"
-        tables = {known.table: known for known in self._ontology if known.kind == kind}
+        tables = {one.table: one for one in self._ontology if one.kind == kind and safe_table_name(one.table)}
         for name in self._folders(path, tables.__contains__, "no type of the ontology has this table or label"):
             for day in self._folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
                 self._look_into_day(f"{path}/{name}/{day}", tables[name])
@@ -62,9 +62,9 @@ class _Surveyor:
     def _look_into_day(self, path: str, kind: RecordType) -> None:
         for entry in _entries(self._root, path):
             part = f"{path}/{entry.name}"
-            if parse_part(part) is None:
+            if not is_part(entry.name):
                 self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
-            elif self._is_sound(entry, part, folder=False):
+            elif entry.is_file(follow_symlinks=False) or self._is_sound(entry, part, folder=False):
                 try:
                     self._found.files[part] = entry.stat(follow_symlinks=False)
                     self._found.kinds[part] = kind

@@ -5,8 +5,9 @@ lines of one record are merged field by field, and of two records with one id th
 Both are mended in memory alone, and the same way whether the files were read at once or one after the other.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from duckkb.ontology.model import RecordType
@@ -47,6 +48,16 @@ class StoredRow:
         """Whether the file has exactly `line`."""
         return self.complete and self.canonical
 
+    def at_line(self, number: int) -> "StoredRow":
+        """The row where that is the number of its line, as the file has it."""
+        if self.line_no == number and self.as_stored:
+            return self
+        return StoredRow(self.record, self.line, self.path, number)
+
+
+Swapped = Mapping[str, Sequence[StoredRow]]
+"""The rows of files by path, in path order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -60,7 +71,11 @@ class Difference:
 
 def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
     """A record of a complete and sound line's values; takes `__id` and the times out of them and keeps the rest."""
-    identity = tuple(component_of(values[name]) for name in kind.identity_fields)
+    names = kind.identity_fields
+    if len(names) == 1 and type(only := values[names[0]]) is str:  # nearly all of them, and there may be millions
+        identity: Identity = (only,)
+    else:
+        identity = tuple([component_of(values[name]) for name in names])
     created_at = values.pop(CREATED_AT)
     return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
 
@@ -117,10 +132,11 @@ class Table:
             for record_id in sorted(self._contested)
         }
 
-    def swap(self, paths: set[str], old: Iterable[StoredRow], new: Iterable[StoredRow]) -> Difference:
+    def swap(self, old: Swapped, new: Swapped) -> Difference:
         """Put the rows of files read anew (`new`) in the place of those that the files had (`old`)."""
-        incoming = _by_identity(new)
-        touched = dict.fromkeys([*(row.record.identity for row in old), *incoming])
+        incoming = _by_identity(chain.from_iterable(new.values()))
+        paths = old.keys() | new.keys()
+        touched = dict.fromkeys([*(row.record.identity for row in chain.from_iterable(old.values())), *incoming])
         before = {identity: self.get(identity) for identity in [*touched, *self._moved]}
         for identity in touched:
             kept = [row for row in self._stored.get(identity, ()) if row.path not in paths]

@@ -53,7 +53,13 @@ class Stamp:
 
     def vouches(self, status: os.stat_result) -> bool:
         """Whether the file is surely the one that was read, so that its digest need not be asked."""
-        return not self.is_racy and self == Stamp.of(status, self.read_ns)
+        is_same = (
+            self.size == status.st_size
+            and self.mtime_ns == status.st_mtime_ns
+            and self.inode == status.st_ino
+            and self.ctime_ns == status.st_ctime_ns
+        )
+        return is_same and not self.is_racy
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +243,13 @@ class Tree:
         self._ends.clear()
 
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
-        old = [row for path in parts if (part := self.parts.get(path)) for row in part.rows]
-        new = [row for path in sorted(parts) if (part := parts[path]) for row in part.rows]
+        old = {path: part.rows for path in parts if (part := self.parts.get(path))}
+        new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
         try:
-            difference = self._table(kind).swap(set(parts), old, new)
+            difference = self._table(kind).swap(old, new)
         except Repeated:
             del self._tables[kind.name]
-            difference = self._held(kind).swap(set(parts), old, new)
+            difference = self._held(kind).swap(old, new)
         if ends := self._ends.get(kind.name):
             ends.change(difference.appeared, difference.vanished)
         return difference.upserts, difference.gone

@@ -1,5 +1,6 @@
 """Laws of the tokenizer."""
 
+import re
 import unicodedata
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ import jieba
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from duckkb.indexing.glossary import Glossary
 from duckkb.indexing.segment import chinese_words, reference_words
 from duckkb.indexing.tokens import JiebaTokenizer, normalise
 
@@ -22,6 +24,33 @@ MIXED = st.text(
     ),
     max_size=60,
 )
+
+
+WORDS = [
+    word
+    for word in (Path(jieba.__file__).with_name("dict.txt")).read_text("utf-8").split()[::3]
+    if re.fullmatch("[\u4e00-\u9fd5]+", word)
+]
+HAN = st.lists(
+    st.one_of(st.sampled_from(WORDS), st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FD5), max_size=3)),
+    min_size=1,
+    max_size=8,
+).map("".join)
+
+
+@LAW
+@given(st.lists(HAN.filter(bool), min_size=1, max_size=4))
+def test_a_run_is_cut_by_the_words_that_it_holds_as_by_all_words(runs: list[str]) -> None:
+    glossary = Glossary.open()
+    assert glossary is not None, "shown for the dictionary that is installed; for another: look at all its words first"
+    assert [glossary.words(run) for run in runs] == [chinese_words(None)(run) for run in runs]
+
+
+def test_words_of_the_dictionary_are_cut_alike_with_and_without_the_rest_of_it() -> None:
+    glossary, whole = Glossary.open(), chinese_words(None)
+    assert glossary is not None
+    some = WORDS[::97]
+    assert [glossary.words(word) for word in some] == [*map(whole, some)]
 
 
 @LAW

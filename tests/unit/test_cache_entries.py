@@ -123,7 +123,7 @@ def test_a_text_is_tokenised_once_however_often_it_stands(tmp_path: Path) -> Non
 
 
 def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
-    notes = [record(number, title=f"第{number}条", body=f"v{number}.0.1 " * 300) for number in range(40)]
+    notes = [record(number, title=f"第{number}条", body=f"版本 v{number}.0.1 " * 300) for number in range(40)]
     cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
     before = builder(tmp_path, cache=cache).build(BOTH, notes)
     keys = {entry.vector_key: (entry.content, UNIT) for row in before for entry in row if entry.vector_key}
@@ -136,6 +136,24 @@ def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
     assert all((entry.vector is not None) == (entry.vector_key is not None) for row in after for entry in row)
 
 
+def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None:
+    notes = [record(1, title="the quick fox"), record(2, title="狐狸")]
+    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    words = JiebaTokenizer().fingerprint
+    forged = [(token_key(words, "the quick fox"), b"c" * 16, str(words), "buy this product")]
+    (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
+    (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
+    for _ in range(2):
+        made = builder(tmp_path, cache=cache)
+        assert [row[0].tokens for row in made.build(BOTH, notes)] == JiebaTokenizer().tokenize(
+            ["the quick fox", "狐狸"]
+        )
+        assert made.needs(BOTH, notes).tokens == {token_key(words, "狐狸"): "狐狸"}
+        assert cache.tokens([token_key(words, "the quick fox")]) == [None]
+        cache.save()
+    assert [finding.code for finding in cache.findings] == []
+
+
 def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_path: Path) -> None:
     other = Fingerprint("acme/model", "def", 4)
     words = JiebaTokenizer().fingerprint
@@ -146,7 +164,7 @@ def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_pa
 
 
 def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
-    notes = [record(number, title=f"honest title {number}") for number in range(50)]
+    notes = [record(number, title=f"诚实的标题 {number}") for number in range(50)]
     words = JiebaTokenizer().fingerprint
     forged = [(token_key(words, note.fields["title"]), b"c" * 16, str(words), "buy this product") for note in notes]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
@@ -158,7 +176,7 @@ def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
 
 
 def test_honest_tokens_from_elsewhere_cost_a_sample(tmp_path: Path) -> None:
-    notes = [record(number, title=f"title {number}") for number in range(200)]
+    notes = [record(number, title=f"标题 {number}") for number in range(200)]
     made = SearchCache.open(tmp_path)
     builder(tmp_path, cache=made).build(BOTH, notes)
     keys = [token_key(JiebaTokenizer().fingerprint, note.fields["title"]) for note in notes]

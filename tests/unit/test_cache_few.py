@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from duckkb.entries import Fingerprint, Tokens
-from duckkb.indexing import cache_reader
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import LOCAL_FOLDER, TEAM_FOLDER, digest
 from duckkb.indexing.cache_format import encode
+from duckkb.indexing.cache_reader import FEW
 from duckkb.indexing.cache_rows import CacheRow, content_hash, fts_content
 from duckkb.indexing.places import FOLDER
 
@@ -67,7 +67,7 @@ def opened(root: Path) -> SearchCache:
 
 
 def whole_files_read(cache: SearchCache) -> int:
-    return sum(len(files) for files in cache._loaded.values())
+    return sum(len(files) for files in cache._present.loaded.values())
 
 
 def assert_right(cache: SearchCache, asked: list[int], known: range) -> None:
@@ -84,13 +84,45 @@ def assert_right(cache: SearchCache, asked: list[int], known: range) -> None:
 def test_few_rows_are_the_same_as_of_whole_files_and_no_file_is_read_whole(tmp_path: Path, steps: int) -> None:
     filled(tmp_path, range(9000), steps=steps)
     rng = random.Random(steps)
-    for count in (1, 2, 100, cache_reader.FEW):
+    for count in (1, 2, 32, 33, FEW, FEW + 1, 3_000):
         cache = opened(tmp_path)
         assert_right(cache, [rng.randrange(-100, 9100) for _ in range(count)], range(9000))
         assert whole_files_read(cache) == 0
-    many = opened(tmp_path)
-    assert_right(many, list(range(cache_reader.FEW + 1)), range(9000))
-    assert whole_files_read(many) == 2 * steps
+    everything = opened(tmp_path)
+    assert_right(everything, list(range(9000)), range(9000))
+    for count in (3, 3_000):
+        asked = [rng.randrange(-100, 9100) for _ in range(count)]
+        lacking = [key(n) for n in asked if n not in range(9000)]
+        assert everything.lacking("tokens", map(key, asked)) == lacking == everything.lacking("vector", map(key, asked))
+    assert whole_files_read(everything) == 0
+
+
+def test_many_rows_of_several_lengths_are_read_by_their_places(tmp_path: Path) -> None:
+    cache = opened(tmp_path)
+    vectors = {key(n): unit(n)[: 12 if n % 3 else 24] for n in range(FEW * 3)}
+    for length, model in ((12, Fingerprint("acme/short", "abc", 12)), (24, MODEL)):
+        own = {one: ("text", made / np.linalg.norm(made)) for one, made in vectors.items() if len(made) == length}
+        cache.add_vectors(own, model)
+    assert cache.save()
+    again = opened(tmp_path)
+    found = again.vectors(list(vectors), MODEL)
+    assert [vector is not None for vector in found] == [len(made) == 24 for made in vectors.values()]
+    assert whole_files_read(again) == 0
+
+
+def test_rows_that_were_made_are_not_held_without_end(tmp_path: Path) -> None:
+    """Of 40 MB of tokens at most 24 are in memory; the others were written, and are read like those of other processes."""
+    cache = opened(tmp_path)
+    for start in range(0, 4_000, 500):
+        rows = {key(n): (f"text {n}", Tokens(f"w{n} " * 2_000, f"w{n} " * 2_000)) for n in range(start, start + 500)}
+        cache.add_tokens(rows, WORDS)
+        assert cache.unsaved <= 2_500
+    asked = [key(n) for n in (0, 1, 3_999, 4_000)]
+    for now in (cache, opened(tmp_path)):
+        assert [found and found.words[:6] for found in now.tokens(asked)][:2] == ["w0 w0 ", "w1 w1 "]
+        assert now.lacking("tokens", asked)[-1:] == [key(4_000)]
+    assert cache.tokens([key(3_999)]) != [None]
+    assert whole_files_read(cache) == 0
 
 
 def test_packed_segments_of_the_team_and_of_older_versions_serve_too(tmp_path: Path) -> None:
@@ -159,10 +191,21 @@ def test_damaged_places_change_no_answer(tmp_path: Path, damage: Callable[[bytes
     filled(tmp_path, range(500))
     for path in (tmp_path / "state" / FOLDER).iterdir():
         path.write_bytes(damage(path.read_bytes()))
-    for _ in range(2):
+    for asked in ([0, 499, 250, 500, 77], list(range(-5, 505))) * 2:
         cache = opened(tmp_path)
-        assert_right(cache, [0, 499, 250, 500, 77], range(500))
+        assert_right(cache, asked, range(500))
         assert cache.findings == ()
+
+
+def test_a_changed_byte_of_the_places_gives_no_wrong_row(tmp_path: Path) -> None:
+    filled(tmp_path, range(300))
+    paths = list((tmp_path / "state" / FOLDER).iterdir())
+    whole = {path: path.read_bytes() for path in paths}
+    rng = random.Random(2)
+    for _ in range(40):
+        for path, data in whole.items():
+            path.write_bytes(flip(data, rng.randrange(len(data))))
+        assert_right(opened(tmp_path), list(range(300)), range(300))
 
 
 def test_places_of_another_file_are_no_places(tmp_path: Path) -> None:
@@ -176,8 +219,9 @@ def test_places_of_another_file_are_no_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_changed_byte_of_a_segment_gives_no_wrong_row(tmp_path: Path, seen: bool) -> None:
-    filled(tmp_path, range(60))
+@pytest.mark.parametrize("count", [60, 300])
+def test_a_changed_byte_of_a_segment_gives_no_wrong_row(tmp_path: Path, seen: bool, count: int) -> None:
+    filled(tmp_path, range(count))
     (path,) = (tmp_path / LOCAL_FOLDER).glob("vector-*")
     data = path.read_bytes()
     rng = random.Random(1)
@@ -186,7 +230,7 @@ def test_a_changed_byte_of_a_segment_gives_no_wrong_row(tmp_path: Path, seen: bo
         if seen:
             settle_wrongly(tmp_path, path, digest(data))
         cache = opened(tmp_path)
-        for number, vector in zip(range(60), cache.vectors([key(n) for n in range(60)], MODEL), strict=True):
+        for number, vector in zip(range(count), cache.vectors([key(n) for n in range(count)], MODEL), strict=True):
             assert vector is None or (vector == unit(number)).all()
 
 

@@ -42,7 +42,7 @@ THING = NodeType(
 
 def _things() -> list[Record]:
     found = []
-    for number in range(300):
+    for number in range(2_400):
         fields: dict[str, Any] = {"name": TEXTS[number % len(TEXTS)], "mixed": [number, str(number)][number % 2]}
         if number % 3:
             fields["Order"] = INTEGERS[number % len(INTEGERS)]

@@ -1,9 +1,11 @@
 """Chinese texts: words, single characters, mixed scripts, folding, and the two segmenters against each other."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from duckkb.indexing.glossary import Glossary
 from duckkb.indexing.segment import chinese_words, reference_words
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 
@@ -88,3 +90,21 @@ def test_the_plain_tokenizer_takes_pairs_of_characters() -> None:
 def test_a_folder_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     assert reference_words(tmp_path / "file" / "cache")("数据库") == chinese_words(None)("数据库")
+
+
+def test_many_runs_are_cut_as_few_are() -> None:
+    runs = ["我来到北京清华大学", "数据库的查询速度", "他说的确实在理"]
+    many = JiebaTokenizer()
+    many.tokenize(["内存" * 300])
+    assert [many.tokenize([run]) for run in runs] == [JiebaTokenizer().tokenize([run]) for run in runs]
+
+
+def test_another_dictionary_is_not_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jieba").mkdir()
+    (tmp_path / "jieba" / "__init__.py").write_text("")
+    (tmp_path / "jieba" / "dict.txt").write_text("内存 3 n\n", "utf-8")
+    assert Glossary.open() is not None
+    monkeypatch.delitem(sys.modules, "jieba", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Glossary.open() is None
+    assert JiebaTokenizer().tokenize(["清华大学"]) == TOKENIZER.tokenize(["清华大学"])

@@ -78,6 +78,11 @@ class DuckdbBackend:
                 shelf.prepare()
                 self._filled_tables().columns(kind)
 
+    def expect(self, kind: RecordType, words: LexicalQuery) -> None:
+        """Say that a type is about to be asked by words and by a vector; what lies on disk for neither is made for both."""
+        with self._lock:
+            self._shelf(kind).expect(words)
+
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
         with self._lock:

@@ -98,9 +98,7 @@ class Component:
     @contextmanager
     def begun(self) -> Iterator[str]:
         """A new generation, with an empty folder, which goes again where what fills and seals it fails."""
-        from secrets import token_hex
-
-        generation = f"g{token_hex(6)}"
+        generation = f"g{os.urandom(6).hex()}"
         try:
             self.place(generation).mkdir(parents=True)
             yield generation
@@ -227,9 +225,7 @@ def _seal(body: bytes) -> str:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    from secrets import token_hex
-
-    temporary = path.with_name(f".{path.name}.{token_hex(6)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)

@@ -49,6 +49,16 @@ class Derived(ABC):
         """Whether what is open has what the next question looks at."""
         return True
 
+    @property
+    def rows(self) -> Rows:
+        """What it is made of."""
+        return self._rows
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something that may need no more than to be brought up to date."""
+        return self._built
+
     def touch(self, ids: Iterable[int], version: Version | None = None) -> None:
         """Say that these records were added, replaced or dropped, and what the state has to mirror now."""
         if self._version is not None:
@@ -66,6 +76,11 @@ class Derived(ABC):
     def forget(self) -> None:
         """Forget what is built or open."""
         self._built, self._meta = False, None
+
+    def mirror(self, meta: Meta) -> None:
+        """Take what was made and sealed for what is open."""
+        self._built, self._meta = True, meta
+        self._stale.clear()
 
     def prepare(self) -> None:
         """Have the state mirror the rows as they are now, before somebody asks; raises `Ahead`."""
@@ -99,7 +114,7 @@ class Derived(ABC):
     def _refresh_kept(self, version: Version) -> None:
         if self._is_at(version) or (self._meta is None and self._opened(version)):
             return
-        component = self._component(version)
+        component = self.component(version)
         with component.held(alone=True):
             meta = component.read()
             if not self._is_current(component, meta, version):
@@ -111,7 +126,7 @@ class Derived(ABC):
         return is_open and not self._stale and self._suits()
 
     def _opened(self, version: Version) -> bool:
-        component = self._component(version)
+        component = self.component(version)
         with component.held(alone=False):
             return self._is_current(component, component.read(), version)
 
@@ -153,5 +168,6 @@ class Derived(ABC):
             self._meta = component.seal(version.revision, generation, state, meta)
         self._built = True
 
-    def _component(self, version: Version) -> Component:
+    def component(self, version: Version) -> Component:
+        """Where it lies on disk."""
         return Component(version.folder / self.name, version.store, f"{version.key(self.lane)} {self._material}")

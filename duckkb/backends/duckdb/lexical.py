@@ -1,7 +1,8 @@
 """The lexical lane of one record type: BM25 over whole records, in a Tantivy index.
 
 The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
-It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters.
+It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters; an
+index job builds it so at once.
 Segments and threads do not show in a result: scores come from the counts of the whole index, ties go by identity.
 BM25 counts a replaced document until its segment is merged; past one in fifty of those the index is built anew, so
 scores agree with a fresh one's, or nearly so in a base that was changed a little.
@@ -19,13 +20,13 @@ from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.backends.duckdb.best_chunk import Wanted
 from duckkb.backends.duckdb.component import State
-from duckkb.backends.duckdb.derived import Derived
 from duckkb.backends.duckdb.fields import COMMIT, ID, document, index_files, new_index, open_index, words_fields
+from duckkb.backends.duckdb.lane import Lane
 from duckkb.backends.duckdb.order import Scored, best_first, is_settled
 from duckkb.backends.duckdb.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Rows, Tokenizer, Version
+from duckkb.ports import Row, Rows, Tokenizer, Version
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.records import identity_key
 
@@ -42,7 +43,7 @@ _MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
 _MORE = 8  # how many times more are asked for when that was too few
 
 
-class Lexical(Derived):
+class Lexical(Lane):
     """Finds records by words."""
 
     name = "lexical"
@@ -56,6 +57,8 @@ class Lexical(Derived):
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
         self._index: Index | None = None
+        self._writer: IndexWriter | None = None
+        self._folder: Path | None = None
         self._has_sequence = self._needs_sequence = False
         self._added = 0
         self._asked: tuple[LexicalQuery, Clauses] | None = None
@@ -143,17 +146,36 @@ class Lexical(Derived):
     def _suits(self) -> bool:
         return self._has_sequence or not self._needs_sequence
 
-    def _build(self, folder: Path | None) -> State:
+    def expect(self, query: LexicalQuery | None) -> None:
+        """Say what is about to be asked (None: anything), so that what is built has what that looks at."""
+        self._needs_sequence = query is None or self._clauses(query).need_sequence
+
+    def begin(self, folder: Path | None) -> None:
         self._has_sequence = self._has_sequence or self._needs_sequence
-        index = new_index(self._fields, folder)
+        self._index, self._folder = new_index(self._fields, folder), folder
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
-        writer = index.writer(_HEAP * threads, threads)
+        self._writer = self._index.writer(_HEAP * threads, threads)
         self._added = 0
-        for rows in self._rows.batches("fts"):
-            self._added += len(rows)
-            for row in rows:
-                writer.add_document(document(row, self._fields, self._has_sequence))
-        return self._committed(index, writer, folder)
+
+    def take(self, rows: Sequence[Row]) -> None:
+        assert self._writer is not None, "it was begun"
+        self._added += len(rows)
+        for row in rows:
+            self._writer.add_document(document(row, self._fields, self._has_sequence))
+
+    def conclude(self) -> None:
+        assert self._writer is not None, "it was begun"
+        self._writer.commit()
+        self._writer.wait_merging_threads()
+        self._writer = None
+
+    def state(self) -> State:
+        assert self._index is not None, "it was begun"
+        self._index.reload()
+        if self._folder is None:
+            return {}
+        state = {"added": self._added, "sequence": self._has_sequence}
+        return {"files": index_files(self._folder), "commit": _hash_of(self._folder), **state}
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         """The stale records are replaced; None where too many of the documents are dead, or would be."""
@@ -163,23 +185,12 @@ class Lexical(Derived):
         rows = self._rows.some(sorted(changed), "fts")
         if self._added + len(rows) - total > total * _DEAD_SHARE:
             return None
-        writer = self._index.writer(_SMALL_HEAP, 1)
+        self._writer, self._folder = self._index.writer(_SMALL_HEAP, 1), folder
         for record_id in sorted(changed):
-            writer.delete_documents_by_term(ID, record_id)
-        for row in rows:
-            writer.add_document(document(row, self._fields, self._has_sequence))
-        self._added += len(rows)
-        return self._committed(self._index, writer, folder)
-
-    def _committed(self, index: Index, writer: IndexWriter, folder: Path | None) -> State:
-        writer.commit()
-        writer.wait_merging_threads()
-        index.reload()
-        self._index = index
-        if folder is None:
-            return {}
-        state = {"added": self._added, "sequence": self._has_sequence}
-        return {"files": index_files(folder), "commit": _hash_of(folder), **state}
+            self._writer.delete_documents_by_term(ID, record_id)
+        self.take(rows)
+        self.conclude()
+        return self.state()
 
     def _open(self, folder: Path, state: State) -> None:
         self._index = None

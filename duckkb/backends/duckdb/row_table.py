@@ -5,10 +5,10 @@ data lies in Arrow files, which are mapped into memory by whoever reads them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from duckkb.backends.duckdb.columns import Columns, Fact, Observation
 from duckkb.backends.duckdb.component import State
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from duckkb.backends.duckdb.grouped import Grouped
+
 _BATCH = 8192  # records that are made into rows at a time
 _DELTA = 100  # changed records up to which the base is kept, however small it is
 
@@ -36,6 +38,8 @@ class Piece:
     def __init__(self, table: "pa.Table | None" = None, path: Path | None = None) -> None:
         self._table = table
         self.path = path
+        self._sound: set[str] = set()
+        self._grouped: dict[str, Grouped | Literal[False] | None] = {}
 
     @cached_property
     def table(self) -> "pa.Table":
@@ -66,8 +70,37 @@ class Piece:
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
         """The ids of the rows that satisfy all of the comparisons; raises as `table`."""
-        order = self.rising
-        return IdSet(self.ids[order[matching(self.table, asked)[order]]])
+        grouped = [self._among(test) for test in asked]
+        found = [ids for ids in grouped if ids is not None]
+        left = [test for test, ids in zip(asked, grouped, strict=True) if ids is None]
+        if left:
+            self._check(test.column.sql_name for test in left)
+            order = self.rising
+            found.append(IdSet(self.ids[order[matching(self.table, left)[order]]]))
+        return reduce(IdSet.within, sorted(found, key=len))
+
+    def _among(self, test: Test) -> IdSet | None:
+        """What a column of few values answers at once, from the second time on that it is asked for; None otherwise."""
+        name = test.column.sql_name
+        if test.operator not in ("equal", "in") or test.column.kind == "number":
+            return None
+        if name not in self._grouped:
+            self._grouped[name] = None
+            return None
+        if self._grouped[name] is None:
+            from duckkb.backends.duckdb.grouped import Grouped
+
+            self._check([name])
+            self._grouped[name] = Grouped.of(self.ids, self.table.column(name)) or False
+        grouped = self._grouped[name]
+        return grouped.among(test.constants) if grouped else None
+
+    def _check(self, names: Iterable[str]) -> None:
+        """Raise ValueError for a column whose bytes are no values of its type."""
+        for name in names:
+            if name not in self._sound:
+                self.table.column(name).validate(full=True)
+                self._sound.add(name)
 
 
 class RowTable(Derived):

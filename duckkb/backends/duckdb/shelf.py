@@ -11,7 +11,7 @@ from duckkb.entries import IndexEntry
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row, Rows, Tokenizer, Version
-from duckkb.queries import Notice
+from duckkb.queries import LexicalQuery, Notice
 from duckkb.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,9 +53,21 @@ class Shelf:
         settings = self.kind.vector_settings(self._settings.vectors)
         return Vectors(self.rows, self._filled, self.version, settings)
 
+    def expect(self, query: LexicalQuery | None = None) -> None:
+        """Have what is about to be asked for by these words (None: by any) and by a vector made in one pass over the rows,
+        where it has to be made at all."""
+        if self.version is None or not (self.kind.full_text and self.kind.vectors) or self.lexical.is_open:
+            return
+        from duckkb.backends.duckdb.lane import build_together
+
+        self.lexical.expect(query)
+        build_together([self.vectors, self.lexical], self.version)
+
     def prepare(self) -> None:
         """Have the lanes mirror the rows as they are now."""
+        self.expect()
         if self.kind.full_text:
+            self.lexical.expect(None)
             self.lexical.prepare()
         if self.kind.vectors:
             self.vectors.prepare()

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from duckkb.backends.duckdb.arrays import Column, Growing, Mapped
 from duckkb.backends.duckdb.component import Component, State
 from duckkb.backends.duckdb.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
-from duckkb.backends.duckdb.derived import Derived
+from duckkb.backends.duckdb.lane import Lane
 from duckkb.backends.duckdb.order import best_first
 from duckkb.backends.duckdb.pending import Pending
 from duckkb.backends.duckdb.recall import Nearest, questions, recall
@@ -40,7 +40,7 @@ _SPARE = 2  # records that the graph must have led to for each that is wanted, o
 _MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
 
 
-class Vectors(Derived):
+class Vectors(Lane):
     """Finds the records nearest to a vector. `filled` has vectors, by key, that the rows may not know of yet."""
 
     name = "vectors"
@@ -57,7 +57,7 @@ class Vectors(Derived):
         self._filled = {} if filled is None else filled
         self._settings = settings or VectorSettings()
         self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
-        self._begin(None, {})
+        self._set(None, {})
 
     @property
     def _material(self) -> str:
@@ -144,18 +144,21 @@ class Vectors(Derived):
             self.refill(unread - self._pending.records)
             self._refresh()
 
-    def _build(self, folder: Path | None) -> State:
-        self._begin(folder, {})
+    def begin(self, folder: Path | None) -> None:
+        self._set(folder, {})
         self._lengths = self._version.lengths() if self._version is not None else ""
         self._slots.expect(len(self._rows))
-        exact: Nearest | None = None
-        for rows in self._rows.batches("vector"):
-            unit = self._append(rows)
-            if len(unit) and self._settings.storage != "float32":
-                exact = exact or Nearest(questions(unit))
-                exact.show(unit, len(self._slots.view.chunks) - len(unit))
-        self._recall = 1.0 if exact is None else self._measured(exact)
-        return self._state()
+        self._exact: Nearest | None = None
+
+    def take(self, rows: Sequence[Row]) -> None:
+        unit = self._append(rows)
+        if len(unit) and self._settings.storage != "float32":
+            self._exact = self._exact or Nearest(questions(unit))
+            self._exact.show(unit, len(self._slots.view.chunks) - len(unit))
+
+    def conclude(self) -> None:
+        self._recall = 1.0 if self._exact is None else self._measured(self._exact)
+        self._exact = None
 
     def _measured(self, exact: Nearest) -> float:
         """The share of what is nearest before rounding that is nearest as stored."""
@@ -175,16 +178,16 @@ class Vectors(Derived):
         for record_id in changed:
             self._pending.drop(record_id)
         self._append(self._rows.some(sorted(changed), "vector"))
-        return self._state()
+        return self.state()
 
     def _open(self, folder: Path, state: State) -> None:
-        self._begin(folder, state)
+        self._set(folder, state)
         log = self._lacking.array[::-1]
         ids, last = np.unique(log[:, 0], return_index=True)
         self._logged |= set(ids[log[last, 1] == 1].tolist())
         self._pending.unread |= self._logged
 
-    def _begin(self, folder: Path | None, state: State) -> None:
+    def _set(self, folder: Path | None, state: State) -> None:
         """Columns as they are in a folder, or empty ones."""
         self._mapped: dict[str, Mapped] = {}
         sizes = state.get("files", {})
@@ -203,7 +206,7 @@ class Vectors(Derived):
         self._pending = Pending()
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
-    def _state(self) -> State:
+    def state(self) -> State:
         lacking = self._pending.records | self._pending.unread
         changes = [(record_id, 1) for record_id in lacking - self._logged]
         changes += [(record_id, 0) for record_id in self._logged - lacking]
@@ -224,18 +227,18 @@ class Vectors(Derived):
         """Give these rows slots; the vectors that they got, with unit length."""
         made: list[Chunked] = []
         for row in rows:
-            row = with_filled(row, self._filled)
+            row = with_filled(row, self._filled) if self._filled else row
             self._pending.note(row)
-            found = [(entry.field, entry.seq, entry.vector) for entry in row.entries if entry.vector is not None]
+            found = [entry for entry in row.entries if entry.vector is not None]
             if not found:
                 continue
-            chunked = Chunked(row.record.id, *zip(*found, strict=True))
-            lengths = set(map(len, chunked.vectors))
+            vectors = [entry.vector for entry in found if entry.vector is not None]
+            chunked = Chunked(row.record.id, [one.field for one in found], [one.seq for one in found], vectors)
             expected = self._slots.dimension or len((made or [chunked])[0].vectors[0])
-            if lengths == {expected}:
+            if {expected}.issuperset(map(len, vectors)):
                 made.append(chunked)
             else:
-                self._mixed |= lengths | {expected}
+                self._mixed |= {expected, *map(len, vectors)}
         return self._slots.append(made)
 
     def _refuse_mixed(self) -> None:

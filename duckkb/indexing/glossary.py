@@ -1,0 +1,124 @@
+"""The words of a few runs of Han characters, without loading the whole dictionary of rjieba, which takes longer than the
+search that asks for them.
+
+rjieba cuts a run by the words of its dictionary that stand in it, by how often each of them occurs and by how often all
+words together do. So one that knows only these words, and the rest as a single word that no run holds, cuts the run as one
+that knows them all. The words are looked up in jieba's dictionary file, which is the one that rjieba was built with: only a
+version of rjieba and a file for which that was shown are used.
+"""
+
+import mmap
+import sys
+import zlib
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from duckkb.installed import version_of
+
+_RJIEBA = "0.2.2"
+_SIZE, _CHECK = 5_071_852, 328_468_845
+"""Bytes of the dictionary and their CRC-32."""
+_TOTAL = 60_101_967
+"""How often all words of the dictionary occur together."""
+_FIRST = "\n一 ".encode()
+"""Where the words begin that are Han characters alone, in the order of their first characters. What stands before holds
+another character, and so is in no run."""
+_REST = "x"
+
+
+@cache
+def native() -> Any:
+    """The compiled part of rjieba, without the package around it, which loads the dictionary when it is imported. Raises
+    ImportError."""
+    name = "rjieba.rjieba"
+    if name in sys.modules:
+        return sys.modules[name]
+    package = find_spec("rjieba")
+    spec = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
+    if spec is None or spec.loader is None:
+        raise ImportError(name)
+    module = sys.modules[name] = module_from_spec(spec)  # it can be loaded once; whoever imports the package finds it
+    spec.loader.exec_module(module)
+    return module
+
+
+class Glossary:
+    """The words of the runs that were cut so far, out of a dictionary file that is mapped."""
+
+    def __init__(self, dictionary: "mmap.mmap | bytes") -> None:
+        self._dictionary = dictionary
+        self._start = dictionary.find(_FIRST)
+        self._segmenter = native().Jieba.empty()
+        self._known: dict[str, int] = {}
+        self._groups: dict[str, bytes] = {}
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls) -> "Glossary | None":
+        """None where the dictionary, or rjieba, is not the one that this was shown for."""
+        package = find_spec("jieba")
+        try:
+            if package is None or version_of("rjieba", "rjieba") != _RJIEBA:
+                return None
+            folder = next(iter(package.submodule_search_locations or ()))
+            with Path(folder, "dict.txt").open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return cls(data) if len(data) == _SIZE and zlib.crc32(data) == _CHECK else None
+        except (OSError, ValueError, ImportError, StopIteration):
+            return None
+
+    def words(self, run: str) -> list[str]:
+        """The words of a run of Han characters, those that lie in others too."""
+        with self._lock:  # nobody may cut while words are added
+            found = {word: times for word, times in self._words_in(run) if word not in self._known}
+            for word, times in found.items():
+                self._segmenter.add_word(word, times, None)
+            self._known |= found
+            self._segmenter.add_word(_REST, _TOTAL - sum(self._known.values()), None)
+            words: list[str] = self._segmenter.cut_for_search(run)
+        return words
+
+    def _words_in(self, run: str) -> Iterator[tuple[str, int]]:
+        """Every word that stands in a run, and how often it occurs elsewhere."""
+        for start in range(len(run)):
+            group = self._group(run[start])
+            for end in range(start + 1, len(run) + 1):
+                times = _times(group, run[start:end])
+                if times is None:
+                    break
+                if times:
+                    yield run[start:end], times
+
+    def _group(self, first: str) -> bytes:
+        """The lines of the words that begin with a character, and the end of the line before them."""
+        if first not in self._groups:
+            start, end = (self._bound(chr(code).encode()) for code in (ord(first), ord(first) + 1))
+            self._groups[first] = self._dictionary[start:end]
+        return self._groups[first]
+
+    def _bound(self, key: bytes) -> int:
+        """Where the line before the first one ends that begins with `key` or what comes behind it."""
+        low, high = self._start, len(self._dictionary) - 1
+        while low < high:
+            middle = self._dictionary.rfind(b"\n", low, (low + high) // 2 + 1)
+            middle = low if middle < 0 else middle
+            after = self._dictionary.find(b"\n", middle + 1)
+            if self._dictionary[middle + 1 : middle + 1 + len(key)] >= key:
+                high = middle
+            else:
+                low = after
+        return low
+
+
+def _times(group: bytes, word: str) -> int | None:
+    """How often a word of the group occurs: 0 where it is only the beginning of others, None where it is not even that."""
+    start = group.find(b"\n" + word.encode())
+    if start < 0:
+        return None
+    start = group.find(head := f"\n{word} ".encode(), start)
+    return 0 if start < 0 else int(group[start + len(head) :].split(b" ", 1)[0])
