@@ -219,6 +219,7 @@ _WARNINGS = {
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
+    "W_BASE_CONFIG": ("The configuration of the older side of a difference does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip

@@ -4,6 +4,7 @@ Git is run as processes of its own, with the hardening of `history`; GitPython, 
 import, is left out of a path on which people wait. Paths are relative to the knowledge base.
 """
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -147,6 +148,14 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
         found[one] = bytes(told[end + 1 : at])
         at += 1
     return found
+
+
+def blob_id(data: bytes, like: str) -> str:
+    """The id that git gives to bytes, in hex, by the digest of another id of the repository (SHA-1 or SHA-256)."""
+    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(data))
+    digest.update(data)
+    return digest.hexdigest()
 
 
 def _raw(root: Path, command: list[str]) -> list[Touched]:

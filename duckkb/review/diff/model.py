@@ -115,3 +115,13 @@ class Versions:
     new: Mapping[str, bytes]
     findings: tuple[Finding, ...] = ()
     paths: tuple[str, ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
+    characters of a comment."""
+
+    full: bool = False
+    color: bool = False
+    budget: int = 60_000

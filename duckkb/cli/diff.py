@@ -1,0 +1,90 @@
+"""diff: knowledge as it changed, record by record."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import base_options_and, chosen_format, emit_lines
+from duckkb.cli.formats import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckkb.review.diff.model import Diff
+
+_ONLY = "duckkb.only"
+
+
+class _WithNames(click.Command):
+    """What stands behind `--` are names of types and records, whatever stands in front of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_ONLY] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command("diff", cls=_WithNames, options_metavar="[OPTIONS]")
+@click.argument("range", required=False, metavar="[BASE[..HEAD|...HEAD]] [-- TYPE[:IDENTITY]...]")
+@click.option("--staged", is_flag=True, help="Compare with the index.")
+@click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
+@click.option("--stat", is_flag=True, help="Print numbers by type alone.")
+@click.option("--full", is_flag=True, help="Print long texts whole, not just around what changed.")
+@click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+@click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
+@base_options_and("text", "jsonl")
+@click.pass_context
+def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
+    """Print what became of each record between two versions, found by __id: moves between files are no change.
+
+    BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
+    which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text.
+    """
+    from duckkb.app.diffing import diff
+
+    options = {name: given[name] for name in ("staged", "worktree", "ignore")}
+    found = diff(ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), **options)
+    _print(ctx, found, given)
+    findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
+    if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
+        ctx.exit(1)
+
+
+def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
+    from duckkb.review.diff import formats
+    from duckkb.review.diff.model import Options
+
+    form = chosen_format(ctx, "text")
+    if form in ROWS:
+        emit_lines(_rows(found), ("op", "type", "identity", "was", "fields", "path", "line"))
+        return
+    is_text = form == "text"
+    color = is_text and _wants_color(given["color"])
+    options = Options(full=given["full"], color=color)
+    for piece in formats.render("stat" if is_text and given["stat"] else form, found, options):
+        printed.drawn(piece) if is_text else printed.result(piece)
+
+
+def _wants_color(choice: str) -> bool:
+    from duckkb import config
+
+    return choice == "always" or (choice == "auto" and printed.on_terminal() and config.wants_color())
+
+
+def _rows(found: "Diff") -> "Iterator[dict[str, Any]]":
+    """A row a record, for csv, md and table."""
+    for change in found.changes:
+        yield {
+            "op": change.op,
+            "type": change.type,
+            "identity": change.identity,
+            "was": change.was,
+            "fields": ", ".join(field.name for field in change.fields) if change.op in ("update", "rename") else None,
+            "path": change.place.path,
+            "line": change.place.line_no,
+        }
