@@ -219,7 +219,7 @@ def _earliest(base: str | None, ours: str, theirs: str) -> str:
 
 def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     """What all have in the base's order, then what either side added, by source text: both directions give one result."""
-    lists = [_elements(text) for text in (base or "[]", ours, theirs)]
+    lists = [elements(text) for text in (base or "[]", ours, theirs)]
     if lists[1] is None or lists[2] is None:
         return None
     old, mine, other = (dict.fromkeys(elements or ()) for elements in lists)
@@ -228,7 +228,7 @@ def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     return f"[{','.join(kept + added)}]"
 
 
-def _elements(text: str) -> list[str] | None:
+def elements(text: str) -> list[str] | None:
     """The elements of an array as source text, None for another value."""
     if not text.startswith("["):
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from duckkb.review.diff.model import OPS, Diff, Options
+from duckkb.review.width import places
 
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 
@@ -10,9 +11,9 @@ WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": 
 def render(diff: Diff, options: Options) -> Iterator[str]:
     """Counts by type and op, then of all together; a line on findings where there are any."""
     counts = diff.counts
-    wide = max(map(len, counts), default=0)
+    wide = max(map(places, counts), default=0)
     for name, count in counts.items():
-        yield f" {name.ljust(wide)} | {_counted(count)}"
+        yield f" {name}{' ' * (wide - places(name))} | {_counted(count)}"
     yield total(diff)
 
 
