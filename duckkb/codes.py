@@ -111,6 +111,10 @@ _STATE = {
         "A collection's snapshot file is no such file, damaged, or of another version.",
         "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
     ),
+    "E_PATCH": (
+        "A patch is no patch of duckkb, damaged, or does not fit the types of this base.",
+        "Make it again: `duckkb diff BASE..HEAD --format patch`.",
+    ),
     "E_RECOVER": (
         "A sealed write cannot be finished: a target is neither old nor new.",
         "`duckkb recover --show`, then `--forward` or `--abort`.",

@@ -5,8 +5,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options_and, chosen_format, emit_lines
+from duckkb.cli.common import (
+    base_options,
+    base_options_and,
+    chosen_format,
+    emit,
+    emit_lines,
+    only_json,
+    opened,
+    read_argument_or_stdin,
+    tell,
+)
 from duckkb.cli.formats import ROWS
+from duckkb.cli.lines import receipt_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +48,7 @@ class _WithNames(click.Command):
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
-@base_options_and("text", "jsonl")
+@base_options_and("text", "patch")
 @click.pass_context
 def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
@@ -53,6 +64,31 @@ def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
         ctx.exit(1)
+
+
+@click.command("apply")
+@click.argument("patch", metavar="PATCH|-")
+@click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
+@click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+@click.option("--allow-shrink", is_flag=True, help="Even if it deletes more than max(20, 10 %) of a table.")
+@base_options
+@click.pass_context
+def apply_command(ctx: click.Context, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:
+    """Apply a patch of `duckkb diff --format patch`: what it says of the older version must be what is stored.
+
+    Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files
+    hold what they held in the newer version, byte for byte. Prints one line: what was written.
+    """
+    with opened(ctx) as kb:
+        data = read_argument_or_stdin(None)[0] if patch == "-" else patch
+        receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **options)
+        if dry_run:
+            only_json("a patch")
+            printed.result(receipt.patch, end="")
+        elif not check_only:
+            emit(receipt_line(receipt, named=False))
+        tell(receipt.notices)
 
 
 def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:

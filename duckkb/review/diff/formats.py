@@ -32,7 +32,13 @@ def _jsonl(diff: Diff, options: Options) -> Iterable[str]:
     return report.as_lines(diff)
 
 
-RENDERERS: Mapping[str, Renderer] = {"text": _text, "stat": _stat, "json": _json, "jsonl": _jsonl}
+def _patch(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff import patch
+
+    return patch.render(diff, options)
+
+
+RENDERERS: Mapping[str, Renderer] = {"text": _text, "stat": _stat, "json": _json, "jsonl": _jsonl, "patch": _patch}
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 
 
