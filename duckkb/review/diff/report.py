@@ -37,7 +37,7 @@ def summary(diff: Diff) -> dict[str, Any]:
         "base": _label(diff.base),
         "head": _label(diff.head),
         "summary": ops
-        | {"parts": diff.parts, "respelled": diff.respelled, "ontology": len(diff.ontology)}
+        | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
         | {"errors": errors, "warnings": len(diff.findings) - errors},
         "types": {name: dict(count) for name, count in diff.counts.items()},
     }

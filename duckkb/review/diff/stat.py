@@ -23,6 +23,8 @@ def total(diff: Diff) -> str:
     said = [f"{_number(len(diff.changes), 'record')} in {_number(diff.parts, 'part')}"]
     if diff.changes:
         said[0] += f": {_counted(all_of)}"
+    if diff.moves:
+        said.append(f"{len(diff.moves)} only moved to another part")
     if diff.ontology:
         said.append(_number(len(diff.ontology), "change") + " of the configuration")
     if diff.respelled:
