@@ -1,7 +1,7 @@
 """A difference as a patch: a header line, then one line a record with its lines on both sides as they stand in the files.
 
     {"duckkb_patch":1,"base":{"name":"main","commit":"…"},"head":{…},"records":1}
-    {"op":"update","type":"Note","id":7,"identity":"a","before":{"path":"data/…","line":"{…}"},"after":{…}}
+    {"op":"update","type":"Note","identity":"a","before":{"path":"data/…","line":"{…}"},"after":{…}}
 
 Of an `insert` there is no `before`, of a `delete` no `after`; a `move` has one line in two parts. What config.yaml and
 ontology/ say otherwise is not part of a patch.
@@ -13,7 +13,7 @@ from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, InvalidRecord, Unreadable
-from duckkb.review.diff.model import Diff, Label, Move, Options, Place, RecordChange
+from duckkb.review.diff.model import Diff, Label, Options, Place, RecordChange
 from duckkb.truth.line import Limits, LineError, parse_objects
 from duckkb.values import dataclass
 
@@ -64,13 +64,12 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
             suggestion="mend the lines named, then repeat",
             findings=tuple(lost),
         )
-    records = len(diff.changes) + len(diff.moves)
-    head = {"duckkb_patch": VERSION, "base": _label(diff.base), "head": _label(diff.head), "records": records}
+    steps = [step for change in diff.changes for step in _steps(change)]
+    steps += [("move", one.type, one.identity, one.before, one.after) for one in diff.moves]
+    head = {"duckkb_patch": VERSION, "base": _label(diff.base), "head": _label(diff.head), "records": len(steps)}
     yield _dumps(head)
-    for change in diff.changes:
-        yield _dumps({"op": change.op, **_named(change), **_places(change.before, change.after)})
-    for move in diff.moves:
-        yield _dumps({"op": "move", **_named(move), **_places(move.before, move.after)})
+    for op, kind, identity, before, after in steps:
+        yield _dumps({"op": op, "type": kind, "identity": identity} | _places(before, after))
 
 
 def parse(data: bytes, limits: Limits) -> Patch:
@@ -130,8 +129,19 @@ def _label_of(value: Any) -> Label:
     return Label(str(found.get("name") or ""), str(found.get("commit") or ""))
 
 
-def _named(one: RecordChange | Move) -> dict[str, Any]:
-    return {"type": one.type, "id": one.id, "identity": one.identity}
+def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, Place | None, Place | None]]:
+    """One, or two where a record got another `__id`: to an engine these are two records."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and _id(before) != _id(after):
+        yield "delete", change.type, change.was or change.identity, before, None
+        yield "insert", change.type, change.identity, None, after
+    else:
+        yield change.op, change.type, change.identity, before, after
+
+
+def _id(place: Place) -> bytes:
+    """The beginning of a canonical line, which is its `__id`."""
+    return place.line.partition(b",")[0]
 
 
 def _places(before: Place | None, after: Place | None) -> dict[str, Any]:
