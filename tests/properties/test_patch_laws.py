@@ -1,9 +1,11 @@
 """A patch leads from one version to the other and back, byte for byte, whatever became of the records."""
 
 import json
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -49,10 +51,20 @@ State = Mapping[str, Mapping[int, tuple[str, Mapping[str, Any]]]]
 """By table and `__id`: the part and the record."""
 
 
-def test_a_patch_leads_to_the_newer_version_and_back(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one: hundreds of writes wait for the disk several times each."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(dir="/dev/shm") as name:
+        yield Path(name)
+
+
+def test_a_patch_leads_to_the_newer_version_and_back(folder: Path, request: pytest.FixtureRequest) -> None:
     pairs = 2_000 if request.config.getoption("--campaign") == "full" else 250
     chance = random.Random(request.config.getoption("--seed"))
-    root = make_base(tmp_path / "kb", CONFIG)
+    root = make_base(folder / "kb", CONFIG)
     kinds = load(root, environment()).ontology
     state = _random_state(chance)
     _write(root, _files(state))
