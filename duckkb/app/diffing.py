@@ -5,7 +5,6 @@ from pathlib import Path
 
 from duckkb import config
 from duckkb.actions import comparing
-from duckkb.app.wiring import find
 from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff
 from duckkb.review.diff.sides import parse_range
@@ -29,7 +28,7 @@ def diff(
     `errors.OntologyError`.
     """
     wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore))
-    root = find(path)
+    root = config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
     return comparing.diff(root, wanted, configuration_files(root))
 
 

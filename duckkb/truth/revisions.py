@@ -51,12 +51,32 @@ class Touched:
 
 def revision(root: Path, name: str) -> Revision:
     """What a name means; raises `errors.StateError` (E_REVISION) for one that git does not know here."""
-    if name and "\0" not in name:
-        said = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{tree}}"])
-        if said is not None:
-            commit = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
-            return Revision(name, (commit or b"").decode().strip(), said.decode().strip())
-    raise StateError(
+    return revisions(root, name)[0]
+
+
+def revisions(root: Path, *names: str) -> list[Revision]:
+    """What names mean, asked of one process. They are lines that it reads, so that none can be an option. Raises
+    `errors.StateError` (E_REVISION) for the first that git does not know here."""
+    sound = [name for name in names if name and "\0" not in name and "\n" not in name]
+    asked = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
+    told = iter(_run(root, ["cat-file", "--batch-check"], stdin=os.fsencode(asked)).splitlines() if sound else ())
+    found = []
+    for name in names:
+        commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
+        if not tree:
+            raise _unknown(name)
+        found.append(Revision(name, commit, tree))
+    return found
+
+
+def _object(told: bytes) -> str:
+    """The id in `ID TYPE SIZE`; empty for the name of nothing."""
+    words = told.split(b" ")
+    return words[0].decode() if len(words) == 3 and words[1] in (b"commit", b"tree") else ""
+
+
+def _unknown(name: str) -> StateError:
+    return StateError(
         f"git knows no revision {name!r} here",
         code="E_REVISION",
         suggestion="`git log --oneline` and `git branch -a` list what there is; in a shallow clone `git fetch --unshallow`",

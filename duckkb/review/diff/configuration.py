@@ -11,7 +11,7 @@ from duckkb.review.diff.model import Versions
 from duckkb.review.diff.sides import Range
 from duckkb.truth import layout, revisions
 from duckkb.truth.line import Limits
-from duckkb.truth.revisions import Entry
+from duckkb.truth.revisions import Entry, Revision
 from duckkb.values import dataclass
 
 CONFIG, FOLDER = "config.yaml", "ontology"
@@ -95,7 +95,8 @@ def _entries(root: Path, wanted: Range, versions: Versions) -> dict[str, Entry]:
     if wanted.against == "index":
         found = revisions.index_entries(root, (CONFIG, FOLDER))
     else:
-        found = revisions.entries(root, revisions.revision(root, versions.head.commit), (CONFIG, FOLDER))
+        at = Revision(versions.head.name, versions.head.commit, versions.head.commit)  # git takes a commit for its tree
+        found = revisions.entries(root, at, (CONFIG, FOLDER))
     return {path: entry for path, entry in found.items() if is_configuration(path)}
 
 

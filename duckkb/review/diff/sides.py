@@ -49,10 +49,11 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
 
 def read(root: Path, wanted: Range) -> Versions:
     """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
-    base = revisions.revision(root, wanted.base)
+    names = (wanted.base, wanted.head) if wanted.against == "commit" else (wanted.base,)
+    base, *others = revisions.revisions(root, *names)
     match wanted.against:
         case "commit":
-            head = revisions.revision(root, wanted.head)
+            head = others[0]
             if wanted.since_parting:
                 base = revisions.merge_base(root, base, head)
             touched = revisions.between(root, base, head)
