@@ -34,7 +34,22 @@ nodes:
       required: [id, text]
     search: {full_text: [text]}
 """
-WORDS = "river stone lantern market winter copper signal garden harbor violin 数据库 搜索 内存 排名 记录 文件 分词 索引".split()
+WORDS = (
+    "river",
+    "stone",
+    "lantern",
+    "market",
+    "winter",
+    "copper",
+    "signal",
+    "数据库",
+    "搜索",
+    "内存",
+    "排名",
+    "记录",
+    "文件",
+    "分词",
+)
 FEW = 5
 
 

@@ -75,53 +75,7 @@ WHOLE = {
 }
 
 
-def test_a_range_names_two_commits_and_each_record_is_found_by_its_number(history: Path) -> None:
-    assert ops(history, "first..second") == WHOLE
-    back = {("insert", "Note", "b"), ("delete", "Note", "d"), ("rename", "Note", "c"), ("update", "Note", "a")}
-    assert ops(history, "second..first") >= back
-    assert ops(history, "first..first") == set()
-    assert ops(history, "first") == WHOLE, "against the files as they are"
-    assert ops(history, "first", "--staged") == WHOLE
-    assert ops(history) == set()
-
-
-def test_json_has_values_places_and_versions(history: Path) -> None:
-    told = said(history, "first..second")
-    assert told["base"] == {"name": "first", "commit": git(history, "rev-parse", "first").strip()}
-    assert told["summary"] | {"parts": 0} == {
-        "insert": 2, "update": 1, "rename": 2, "delete": 1, "parts": 0, "respelled": 0, "moved": 0, "ontology": 0,
-        "errors": 0, "warnings": 0,
-    }  # fmt: skip
-    assert told["types"]["Note"] == {"insert": 1, "update": 1, "rename": 1, "delete": 1}
-    (edited,) = [one for one in told["changes"] if one["identity"] == "a"]
-    assert edited["fields"] == [
-        {"name": "size", "before": 180, "after": 180.0},
-        {"name": "tags", "before": ["x", "y"], "after": ["y", "z"]},
-        {"name": "text", "before": BEFORE[0]["text"], "after": AFTER["text"]},
-        {"name": "title", "before": BEFORE[0]["title"], "after": AFTER["title"]},
-    ]
-    stored = run_in(history, ["get", "Note", "a"]).line
-    assert (edited["id"], edited["after"]["etag"]) == (stored["__id"], stored["_etag"])
-    lines = (history / edited["after"]["path"]).read_text("utf-8").splitlines()
-    assert json.loads(lines[edited["after"]["line"] - 1])["id"] == "a"
-    (renamed,) = [one for one in told["changes"] if one["identity"] == "cc"]
-    assert renamed["was"] == "c"
-
-
-def test_json_lines_hold_what_json_holds(history: Path) -> None:
-    whole = said(history, "first..second")
-    lines = run_in(history, ["diff", "first..second", "--format", "jsonl"]).lines
-    assert [{k: v for k, v in one.items() if k != "entry"} for one in lines] == whole["changes"]
-    rows = run_in(history, ["diff", "first..second", "--format", "csv"]).out.splitlines()
-    assert len(rows) == 1 + len(whole["changes"])
-
-
-def test_text_shows_words_elements_and_numbers(history: Path) -> None:
-    ran = run_in(history, ["diff", "first..second"])
-    blocks = "\n".join(line.partition("  data/")[0] for line in ran.out.splitlines())
-    assert (
-        blocks
-        == """\
+SHOWN = """\
 changed Note a
     size: [-180-]{+180.0+}
   - tags: x
@@ -145,8 +99,55 @@ added Person ["CH",7]
   + name: Ann
 renamed cites ["a","cc"] (was ["a","c"])
     to: [-c-]{+cc+}
-6 records in 3 parts: 2 added, 1 changed, 2 renamed, 1 removed"""
-    )
+"""
+
+
+def test_a_range_names_two_commits_and_each_record_is_found_by_its_number(history: Path) -> None:
+    assert ops(history, "first..second") == WHOLE
+    back = {("insert", "Note", "b"), ("delete", "Note", "d"), ("rename", "Note", "c"), ("update", "Note", "a")}
+    assert ops(history, "second..first") >= back
+    assert ops(history, "first..first") == set()
+    assert ops(history, "first") == WHOLE, "against the files as they are"
+    assert ops(history, "first", "--staged") == WHOLE
+    assert ops(history) == set()
+
+
+def test_json_has_values_places_and_versions(history: Path) -> None:
+    told = said(history, "first..second")
+    assert told["base"] == {"name": "first", "commit": git(history, "rev-parse", "first").strip()}
+    counts = {"insert": 2, "update": 1, "rename": 2, "delete": 1, "parts": 3, "respelled": 0, "moved": 0, "ontology": 0}
+    assert told["summary"] == counts | {"errors": 0, "warnings": len(told["findings"])}
+    assert told["types"]["Note"] == {"insert": 1, "update": 1, "rename": 1, "delete": 1}
+    (edited,) = [one for one in told["changes"] if one["identity"] == "a"]
+    assert edited["fields"] == [
+        {"name": "size", "before": 180, "after": 180.0},
+        {"name": "tags", "before": ["x", "y"], "after": ["y", "z"]},
+        {"name": "text", "before": BEFORE[0]["text"], "after": AFTER["text"]},
+        {"name": "title", "before": BEFORE[0]["title"], "after": AFTER["title"]},
+    ]
+    stored = run_in(history, ["get", "Note", "a"]).line
+    assert (edited["id"], edited["after"]["etag"]) == (stored["__id"], stored["_etag"])
+    lines = (history / edited["after"]["path"]).read_text("utf-8").splitlines()
+    assert json.loads(lines[edited["after"]["line"] - 1])["id"] == "a"
+    (renamed,) = [one for one in told["changes"] if one["identity"] == "cc"]
+    assert renamed["was"] == "c"
+
+
+def test_json_lines_hold_what_json_holds(history: Path) -> None:
+    whole = said(history, "first..second")
+    lines = run_in(history, ["diff", "first..second", "--format", "jsonl"]).lines
+    for entry, name in (("change", "changes"), ("ontology", "ontology"), ("finding", "findings")):
+        found = [{k: v for k, v in one.items() if k != "entry"} for one in lines if one["entry"] == entry]
+        assert found == whole[name]
+    rows = run_in(history, ["diff", "first..second", "--format", "csv"]).out.splitlines()
+    assert len(rows) == 1 + len(whole["changes"])
+
+
+def test_text_shows_words_elements_and_numbers(history: Path) -> None:
+    ran = run_in(history, ["diff", "first..second"])
+    lines = [line.partition("  data/")[0] for line in ran.out.splitlines() if " W_" not in line]
+    assert lines.pop().startswith("6 records in 3 parts: 2 added, 1 changed, 2 renamed, 1 removed")
+    assert "".join(f"{line}\n" for line in lines) == SHOWN
 
 
 def test_colours_are_sent_where_they_are_wanted(history: Path) -> None:
@@ -200,7 +201,7 @@ def test_exit_codes_say_whether_something_changed(history: Path) -> None:
     assert run_in(history, ["diff", "first..second"]).code == 0
     stat = run_in(history, ["diff", "first..second", "--stat"]).out.splitlines()
     assert stat[0] == " Note   | 1 added, 1 changed, 1 renamed, 1 removed"
-    assert stat[-1] == "6 records in 3 parts: 2 added, 1 changed, 2 renamed, 1 removed"
+    assert stat[-1].startswith("6 records in 3 parts: 2 added, 1 changed, 2 renamed, 1 removed")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +287,7 @@ def test_a_configuration_that_does_not_load_is_a_finding(copy: Path) -> None:
     (copy / "config.yaml").write_text(good, "utf-8")
     commit(copy)
     mended = said(copy, "main~1..main")
-    assert [one["code"] for one in mended["findings"]] == ["W_BASE_CONFIG"]
+    assert {one["code"] for one in mended["findings"] if one["severity"] == "warning"} >= {"W_BASE_CONFIG"}
     assert run_in(copy, ["diff", "main~1..main", "--fail-on", "error"]).code == 0
     assert run_in(copy, ["diff", "main~1..main", "--fail-on", "warning"]).code == 1
 
