@@ -42,11 +42,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A file that differs between two trees; None where a side has none."""
+    """A file that differs between two trees; None where a side has none. `unmerged` says that the index holds several
+    versions of it, and so no new one."""
 
     path: str
     old: Entry | None
     new: Entry | None
+    unmerged: bool = False
 
 
 def revision(root: Path, name: str) -> Revision:
@@ -190,8 +192,9 @@ def _touched(repository: Repository, told: bytes) -> Iterator[Touched]:
     pieces = iter(told.split(b"\0"))
     for head in pieces:
         if head:
-            old_mode, new_mode, old, new, _ = head.decode().removeprefix(":").split(" ")
-            yield Touched(_path(repository, next(pieces)), _entry(old_mode, old), _entry(new_mode, new))
+            old_mode, new_mode, old, new, status = head.decode().removeprefix(":").split(" ")
+            sides = _entry(old_mode, old), _entry(new_mode, new)
+            yield Touched(_path(repository, next(pieces)), *sides, status == "U")
 
 
 def _entry(mode: str, blob: str) -> Entry | None:

@@ -246,6 +246,19 @@ def test_index_and_files_are_versions_too(copy: Path) -> None:
     assert ops(copy) == ops(copy, "--worktree") == {("insert", "Note", "staged"), ("insert", "Note", "later")}
 
 
+def test_a_part_in_conflict_has_no_version_in_the_index(copy: Path) -> None:
+    git(copy, "checkout", "-q", "-b", "topic")
+    put(copy, "Note", {"id": "a", "title": "of topic"})
+    commit(copy)
+    git(copy, "checkout", "-q", "main")
+    put(copy, "Note", {"id": "a", "title": "of main"})
+    commit(copy)
+    subprocess.run(["git", "-C", str(copy), "merge", "-q", "topic"], check=False, capture_output=True)
+    told = said(copy, "--staged")
+    assert (told["changes"], [one["code"] for one in told["findings"]]) == ([], ["E_MERGE_IN_PROGRESS"])
+    assert "E_MARKERS" in {one["code"] for one in said(copy)["findings"]}
+
+
 def test_a_record_that_moved_to_another_part_has_not_changed(copy: Path) -> None:
     (part,) = (copy / "data/nodes/note").rglob("*.jsonl")
     first, *rest = part.read_bytes().splitlines(keepends=True)
