@@ -13,7 +13,6 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import duckkb
-from duckkb.app.diffing import diff
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in, tree_bytes
 
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/diff.schema.json").read_text("utf-8")))
@@ -430,7 +429,7 @@ def test_a_version_that_cannot_be_read_whole_gives_no_patch(copy: Path) -> None:
 
 
 def test_the_library_compares_and_applies(copy: Path) -> None:
-    found = diff(copy, "first..second")
+    found = duckkb.diff(copy, "first..second")
     assert found.counts["Note"] == {"insert": 1, "update": 1, "rename": 1, "delete": 1}
     patch = run_in(copy, ["diff", "first..second", "--format", "patch"]).out.encode()
     with duckkb.open(copy) as kb:

@@ -72,7 +72,9 @@ def test_a_patch_leads_to_the_newer_version_and_back(folder: Path, request: pyte
         for number in range(pairs):
             after = _random_state(chance) if number % 25 == 24 else _changed(state, chance)
             old, new = _files(state), _files(after)
-            patch = _patch(old, new, Types(kinds, kinds))
+            found = _compared(old, new, Types(kinds, kinds))
+            assert {(one.table, one.id): one.op for one in found.changes} == _ops(state, after), f"pair {number}"
+            patch = _patch(found)
             receipt = kb.apply_patch(patch, allow_shrink=True)
             assert _held(root) == new, f"pair {number}"
             assert (receipt.inserted, receipt.deleted) == _come_and_gone(state, after), f"pair {number}"
@@ -88,7 +90,7 @@ def test_a_diff_of_nothing_is_an_empty_patch(tmp_path: Path) -> None:
     files = _files(_random_state(random.Random(1)))
     root = make_base(tmp_path / "kb", CONFIG)
     kinds = load(root, environment()).ontology
-    assert parse(_patch(files, files, Types(kinds, kinds)), Limits()).steps == ()
+    assert parse(_patch(_compared(files, files, Types(kinds, kinds))), Limits()).steps == ()
 
 
 def _refuses(kb: duckkb.KnowledgeBase, patch: bytes) -> None:
@@ -101,12 +103,32 @@ def _refuses(kb: duckkb.KnowledgeBase, patch: bytes) -> None:
         assert len(caught.value.findings) == len(values)
 
 
-def _patch(old: Mapping[str, bytes], new: Mapping[str, bytes], types: Types) -> bytes:
+def _compared(old: Mapping[str, bytes], new: Mapping[str, bytes], types: Types) -> Diff:
     paths = sorted(path for path in {**old, **new} if old.get(path) != new.get(path))
     sides = ({path: side[path] for path in paths if path in side} for side in (old, new))
-    found: Diff = compare(Versions(Label("a"), Label("b"), *sides, (), tuple(paths)), types, Limits())
+    found = compare(Versions(Label("a"), Label("b"), *sides, (), tuple(paths)), types, Limits())
     assert {one.code for one in found.findings} <= {"E_ID_CHANGED"}
+    return found
+
+
+def _patch(found: Diff) -> bytes:
     return "".join(f"{line}\n" for line in render(found, Options())).encode()
+
+
+def _ops(before: State, after: State) -> dict[tuple[str, int], str]:
+    """What became of each record; one that came under the identity of another that went is that one with another id."""
+    ops = {}
+    for table, names in IDENTITY.items():
+        old, new = ({no: record for no, (_, record) in side[table].items()} for side in (before, after))
+        named = [{no: str([record[name] for name in names]) for no, record in side.items()} for side in (old, new)]
+        gone = {named[0][no]: no for no in old.keys() - new.keys()}
+        come = {named[1][no]: no for no in new.keys() - old.keys()}
+        ops |= {(table, no): "update" if name in gone else "insert" for name, no in come.items()}
+        ops |= {(table, no): "delete" for name, no in gone.items() if name not in come}
+        for no in old.keys() & new.keys():
+            if _source(old[no]) != _source(new[no]):
+                ops[table, no] = "rename" if named[0][no] != named[1][no] else "update"
+    return ops
 
 
 def _come_and_gone(before: State, after: State) -> tuple[int, int]:
@@ -225,6 +247,10 @@ def _files(state: State) -> dict[str, bytes]:
                 line = line.replace(unseen, f"\\u{ord(unseen):04x}")
             parts.setdefault(path, []).append(([_rank(value) for value in identity], line.encode()))
     return {path: b"".join(line + b"\n" for _, line in sorted(lines)) for path, lines in parts.items()}
+
+
+def _source(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, sort_keys=True)
 
 
 def _ordered(value: Any) -> Any:
