@@ -1,5 +1,6 @@
 """diff: knowledge as it changed, record by record."""
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from duckkb.review.diff.model import Diff
 
 _ONLY = "duckkb.only"
+_AT_ONCE = 64
+"""Pieces that are printed together: each print waits for the reader."""
 
 
 class _WithNames(click.Command):
@@ -102,8 +105,9 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
     options = Options(full=given["full"], color=color)
-    for piece in formats.render("stat" if is_text and given["stat"] else form, found, options):
-        printed.drawn(piece) if is_text else printed.result(piece)
+    pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
+    while some := list(islice(pieces, _AT_ONCE)):
+        printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))
 
 
 def _wants_color(choice: str) -> bool:

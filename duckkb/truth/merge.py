@@ -113,6 +113,8 @@ def split(line: bytes) -> dict[str, _Field]:
     {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
     """
     text = line.decode()
+    if (compact := _split_compact(text)) is not None:
+        return compact
     found: dict[str, _Field] = {}
     at = _after(text, _skip(text, 0), "{")
     if text[at : at + 1] != "}":
@@ -130,6 +132,23 @@ def split(line: bytes) -> dict[str, _Field]:
     if text[_skip(text, _after(text, at, "}")) :]:
         raise ValueError("something follows the object")
     return found
+
+
+def _split_compact(text: str) -> dict[str, _Field] | None:
+    """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
+    found: dict[str, _Field] = {}
+    scan, at, stop = _DECODER.scan_once, 1, 0
+    try:
+        while text[stop] == (",{"[stop == 0]):
+            name, end = scan(text, at)
+            stop = scan(text, end + 1)[1]
+            if text[at] != '"' or text[end] != ":" or name in found:
+                return None
+            found[name] = (text[at:end], text[end + 1 : stop])
+            at = stop + 1
+    except (StopIteration, IndexError, ValueError, RecursionError):
+        return None
+    return found if text[stop:] == "}" else None
 
 
 def _skip(text: str, at: int) -> int:

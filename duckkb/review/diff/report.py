@@ -31,7 +31,8 @@ def as_lines(diff: Diff) -> Iterator[str]:
 def summary(diff: Diff) -> dict[str, Any]:
     """What stands before the changes: which versions, and how much of what."""
     errors = sum(finding.is_error for finding in diff.findings)
-    ops = {op: sum(count[op] for count in diff.counts.values()) for op in OPS}
+    counts = diff.counts
+    ops = {op: sum(count[op] for count in counts.values()) for op in OPS}
     return {
         "version": VERSION,
         "base": _label(diff.base),
@@ -39,7 +40,7 @@ def summary(diff: Diff) -> dict[str, Any]:
         "summary": ops
         | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
         | {"errors": errors, "warnings": len(diff.findings) - errors},
-        "types": {name: dict(count) for name, count in diff.counts.items()},
+        "types": {name: dict(count) for name, count in counts.items()},
     }
 
 
