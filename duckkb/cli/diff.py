@@ -99,6 +99,8 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
     from duckkb.review.diff.model import Options
 
     form = chosen_format(ctx, "text")
+    if given["stat"] and form != "text":
+        raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
     if form in ROWS:
         emit_lines(_rows(found), ("op", "type", "identity", "was", "fields", "path", "line"))
         return

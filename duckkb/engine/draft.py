@@ -300,13 +300,17 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
 
 def _apply(request: Apply, state: Drafting) -> Draft:
     tree, asked, changes = state.tree, [], []
+    leaving = {(change.old.type, change.old.id) for change in request.changeset.changes if change.old is not None}
     for change in request.changeset.changes:
         kind = tree.ontology.find(change.record.type)
         if kind is None:
             raise StateError(f"no type {change.record.type}", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
         stored = tree.by_id(kind, change.record.id)
+        taken = tree.get(kind, change.new.identity) if change.new is not None else None
         if said := _unexpected(stored.record if stored else None, change.old, request.exact):
             state.findings.append(_stale(change.record, stored, said))
+        elif taken and taken.record.id != change.record.id and (kind.name, taken.record.id) not in leaving:
+            state.findings.append(_stale(change.record, taken, f"exists already, with __id {taken.record.id}"))
         asked.append((kind, change.record.identity))
         changes.append(change)
     _raise(state.findings, Conflict, "E_STALE", "the changeset does not apply")

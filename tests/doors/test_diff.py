@@ -386,6 +386,17 @@ def test_a_patch_stays_clear_of_what_it_was_not_made_for(copy: Path) -> None:
     assert tree_bytes(copy) == kept
 
 
+def test_an_identity_that_another_record_has_is_named_with_the_rest(copy: Path) -> None:
+    patch = run_in(copy, ["diff", "first..second", "--format", "patch", "--", "Note"]).out
+    git(copy, "checkout", "-q", "first")
+    for old in ("a", "same"):
+        assert run_in(copy, ["rename", "Note", old, f"{old}-2"]).code == 0
+    put(copy, "Note", {"id": "cc"})
+    ran = run_in(copy, ["apply", "--json", "-"], stdin=patch)
+    assert ran.error["code"] == "E_STALE"
+    assert [one["identity"] for one in ran.error["details"]["findings"]] == ["a", "cc"]
+
+
 DAMAGE = {
     "nothing": lambda lines: [],
     "no header": lambda lines: lines[1:],
