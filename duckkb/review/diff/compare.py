@@ -212,9 +212,10 @@ def _moved(versions: Versions, paths: Iterable[str], known: Collection[bytes]) -
         sides = [side.get(path, b"").split(b"\n") for side in (versions.old, versions.new)]
         held = [frozenset(lines) for lines in sides]
         for found, lines, others in ((gone, sides[0], held[1]), (come, sides[1], held[0])):
-            found |= {line: (path, no, line) for no, line in enumerate(lines, 1) if line and line not in others}
+            some = ((no, line) for no, line in enumerate(lines, 1) if line in known and line not in others)
+            found |= {line: (path, no, line) for no, line in some if line}
     for line, spot in gone.items():
-        if line in come and line in known:
+        if line in come:
             yield spot, come[line]
 
 
