@@ -84,7 +84,7 @@ def apply_command(ctx: click.Context, patch: str, check_only: bool, dry_run: boo
     hold what they held in the newer version, byte for byte. Prints one line: what was written.
     """
     with opened(ctx) as kb:
-        data = read_argument_or_stdin(None)[0] if patch == "-" else patch
+        data = read_argument_or_stdin("-")[0] if patch == "-" else patch
         receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **options)
         if dry_run:
             only_json("a patch")
