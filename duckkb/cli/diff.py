@@ -53,7 +53,7 @@ class _WithNames(click.Command):
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
 @base_options_and("text", "patch")
 @click.pass_context
-def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
+def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
 
     BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
@@ -77,7 +77,7 @@ def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
 @click.option("--allow-shrink", is_flag=True, help="Even if it deletes more than max(20, 10 %) of a table.")
 @base_options
 @click.pass_context
-def apply_command(ctx: click.Context, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:
+def apply_command(ctx: click.Context, /, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:
     """Apply a patch of `duckkb diff --format patch`: what it says of the older version must be what is stored.
 
     Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files

@@ -19,6 +19,7 @@ _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 # Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+_SCAN: Callable[[str, int], tuple[Any, int]] = vars(_DECODER)["scan_once"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,11 @@ def split(line: bytes) -> dict[str, _Field]:
 def _split_compact(text: str) -> dict[str, _Field] | None:
     """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
     found: dict[str, _Field] = {}
-    scan, at, stop = _DECODER.scan_once, 1, 0
+    at, stop = 1, 0
     try:
         while text[stop] == (",{"[stop == 0]):
-            name, end = scan(text, at)
-            stop = scan(text, end + 1)[1]
+            name, end = _SCAN(text, at)
+            stop = _SCAN(text, end + 1)[1]
             if text[at] != '"' or text[end] != ":" or name in found:
                 return None
             found[name] = (text[at:end], text[end + 1 : stop])

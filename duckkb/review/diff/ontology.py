@@ -25,10 +25,11 @@ def ontology_changes(old: Sequence[Document], new: Sequence[Document]) -> tuple[
     before, after = dict(_parts(old)), dict(_parts(new))
     before, after = _whole(before, after), _whole(after, before)
     names = sorted({**before, **after}, key=lambda name: (not name.startswith("setting "), name))
+    pairs = [(name, _text(before.get(name)), _text(after.get(name))) for name in names]
     return tuple(
-        OntologyChange(name, *(_text(side.get(name)) for side in (before, after)), (after.get(name) or before[name])[1])
-        for name in names
-        if _text(before.get(name)) != _text(after.get(name))
+        OntologyChange(name, old_text, new_text, (after.get(name) or before[name])[1])
+        for name, old_text, new_text in pairs
+        if old_text != new_text
     )
 
 

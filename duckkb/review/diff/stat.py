@@ -20,7 +20,7 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
 def total(diff: Diff) -> str:
     """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
     counts = diff.counts.values()
-    all_of = {op: sum(count[op] for count in counts) for op in OPS}
+    all_of: dict[str, int] = {op: sum(count[op] for count in counts) for op in OPS}
     said = [f"{_number(len(diff.changes), 'record')} in {_number(diff.parts, 'part')}"]
     if diff.changes:
         said[0] += f": {_counted(all_of)}"
