@@ -20,6 +20,8 @@ NODE = '{"id":"new","title":"狐狸","text":"a new fox"}'
 LINES: tuple[tuple[str, ...], ...] = (
     ("status", "--json"),
     ("put", "Note", NODE, "--dry-run"),
+    ("diff", "main...other", "--stat"),
+    ("diff", "HEAD~1", "--exit-code"),
     ("check",),
     ("find", "Note", "fox", "-m", "--explain"),
     ("index", "build"),
