@@ -111,6 +111,10 @@ _STATE = {
         "A collection's snapshot file is no such file, damaged, or of another version.",
         "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
     ),
+    "E_PATCH": (
+        "A patch is no patch of duckkb, damaged, or does not fit the types of this base.",
+        "Make it again: `duckkb diff BASE..HEAD --format patch`.",
+    ),
     "E_RECOVER": (
         "A sealed write cannot be finished: a target is neither old nor new.",
         "`duckkb recover --show`, then `--forward` or `--abort`.",
@@ -219,6 +223,7 @@ _WARNINGS = {
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
+    "W_BASE_CONFIG": ("The configuration of the older side of a difference does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip

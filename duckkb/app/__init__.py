@@ -3,17 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.app.knowledge import KnowledgeBase
-from duckkb.app.wiring import Choice, find
-from duckkb.engine.base import Progress
-from duckkb.ports import Clock, Embedder
-
 if TYPE_CHECKING:
     from duckkb.actions.caring import CheckReport
+    from duckkb.app.diffing import diff
     from duckkb.app.folder import config_show, init, recover, trust
     from duckkb.app.health import doctor, repair
+    from duckkb.app.knowledge import KnowledgeBase
+    from duckkb.engine.base import Progress
+    from duckkb.ports import Clock, Embedder
 
-__all__ = ["KnowledgeBase", "check", "config_show", "doctor", "init", "open", "recover", "repair", "trust"]
+__all__ = ["KnowledgeBase", "check", "config_show", "diff", "doctor", "init", "open", "recover", "repair", "trust"]
 
 
 def open(
@@ -21,9 +20,9 @@ def open(
     *,
     lenient: bool = False,
     lock_timeout: float = 60.0,
-    progress: Progress | None = None,
-    embedder: Embedder | None = None,
-    clock: Clock | None = None,
+    progress: "Progress | None" = None,
+    embedder: "Embedder | None" = None,
+    clock: "Clock | None" = None,
     isolate_sql: bool = False,
     first_filter: str | None = None,
 ) -> "KnowledgeBase":
@@ -35,6 +34,9 @@ def open(
     is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none. Raises
     `errors.StateError` (E_NO_KB), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
+    from duckkb.app.knowledge import KnowledgeBase
+    from duckkb.app.wiring import Choice, find
+
     chosen = Choice(
         lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql, first_filter=first_filter
     )
@@ -49,6 +51,14 @@ def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> "C
 
 def __getattr__(name: str) -> Any:
     """What few processes need is imported when it is used."""
+    if name == "KnowledgeBase":
+        from duckkb.app.knowledge import KnowledgeBase
+
+        return KnowledgeBase
+    if name == "diff":
+        from duckkb.app.diffing import diff
+
+        return diff
     if name in ("doctor", "repair"):
         from duckkb.app import health
 

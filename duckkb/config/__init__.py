@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from duckkb.config.environment import around, environment, secret
+from duckkb.config.environment import around, environment, secret, wants_color
+from duckkb.config.files import config_paths as paths
 from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
 from duckkb.config.sound import remember_schemas
@@ -24,10 +25,12 @@ __all__ = [
     "is_trusted",
     "load",
     "normalised",
+    "paths",
     "remember_schemas",
     "secret",
     "stamp",
     "trust_hash",
+    "wants_color",
 ]
 
 

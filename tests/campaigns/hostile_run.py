@@ -20,6 +20,8 @@ NODE = '{"id":"new","title":"狐狸","text":"a new fox"}'
 LINES: tuple[tuple[str, ...], ...] = (
     ("status", "--json"),
     ("put", "Note", NODE, "--dry-run"),
+    ("diff", "main...other", "--stat"),
+    ("diff", "HEAD~1", "--exit-code"),
     ("check",),
     ("find", "Note", "fox", "-m", "--explain"),
     ("index", "build"),
@@ -59,6 +61,12 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("fmt",),
     ("dedupe",),
     ("delete", "Note", "newer"),
+    ("put", "Note", '{"id":"a","title":"fax","text":"the quick fox","size":3}'),  # of the same length as before
+    ("diff",),
+    ("diff", "--staged", "--stat"),
+    ("diff", "main...other", "--format", "json"),
+    ("diff", "main..other", "--format", "patch"),
+    ("apply", "--check", "exported.jsonl"),
     ("repair",),
 )
 """Every verb at least once; those that ask git something come first."""

@@ -50,7 +50,7 @@ def _chosen(campaign: Campaign) -> list[Trap]:
 def test_no_verb_runs_a_command_of_the_repository(
     campaign: Campaign, honest: Path, copy: Path, runner: Runner, tmp_path: Path
 ) -> None:
-    lines = every_line()[: campaign.pick(8, 1000)]
+    lines = every_line()[: campaign.pick(10, 1000)]
     expected = runner.run(copy, lines)
     for trap in _chosen(campaign):
         base, trace, env = laid(trap, honest, tmp_path)

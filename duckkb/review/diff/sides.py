@@ -49,10 +49,11 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
 
 def read(root: Path, wanted: Range) -> Versions:
     """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
-    base = revisions.revision(root, wanted.base)
+    names = (wanted.base, wanted.head) if wanted.against == "commit" else (wanted.base,)
+    base, *others = revisions.revisions(root, *names)
     match wanted.against:
         case "commit":
-            head = revisions.revision(root, wanted.head)
+            head = others[0]
             if wanted.since_parting:
                 base = revisions.merge_base(root, base, head)
             touched = revisions.between(root, base, head)
@@ -69,11 +70,13 @@ def _label(name: str, found: Revision) -> Label:
 
 def _stored(root: Path, touched: Iterable[Touched], base: Label, head: Label) -> Versions:
     """Both sides lie in git."""
-    touched = [one for one in touched if one.old != one.new]
+    everything = [one for one in touched if one.old != one.new or one.unmerged]
+    touched = [one for one in everything if not one.unmerged]
     old = {one.path: blob for one in touched if (blob := _blob(one.old))}
     new = {one.path: blob for one in touched if (blob := _blob(one.new))}
     content = revisions.blobs(root, [*old.values(), *new.values()])
     findings = [finding for one in touched for finding in _no_file(one.path, one.new)]
+    findings += [_unmerged(one.path) for one in everything if one.unmerged]
     return Versions(
         base,
         head,
@@ -118,6 +121,11 @@ def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
 def _blob(entry: Entry | None) -> str:
     """The id of a regular file's bytes, empty for anything else."""
     return entry.blob if entry is not None and entry.mode in revisions.REGULAR else ""
+
+
+def _unmerged(path: str) -> Finding:
+    said = "is in conflict: the index has several versions of it, and was not compared"
+    return Finding("E_MERGE_IN_PROGRESS", said, path, remedy=CODES["E_MERGE_IN_PROGRESS"].remedy)
 
 
 def _no_file(path: str, entry: Entry | None) -> Iterable[Finding]:
