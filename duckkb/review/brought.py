@@ -16,7 +16,7 @@ from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.review.diff.configuration import Configurations, Described
 from duckkb.review.diff.model import Diff, Versions
-from duckkb.review.findings import Rules, of_tree
+from duckkb.review.findings import Rules, Scope, of_tree
 from duckkb.review.near import near_duplicates
 from duckkb.truth import layout, read, revisions
 from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
@@ -27,28 +27,33 @@ _Table = tuple[layout.Kind, str]
 def brought(root: Path, diff: Diff, versions: Versions, both: Configurations) -> Iterator[Finding]:
     """Errors and warnings of the newer version that the older one does not have, or that are about records that changed;
     then new records that nearly say what another says."""
-    scope = _Scope(both, versions)
+    scope = _Reach(both, versions)
     unchanged = _unchanged(root, versions, scope.read)
     new, strange = _tree(both.new, unchanged, versions.new, scope.read, {})
     old, strange_before = _tree(both.old, unchanged, versions.old, scope.read, new.parts)
-    found = [*strange, *new.unreadable, *of_tree(new, _rules(new), scope.checked(new.ontology))]
-    before = [*strange_before, *old.unreadable, *of_tree(old, _rules(old), scope.checked(old.ontology))]
+    found = [*strange, *new.unreadable, *of_tree(new, _rules(new), scope.of(new.ontology))]
+    before = [*strange_before, *old.unreadable, *of_tree(old, _rules(old), scope.of(old.ontology))]
     yield from _new_or_touched(found, before, diff)
     yield from near_duplicates(new, diff)
 
 
-class _Scope:
+class _Reach:
     """The tables to check, and those that must be read for it."""
 
     def __init__(self, both: Configurations, versions: Versions) -> None:
         addresses = map(layout.parse_part, versions.paths)
         touched = {(address.kind, address.table) for address in addresses if address is not None}
         self._touched: Collection[_Table] | None = touched if both.old.ontology == both.new.ontology else None
+        self._paths = None if self._touched is None else frozenset(versions.paths)
         self.read: Collection[_Table] | None = None
         if self._touched is not None:
             kinds = self.checked(both.new.ontology)
             ends = [both.new.ontology.nodes[name] for kind in kinds for name in _end_types(kind)]
             self.read = touched | {(kind.kind, kind.table) for kind in (*kinds, *ends)}
+
+    def of(self, ontology: Ontology) -> Scope:
+        """What of one version is looked at. Lines of parts that are alike say the same in both."""
+        return Scope(self.checked(ontology), self._paths)
 
     def checked(self, ontology: Ontology) -> list[RecordType]:
         """All types where the ontology changed."""

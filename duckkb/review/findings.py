@@ -1,7 +1,7 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from duckkb.codes import CODES
@@ -43,10 +43,19 @@ class Rules:
     lengths: Callable[[RecordType], Mapping[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to look at: types, and the parts whose lines are looked at one by one; None for all. Records that stand twice,
+    ids and edges are looked at over all parts of the types."""
+
+    kinds: Sequence[RecordType] | None = None
+    paths: Collection[str] | None = None
+
+
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
     findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
-    findings += of_tree(base.tree, Rules(base.validator, base.lengths))
+    findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())
     repository = history.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
     return CheckReport(in_order(findings), records, repository.prefix if repository else "")
@@ -57,13 +66,15 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message)))
 
 
-def of_tree(tree: Tree, rules: Rules, kinds: Iterable[RecordType] | None = None) -> Iterator[Finding]:
-    """What is wrong in the lines that can be read, each by itself and together; of some types, where they are given."""
-    for kind in tree.ontology if kinds is None else kinds:
+def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
+    """What is wrong in the lines that can be read, each by itself and together."""
+    for kind in tree.ontology if scope.kinds is None else scope.kinds:
         for part in tree.parts_of(kind):
-            yield from _part(part)
-        yield from _schema(tree, kind, rules.validator(kind))
-        yield from _lengths(tree, kind, rules.lengths(kind) if kind.given_vectors else {})
+            if scope.paths is None or part.path in scope.paths:
+                yield from _part(part)
+        rows = [row for row in tree.rows(kind) if scope.paths is None or row.path in scope.paths]
+        yield from _schema(rows, rules.validator(kind))
+        yield from _lengths(rows, kind, rules.lengths(kind) if kind.given_vectors else {})
         yield from _duplicates(tree, kind)
         if isinstance(kind, EdgeType):
             yield from _edges(tree, kind)
@@ -106,8 +117,8 @@ def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -
     return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
 
 
-def _schema(tree: Tree, kind: RecordType, validator: Validator) -> Iterator[Finding]:
-    for row in tree.rows(kind):
+def _schema(rows: Iterable[StoredRow], validator: Validator) -> Iterator[Finding]:
+    for row in rows:
         if not validator.is_valid(row.record.fields):
             for finding in validator.findings(row.record.fields):
                 yield replace(
@@ -115,9 +126,9 @@ def _schema(tree: Tree, kind: RecordType, validator: Validator) -> Iterator[Find
                 )
 
 
-def _lengths(tree: Tree, kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
+def _lengths(rows: Iterable[StoredRow], kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
     """Vectors that are not as long as the others are not searched; the schema does not see that."""
-    for row in tree.rows(kind) if expected else ():
+    for row in rows if expected else ():
         for name, length in expected.items():
             value = row.record.fields.get(name)
             if isinstance(value, list) and len(value) != length and not kind.given_vectors[name].dimension:

@@ -42,7 +42,7 @@ def may_hide(line: bytes) -> bool:
     """Whether a line, in canonical form, may hold what nobody sees. Quick: most lines do not."""
     if line.isascii():
         return b"\\" in line and _ESCAPED.search(line.decode()) is not None
-    return any(beginning in line for beginning in _BEGINNINGS)
+    return any(map(line.__contains__, _BEGINNINGS))
 
 
 def hidden_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
