@@ -51,7 +51,14 @@ class _WithNames(click.Command):
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
-@base_options_and("text", "patch")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=2_000),
+    default=60_000,
+    show_default=True,
+    help="The most characters of a comment (--format markdown).",
+)
+@base_options_and("text", "patch", "markdown", "html", "github")
 @click.pass_context
 def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
@@ -62,7 +69,9 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     from duckkb.app.diffing import diff
 
     options = {name: given[name] for name in ("staged", "worktree", "ignore")}
-    found = diff(ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), **options)
+    found = diff(
+        ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), whole=bool(given["fail_on"]), **options
+    )
     _print(ctx, found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
@@ -106,7 +115,7 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = Options(full=given["full"], color=color)
+    options = Options(full=given["full"], color=color, budget=given["budget"])
     pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
     while some := list(islice(pieces, _AT_ONCE)):
         printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))

@@ -1,25 +1,30 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
-from duckkb.truth import layout
-from duckkb.truth.tree import Ambiguous, Part, StoredRow
+from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
+from duckkb.truth import history, layout
+from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All findings, in the order of path, line and rule."""
+    """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
+    its repository, with a final `/`, or empty."""
 
     findings: tuple[Finding, ...]
     records: int
+    prefix: str = ""
 
     @property
     def errors(self) -> int:
@@ -30,19 +35,49 @@ class CheckReport:
         return len(self.findings) - self.errors
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What records are held against: by type its validator, and how long its given vectors are, by field."""
+
+    validator: Callable[[RecordType], Validator]
+    lengths: Callable[[RecordType], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to look at: types, and the parts whose lines are looked at one by one; None for all. Records that stand twice,
+    ids and edges are looked at over all parts of the types."""
+
+    kinds: Sequence[RecordType] | None = None
+    paths: Collection[str] | None = None
+
+
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
     findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
-    for part in base.tree.parts.values():
-        findings += _part(part)
-    for kind in base.ontology:
-        findings += _schema(base, kind)
-        findings += _lengths(base, kind)
-        findings += _duplicates(base, kind)
+    findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())
+    repository = history.find_repository(base.root)
+    records = sum(base.tree.count(kind) for kind in base.ontology)
+    return CheckReport(in_order(findings), records, repository.prefix if repository else "")
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each once, in the order of path, line and rule."""
+    return tuple(sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message)))
+
+
+def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
+    """What is wrong in the lines that can be read, each by itself and together."""
+    for kind in tree.ontology if scope.kinds is None else scope.kinds:
+        for part in tree.parts_of(kind):
+            if scope.paths is None or part.path in scope.paths:
+                yield from _part(part)
+        rows = [row for row in tree.rows(kind) if scope.paths is None or row.path in scope.paths]
+        yield from _schema(rows, rules.validator(kind))
+        yield from _lengths(rows, kind, rules.lengths(kind) if kind.given_vectors else {})
+        yield from _duplicates(tree, kind)
         if isinstance(kind, EdgeType):
-            findings += _edges(base, kind)
-    ordered = sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message))
-    return CheckReport(tuple(ordered), sum(base.tree.count(kind) for kind in base.ontology))
+            yield from _edges(tree, kind)
 
 
 def _part(part: Part) -> Iterator[Finding]:
@@ -61,10 +96,20 @@ def _part(part: Part) -> Iterator[Finding]:
             yield _at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
         elif not row.canonical:
             yield _at(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
+        yield from _hidden(row)
         day = row.record.created_at[:10].replace("-", "")
         if address is not None and day != address.day:
             said = f"created on {day}, but stands in the folder of {address.day}"
             yield _at(row, "E_MISPLACED", said, "restore __created_at from git")
+
+
+def _hidden(row: StoredRow) -> Iterator[Finding]:
+    remedy = CODES["W_INVISIBLE"].remedy
+    if may_hide(row.line):
+        for field, said in hidden_in(row.record.fields):
+            yield _at(row, "W_INVISIBLE", said, remedy, field)
+    if said := mixed_identity(row.record.identity):
+        yield _at(row, "W_INVISIBLE", said, remedy)
 
 
 def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -> Finding:
@@ -72,9 +117,8 @@ def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -
     return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
 
 
-def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
-    validator = base.validator(kind)
-    for row in base.tree.rows(kind):
+def _schema(rows: Iterable[StoredRow], validator: Validator) -> Iterator[Finding]:
+    for row in rows:
         if not validator.is_valid(row.record.fields):
             for finding in validator.findings(row.record.fields):
                 yield replace(
@@ -82,10 +126,9 @@ def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
                 )
 
 
-def _lengths(base: Base, kind: RecordType) -> Iterator[Finding]:
+def _lengths(rows: Iterable[StoredRow], kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
     """Vectors that are not as long as the others are not searched; the schema does not see that."""
-    expected = base.lengths(kind) if kind.given_vectors else {}
-    for row in base.tree.rows(kind) if expected else ():
+    for row in rows if expected else ():
         for name, length in expected.items():
             value = row.record.fields.get(name)
             if isinstance(value, list) and len(value) != length and not kind.given_vectors[name].dimension:
@@ -93,22 +136,22 @@ def _lengths(base: Base, kind: RecordType) -> Iterator[Finding]:
                 yield _at(row, "E_SCHEMA", said, "change the record", f"/{name}")
 
 
-def _duplicates(base: Base, kind: RecordType) -> Iterator[Finding]:
-    for identity, rows in base.tree.duplicates(kind).items():
+def _duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
+    for identity, rows in tree.duplicates(kind).items():
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
         said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
         for row in rows[1:]:
             yield _at(row, "E_DUP_IDENTITY", said, "duckkb dedupe")
-    for number, rows in base.tree.id_clashes(kind).items():
+    for number, rows in tree.id_clashes(kind).items():
         named = " and ".join(identity_text(row.record.identity) for row in rows)
         for row in rows[1:]:
             yield _at(row, "E_DUP_ID", f"__id {number} is that of {named}", "duckkb dedupe --reassign")
 
 
-def _edges(base: Base, kind: EdgeType) -> Iterator[Finding]:
+def _edges(tree: Tree, kind: EdgeType) -> Iterator[Finding]:
     counts: dict[int, Counter[object]] = {side: Counter() for side in limited_sides(kind)}
-    for row in base.tree.rows(kind):
-        refs = base.tree.ends(kind, row.record.identity)
+    for row in tree.rows(kind):
+        refs = tree.ends(kind, row.record.identity)
         for name, ref in zip((FROM, TO), refs, strict=True):
             if ref is None or isinstance(ref, Ambiguous):
                 yield _lost_end(kind, row, name, ref)

@@ -49,16 +49,20 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: P
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
     stamp = Stamp.of(status, read_ns)
-    digest = hashlib.sha256(raw).hexdigest()
     if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
-        return Part(path, kind, stamp, digest, rows)
+        return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows)
+    return part_of(path, kind, raw, limits, stamp)
+
+
+def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
+    """The part that holds these bytes."""
     lines = Lines(path, kind, limits)
     lines.read(raw)
     return Part(
         path,
         kind,
         stamp,
-        digest,
+        hashlib.sha256(raw).hexdigest(),
         tuple(lines.rows),
         tuple(lines.findings),
         canonical=lines.canonical,

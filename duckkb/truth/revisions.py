@@ -85,6 +85,16 @@ def _unknown(name: str) -> StateError:
     )
 
 
+def head(root: Path) -> Revision:
+    """What HEAD is: the empty tree where nothing was committed yet."""
+    try:
+        return revision(root, "HEAD")
+    except StateError:
+        if _asked(root, ["symbolic-ref", "--quiet", "HEAD"]) is None:
+            raise
+    return Revision("HEAD", "", _run(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
+
+
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
     """The commit in which two histories part; raises `errors.StateError` (E_REVISION) where they never met."""
     said = None
@@ -178,6 +188,18 @@ def blob_id(data: bytes, like: str) -> str:
     digest.update(b"blob %d\0" % len(data))
     digest.update(data)
     return digest.hexdigest()
+
+
+def lines(root: Path, at: Revision, folder: str) -> int:
+    """How many lines the files of a folder have, at a revision."""
+    found = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
+    content = blobs(root, found)
+    return sum(content[blob].count(b"\n") for blob in found)
+
+
+def prefix(root: Path) -> str:
+    """The folder of the base inside its repository, with a final `/`; empty where the two are one."""
+    return _repository(root).prefix
 
 
 def _raw(root: Path, command: list[str]) -> list[Touched]:

@@ -38,7 +38,34 @@ def _patch(diff: Diff, options: Options) -> Iterable[str]:
     return patch.render(diff, options)
 
 
-RENDERERS: Mapping[str, Renderer] = {"text": _text, "stat": _stat, "json": _json, "jsonl": _jsonl, "patch": _patch}
+def _markdown(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff import markdown
+
+    return markdown.render(diff, options)
+
+
+def _github(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff import github
+
+    return github.render(diff, options)
+
+
+def _html(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff.html import page
+
+    return page.render(diff, options)
+
+
+RENDERERS: Mapping[str, Renderer] = {
+    "text": _text,
+    "stat": _stat,
+    "json": _json,
+    "jsonl": _jsonl,
+    "patch": _patch,
+    "markdown": _markdown,
+    "github": _github,
+    "html": _html,
+}
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 
 
