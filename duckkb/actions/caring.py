@@ -29,6 +29,7 @@ __all__ = [
     "RepairOptions",
     "Repaired",
     "check",
+    "compact",
     "dedupe",
     "doctor",
     "fmt",
@@ -51,6 +52,10 @@ def fmt(base: Base, check_only: bool) -> Receipt:
 
 def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
     return care.dedupe(base, reassign, dry_run)
+
+
+def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
+    return care.compact(base, older_than, dry_run)
 
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:
