@@ -16,6 +16,8 @@ from duckkb.truth.revisions import Entry, process, without_filters
 from duckkb.values import dataclass
 
 PARTS = ("data/nodes", "data/edges")
+STYLES: tuple[tuple[str, ...], ...] = ((), ("--diff3",), ("--zdiff3",))
+"""How git may show what conflicts."""
 _ZERO = "0" * 40
 _OWN = {
     "commit.gpgSign": "false",
@@ -152,14 +154,18 @@ def abort_merge(root: Path) -> None:
         raise _failed("merge --abort", done.stderr, "git status")
 
 
-def merge_lines(base: bytes, ours: bytes, theirs: bytes, root: Path) -> tuple[bytes, bool]:
+def merge_lines(
+    base: bytes, ours: bytes, theirs: bytes, root: Path, style: Sequence[str] = ("--diff3",)
+) -> tuple[bytes, bool]:
     """The merge of three files by lines, and whether it is clean."""
     with tempfile.TemporaryDirectory(prefix="duckkb-merge-") as folder:
         names = [Path(folder) / name for name in ("ours", "base", "theirs")]
         for name, data in zip(names, (ours, base, theirs), strict=True):
             name.write_bytes(data)
         labels = ["-L", "ours", "-L", "base", "-L", "theirs"]
-        done = process(root, ["merge-file", "-p", "--diff3", *labels, *map(str, names)], b"", None, {})
+        done = process(root, ["merge-file", "-p", *style, *labels, *map(str, names)], b"", None, {})
+    if done.returncode == 129 and style:  # an older git does not know it
+        return b"", False
     if done.returncode < 0 or done.returncode > 127:
         raise _failed("merge-file", done.stderr, "git status")
     return done.stdout, done.returncode == 0

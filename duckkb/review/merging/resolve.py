@@ -19,7 +19,7 @@ from duckkb.truth import conflict, git_changes, history, shadow, state
 from duckkb.truth.conflict import Block
 from duckkb.truth.git_changes import Index
 from duckkb.truth.merge import split
-from duckkb.truth.merge_file import arranged, table_of
+from duckkb.truth.merge_file import Unmergeable, arranged, merge_table, table_of
 from duckkb.truth.merge_rules import Rules, TableRules
 from duckkb.values import dataclass
 
@@ -156,7 +156,7 @@ class _Merging:
         if path not in self._index.unmerged:
             return self._taken_for_merged(path, before)
         stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
-        if before is not None and before not in stages:
+        if before is not None and before not in stages and before != self._by_the_driver(path):
             marked = conflict.has_markers(before)
             items = conflict.read(before) if marked else None
             if items is not None:
@@ -164,6 +164,18 @@ class _Merging:
             if not marked:  # someone, or the driver, has finished it
                 return _Part(path, [], before, data=before, as_it_is=True)
         return self._fresh(path, before)
+
+    def _by_the_driver(self, path: str) -> bytes | None:
+        """What git's driver makes of a path's three versions: it sees one file, and git's own merge of several bases."""
+        stages = self._index.unmerged[path]
+        versions = [
+            {path: self._sides.contents.of(stages[number].blob) or b""} if number in stages else {}
+            for number in (1, 2, 3)
+        ]
+        try:
+            return merge_table(versions[0], versions[1], versions[2], self._table(path)).parts[path]
+        except Unmergeable:
+            return None
 
     def _taken_for_merged(self, path: str, before: bytes | None) -> _Part | None:
         """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
@@ -203,7 +215,8 @@ class _Merging:
         base, ours, theirs = (
             (self._sides.contents.of(stages[number].blob) or b"") if number in stages else b"" for number in (1, 2, 3)
         )
-        return _unlabelled(git_changes.merge_lines(base, ours, theirs, self._root)[0]) != _unlabelled(before)
+        made = (git_changes.merge_lines(base, ours, theirs, self._root, style)[0] for style in git_changes.STYLES)
+        return _unlabelled(before) not in map(_unlabelled, made)
 
     def _rescue(self, part: _Part) -> None:
         assert part.before is not None, "it holds markers"
@@ -242,12 +255,13 @@ class _Merging:
 def _unlabelled(data: bytes) -> list[bytes]:
     """The lines of a file with git's markers without what is said on these, and without the base."""
     found = []
-    in_base = False
+    base = 0  # the length of the marker that began it; what git merged of several bases holds longer ones
     for line in data.split(b"\n"):
-        if conflict.is_marker(line):
-            in_base = line[:1] == b"|"
-            if not in_base:
-                found.append(line[:1])
-        elif not in_base:
+        mark = line.split(b" ", 1)[0] if conflict.is_marker(line) else b""
+        if mark and base in (0, len(mark)):
+            base = len(mark) if mark[:1] == b"|" else 0
+            if not base:
+                found.append(mark)
+        elif not base:
             found.append(line)
     return found
