@@ -93,19 +93,19 @@ def store_bytes(root: Path, data: bytes) -> str:
 
 def merge_bases(root: Path, one: str, *others: str) -> list[str]:
     """The best common ancestors of a commit and the merge of others, oldest first; empty where there is none."""
-    done = process(root, ["merge-base", "--all", one, *others], b"", None, {})
+    done = process(root, ["merge-base", "--all", one, *others])
     return done.stdout.decode().split()[::-1] if done.returncode == 0 else []
 
 
 def parents(root: Path, commit: str) -> list[str]:
     """The parents of a commit that are here, in order; none of a commit that is not here."""
-    done = process(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit], b"", None, {})
+    done = process(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
     return done.stdout.decode().split()[1:] if done.returncode == 0 else []
 
 
 def is_root(root: Path, commit: str) -> bool:
     """Whether a commit is here and has no parents, rather than parents that are not here."""
-    found = process(root, ["cat-file", "commit", commit], b"", None, {})
+    found = process(root, ["cat-file", "commit", commit])
     return found.returncode == 0 and b"\nparent " not in found.stdout.partition(b"\n\n")[0]
 
 
@@ -163,7 +163,7 @@ def merge_lines(
         for name, data in zip(names, (ours, base, theirs), strict=True):
             name.write_bytes(data)
         labels = ["-L", "ours", "-L", "base", "-L", "theirs"]
-        done = process(root, ["merge-file", "-p", *style, *labels, *map(str, names)], b"", None, {})
+        done = process(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
     if done.returncode == 129 and style:  # an older git does not know it
         return b"", False
     if done.returncode < 0 or done.returncode > 127:
@@ -175,7 +175,7 @@ def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
     """The values of settings of this repository alone; None for one that is not set."""
     found: dict[str, str | None] = {}
     for name in names:
-        done = process(root, ["config", "--local", "--get", name], b"", None, {})
+        done = process(root, ["config", "--local", "--get", name])
         found[name] = done.stdout.decode().removesuffix("\n") if done.returncode == 0 else None
     return found
 
@@ -183,7 +183,7 @@ def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
 def set_setting(root: Path, name: str, value: str | None) -> None:
     """Set a setting of this repository; None takes it away."""
     told = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
-    done = process(root, ["config", "--local", *told], b"", None, {})
+    done = process(root, ["config", "--local", *told])
     if done.returncode not in (0, 5):
         raise _failed("config", done.stderr, "git config --local --list")
 
@@ -210,7 +210,7 @@ def _change(root: Path, arguments: Sequence[str]) -> "subprocess.CompletedProces
 
 def _without_drivers(root: Path) -> dict[str, str]:
     """Merging by lines in the place of each merge driver that the repository names."""
-    done = process(root, ["config", "-z", "--name-only", "--get-regexp", r"^merge\..*\.driver$"], b"", None, {})
+    done = process(root, ["config", "-z", "--name-only", "--get-regexp", r"^merge\..*\.driver$"])
     names = [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0") if name]
     return dict.fromkeys(names, "git merge-file --marker-size=%L -L ours -L base -L theirs %A %O %B")
 

@@ -8,7 +8,7 @@ library is enough: git starts this once per file.
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.records import component_key, component_of
@@ -104,7 +104,13 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
         elif merged.line is not None:
             parts.setdefault(path, []).append(_Item(key, merged.line))
     paths = sorted({path for files in versions for path in files})
-    data = {path: _bytes(path, parts.get(path, []), versions, table) for path in paths}
+    data = {path: _as_a_side_has_it(parts.get(path, []), path, versions) for path in paths}
+    for path, items in parts.items():
+        if data[path] is None:
+            ordered = (
+                _in_order(items, table) if table.known else _woven(items, [_keys(side, path) for side in sides[1:]])
+            )
+            data[path] = written([item.content for item in ordered])
     return TableMerge(data, tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))))
 
 
@@ -191,30 +197,25 @@ def _as_it_was(merged: Merged, base: _Row | None, table: TableRules) -> Merged:
     return Merged(join(fields, table.rules.identity))
 
 
-def _bytes(path: str, items: list[_Item], versions: Sequence[Files], table: TableRules) -> bytes | None:
-    """A part: exactly as a version has it where it holds the same lines, else in order."""
-    if not items:
-        return None
+def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
+    """The part exactly as a version has it, where one holds the same lines; None otherwise, and where there are none."""
     base, ours, theirs = (files.get(path) for files in versions)
-    if not any(isinstance(item.content, Block) for item in items):
+    if items and not any(isinstance(item.content, Block) for item in items):
         wanted = sorted(item.line for item in items)
         for data in (theirs, ours, base) if ours == base else (ours, theirs, base):
             if data is not None and sorted(filter(None, data.split(b"\n"))) == wanted:
                 return data
-    return written([item.content for item in _in_order(items, (ours or b"", theirs or b""), table)])
+    return None
 
 
 def arranged(contents: Sequence[bytes | Block], table: TableRules) -> list[bytes | Block]:
     """Lines and blocks of one part in order, as far as the table's rules say what that is."""
     if not table.known:
         return list(contents)
-    items = [_Item(0, content) for content in contents]
-    return [item.content for item in sorted(items, key=lambda item: _order(item, table.rules.identity))]
+    return [item.content for item in _in_order([_Item(0, content) for content in contents], table)]
 
 
-def _in_order(items: list[_Item], sides: tuple[bytes, bytes], table: TableRules) -> Iterable[_Item]:
-    if not table.known:
-        return _woven(items, sides)
+def _in_order(items: list[_Item], table: TableRules) -> list[_Item]:
     return sorted(items, key=lambda item: _order(item, table.rules.identity))
 
 
@@ -257,24 +258,21 @@ def _leading(text: str, identity: Sequence[str]) -> list[Any] | None:
     return values
 
 
-def _woven(items: list[_Item], sides: tuple[bytes, bytes]) -> list[_Item]:
+def _keys(side: Mapping[Any, _Row], path: str) -> list[Any]:
+    return [key for key, row in side.items() if row.path == path]
+
+
+def _woven(items: list[_Item], orders: Sequence[list[Any]]) -> list[_Item]:
     """The order of our lines, each new one of theirs behind the line that it follows there: for a table of which nobody
     knows what orders it."""
-    at = {item.line: item for item in items}
-    at |= {line: item for item in items if isinstance(item.content, Block) for line in _lines(item.content)}
-    orders = [list(dict.fromkeys(at[line].key for line in side.split(b"\n") if line in at)) for side in sides]
-    ours = set(orders[0])
+    by_key = {item.key: item for item in items}
+    mine, other = ([key for key in order if key in by_key] for order in orders)
     behind: dict[Any, list[Any]] = {None: []}
-    last = None
-    for key in orders[1]:
+    last, ours = None, set(mine)
+    for key in other:
         if key in ours:
             last = key
         else:
             behind.setdefault(last, []).append(key)
-    found = behind[None] + [key for mine in orders[0] for key in (mine, *behind.get(mine, ()))]
-    by_key = {item.key: item for item in items}
+    found = behind[None] + [key for one in mine for key in (one, *behind.get(one, ()))]
     return [by_key[key] for key in dict.fromkeys([*found, *by_key])]
-
-
-def _lines(block: Block) -> Iterator[bytes]:
-    return (line for line in (block.ours, block.theirs) if line is not None)

@@ -86,6 +86,22 @@ def staged(root: Path, old: Revision) -> list[Touched]:
     return _raw(root, ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=64", old.tree])
 
 
+def process(
+    root: Path,
+    arguments: Sequence[str],
+    stdin: bytes = b"",
+    at: Path | None = None,
+    more: Mapping[str, str] | None = None,
+) -> "subprocess.CompletedProcess[bytes]":
+    """Git's whole answer, whatever its exit code; `more` are settings for this run. Raises as the other functions do."""
+    return _process(root, arguments, stdin, at, more or {})
+
+
+def without_filters(root: Path) -> dict[str, str]:
+    """Settings that take the commands away which a repository would have its files go through."""
+    return _without_filters(root)
+
+
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of a tree under some places, by path."""
     repository = _repository(root)
@@ -119,7 +135,7 @@ def unsaved(root: Path) -> list[str]:
     too: truth is what lies there)."""
     repository = _repository(root)
     wanted = [repository.prefix + place for place in WATCHED]
-    quiet = without_filters(root)
+    quiet = _without_filters(root)
     changed = _run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
     others = _run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
     names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
@@ -184,7 +200,7 @@ def _repository(root: Path) -> Repository:
     return found
 
 
-def without_filters(root: Path) -> dict[str, str]:
+def _without_filters(root: Path) -> dict[str, str]:
     """Settings that take the commands away that a repository would have files go through before they are compared."""
     told = _asked(
         root, ["config", "-z", "--name-only", "--get-regexp", r"^filter\..*\.(clean|smudge|process|required)$"]
@@ -195,7 +211,7 @@ def without_filters(root: Path) -> dict[str, str]:
 
 def _asked(root: Path, arguments: Sequence[str]) -> bytes | None:
     """What git prints, None where it fails."""
-    done = process(root, arguments, b"", None, {})
+    done = _process(root, arguments, b"", None, {})
     return done.stdout if done.returncode == 0 else None
 
 
@@ -208,7 +224,7 @@ def _run(
     more: Mapping[str, str] | None = None,
 ) -> bytes:
     """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run."""
-    done = process(root, arguments, stdin, at, more or {})
+    done = _process(root, arguments, stdin, at, more or {})
     if done.returncode == 0:
         return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -219,10 +235,9 @@ def _run(
     )
 
 
-def process(
+def _process(
     root: Path, arguments: Sequence[str], stdin: bytes, at: Path | None, more: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Git's whole answer, whatever its exit code; `more` are settings for this run. Raises as the functions above do."""
     repository = _repository(root)
     settings = hardening() | {"GIT_INDEX_FILE": str(repository.git_dir / "index")}
     count = int(settings["GIT_CONFIG_COUNT"])
