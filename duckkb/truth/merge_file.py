@@ -91,14 +91,15 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
     for key in dict.fromkeys(key for side in sides for key in side):
         rows = [side.get(key) for side in sides]
         try:
-            merged = merge_record(*(None if row is None else row.line for row in rows), table.rules)
+            old, mine, other = (None if row is None else row.line for row in rows)
+            merged = merge_record(old, mine, other, table.rules)
         except ValueError as error:
             raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
         if merged.alternatives is not None and is_base:
             merged = _as_it_was(merged, rows[0], table)
         path = _path(*rows)
         if merged.alternatives is not None:
-            block = Block(rows[0].line if rows[0] else None, *merged.alternatives)
+            block = Block(old, *merged.alternatives)
             conflicts.append(Conflict(path, identity_of(block, table), block))
             parts.setdefault(path, []).append(_Item(key, block))
         elif merged.line is not None:
