@@ -99,7 +99,7 @@ _STATE = {
     "E_DUP_ID": ("Two different records have one __id.", "`duckkb dedupe --reassign` gives the later one a free id."),
     "E_MERGE_IN_PROGRESS": (
         "A merge, rebase or cherry-pick is under way; writes would mix with it.",
-        "Finish or abort it with git, then repeat.",
+        "`duckkb resolve`, then finish it; or abort it with git. Then repeat.",
     ),
     "E_UNREADABLE": (
         "Truth cannot be read: a line or file is broken. Nothing was changed.",
@@ -160,7 +160,10 @@ _LINES = {
     ),
     "E_CR": ("A line ends in CR LF.", "Convert to LF (`sed -i 's/\\r$//' FILE`) and set `* text eol=lf` for data/."),
     "E_NUL": ("A line has a NUL byte.", "Restore the file from git."),
-    "E_MARKERS": ("A file holds git's conflict markers.", "Keep one side of each conflict, then `duckkb check`."),
+    "E_MARKERS": (
+        "A file holds git's conflict markers.",
+        "`duckkb resolve` during a merge; else keep one side of each conflict, then `duckkb check`.",
+    ),
     "E_POINTER": ("A file is a Git LFS pointer, not its content.", "`git lfs pull`; parts should not be in LFS."),
     "E_JSON": ("A line is not exactly one JSON object.", "Mend the JSON on that line."),
     "E_DUP_KEY": ("An object has one key twice.", "Keep one of them."),

@@ -93,6 +93,7 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
 @click.pass_context
 def resolve_command(
     ctx: click.Context,
+    *,
     ours: Sequence[str],
     theirs: Sequence[str],
     newest: Sequence[str],
