@@ -24,6 +24,7 @@ class World:
         self.commits = Commits(root)
         self.salt = str(chance.random())
         self._ticks = 0
+        self._settings: dict[bool, bytes] = {}
         (root / "data").mkdir()
         (root / "data/FORMAT.json").write_text('{"format":1}\n', "utf-8")
         (root / ".gitignore").write_text(".duckkb/\n", "utf-8")
@@ -89,7 +90,8 @@ class World:
         elif op == "move":
             self._move(state, chance.choice(DAYS))
         else:
-            self._change(state, op, chance.choice(sorted(state if op != "rename" else notes)))
+            known = sorted(state if op != "rename" else notes)
+            self._change(state, op, chance.choice(known[:2] if chance.random() < 0.4 else known))
 
     def _change(self, state: State, op: str, key: oracle.Key) -> None:
         chance, rec = self.chance, state[key]
@@ -173,17 +175,29 @@ class World:
 
     def settle(self, expected: Expected) -> None:
         """Name what is open, choose, and leave nothing open."""
-        listed = self.duckkb("resolve", "--list", "--format", "jsonl")
-        assert {line["name"] for line in listed.lines} == expected.names(), (listed.err, expected.names())
-        assert listed.code == (1 if expected.torn else 0)
         args = ["resolve", "--stage"]
-        for line in listed.lines:
-            name = ":".join(filter(None, (line["type"], line["identity"], line["field"])))
-            args += [f"--{self.choose(line['name'])}", name]
+        if expected.torn:
+            listed = self.duckkb("resolve", "--list", "--format", "jsonl")
+            assert {line["name"] for line in listed.lines} == expected.names(), (listed.err, expected.names())
+            assert listed.code == 1
+            for line in listed.lines:
+                name = ":".join(filter(None, (line["type"], line["identity"], line["field"])))
+                args += [f"--{self.choose(line['name'])}", name]
         done = self.duckkb(*args, "--json")
         told = json.loads(done.out)
         assert told["conflicts"] == [] and told["unstaged"] == [] and told["rescued"] == [], told
         assert git(self.root, "ls-files", "-u") == ""
+
+    def use_driver(self, wanted: bool) -> None:
+        """Have git merge with the driver or without, as `git install` and `git uninstall` leave its settings."""
+        config, attributes = self.root / ".git/config", self.root / ".git/info/attributes"
+        if not self._settings:
+            without = config.read_bytes()
+            assert self.duckkb("git", "install").code == 0
+            git(self.root, "checkout", "-q", "--", ".gitattributes")
+            self._settings = {False: without, True: config.read_bytes()}
+        config.write_bytes(self._settings[wanted])
+        attributes.write_text("data/**/*.jsonl merge=duckkb diff=duckkb\n" if wanted else "", "utf-8")
 
     def is_as(self, state: State) -> bool:
         return self.parts() == oracle.files(state)

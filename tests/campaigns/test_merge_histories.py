@@ -12,7 +12,7 @@ from tests.campaigns.merge_oracle import Expected, State
 from tests.campaigns.merge_world import BRANCHES, World
 from tests.conftest import git
 
-HISTORIES = (20, 400)
+HISTORIES = (16, 400)
 SHARDS = 4
 
 
@@ -90,7 +90,7 @@ def _by_resolve_alone(world: World, start: str, other: str, expected: Expected, 
 
 
 def _by_the_driver(world: World, start: str, other: str, expected: Expected, wanted: State) -> None:
-    _install(world)
+    world.use_driver(True)
     is_clean = _git_goes_on(world, "merge", "-q", "--no-edit", other)
     if is_clean:
         _same_or_a_finding(world, expected, wanted, "the driver")
@@ -99,7 +99,7 @@ def _by_the_driver(world: World, start: str, other: str, expected: Expected, wan
         git(world.root, "commit", "-q", "--no-edit")
         world.must_be(wanted, "the driver")
     git(world.root, "reset", "-q", "--hard", start)
-    _uninstall(world)
+    world.use_driver(False)
 
 
 def _as_a_forge(world: World, start: str, other: str, expected: Expected) -> None:
@@ -146,7 +146,7 @@ def _pick(world: World, into: str, other: str) -> None:
     wanted = expected.settled(world.choose)
     for way in ("resolve alone", "the driver"):
         if way == "the driver":
-            _install(world)
+            world.use_driver(True)
         is_clean = _git_goes_on(world, "cherry-pick", "--allow-empty", "--keep-redundant-commits", commit)
         if is_clean:
             _lines_or_records(world, expected, wanted, f"picks by {way}")
@@ -156,13 +156,13 @@ def _pick(world: World, into: str, other: str) -> None:
             git(world.root, "commit", "-q", "--allow-empty", "--no-edit")
             world.must_be(wanted, f"a pick by {way}")
         git(world.root, "reset", "-q", "--hard", start)
-    _uninstall(world)
+    world.use_driver(False)
     world.commit(wanted, "as picked")
 
 
 def _rebase(world: World, into: str, other: str) -> None:
     """The commits of one branch on top of the other, each merged as a pick is."""
-    _install(world)
+    world.use_driver(True)
     git(world.root, "checkout", "-q", into)
     _git_goes_on(world, "rebase", "-q", other)
     steps = 0
@@ -177,7 +177,7 @@ def _rebase(world: World, into: str, other: str) -> None:
         goes_on = "--skip" if expected.settled(world.choose) == ours else "--continue"
         _git_goes_on(world, "-c", "core.editor=true", "rebase", goes_on)
         world.figures["stops of rebases"] += 1
-    _uninstall(world)
+    world.use_driver(False)
     if world.figures and _stands_twice(world):
         world.figures["rebases: a finding"] += 1
         assert world.has_finding()
@@ -204,17 +204,6 @@ def _lines_or_records(world: World, expected: Expected, wanted: State, way: str)
         held = oracle.parse(world.parts())
         for key, rec in expected.clean.items():
             assert held.get(key) is not None and held[key].fields == rec.fields, way
-
-
-def _install(world: World) -> None:
-    assert world.duckkb("git", "install").code == 0
-    git(world.root, "checkout", "-q", "--", ".gitattributes")
-    (world.root / ".git/info/attributes").write_text("data/**/*.jsonl merge=duckkb diff=duckkb\n", "utf-8")
-
-
-def _uninstall(world: World) -> None:
-    assert world.duckkb("git", "uninstall").code == 0
-    (world.root / ".git/info/attributes").unlink()
 
 
 def _git_goes_on(world: World, *args: str) -> bool:

@@ -127,14 +127,10 @@ def _refuse_under_way(root: Path) -> None:
 
 def _refuse_unsaved(root: Path, changing: set[str], sides: Sides) -> None:
     """What nobody has committed yet is not overwritten."""
-    head = revisions.revision(root, "HEAD")
-    doubtful = ({*revisions.unsaved(root)} | {one.path for one in revisions.staged(root, head)}) & changing
-    lost = sorted(path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path)))
-    lost += sorted(
-        one.path
-        for one in revisions.staged(root, head)
-        if one.path in changing and one.path not in lost and one.old != one.new
-    )
+    staged = {one.path for one in revisions.staged(root, revisions.revision(root, "HEAD"))} & changing
+    doubtful = ({*revisions.unsaved(root)} & changing) - staged
+    changed = {path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path))}
+    lost = sorted(staged | changed)
     if lost:
         named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
         raise Refused(

@@ -7,6 +7,7 @@ from duckkb.review.merging.trees import Contents, Tree, merge_trees
 from duckkb.truth import git_changes, history, revisions
 from duckkb.truth.git_changes import Index
 from duckkb.truth.merge_rules import Rules
+from duckkb.truth.revisions import Revision
 from duckkb.values import dataclass
 
 
@@ -23,14 +24,13 @@ class Sides:
 def of_commits(root: Path, ours: str, theirs: str, rules: Rules) -> Sides:
     """Two commits and their merge base; where they have several, these merged, as git does it."""
     contents = Contents(root)
-    bases = git_changes.merge_bases(root, ours, theirs)
-    base = _joined(root, bases, contents, rules)
+    base = _joined(root, git_changes.merge_bases(root, ours, theirs), contents, rules)
     return Sides(base, tree(root, ours), tree(root, theirs), contents)
 
 
 def tree(root: Path, commit: str) -> Tree:
-    """The parts of a commit, by path."""
-    found = revisions.entries(root, revisions.revision(root, commit), git_changes.PARTS)
+    """The parts of a commit, by path; `commit` is an id, or a name of git's own."""
+    found = revisions.entries(root, Revision(commit, commit, commit), git_changes.PARTS)
     return {path: one.blob for path, one in found.items() if one.mode in revisions.REGULAR}
 
 
