@@ -99,7 +99,7 @@ _STATE = {
     "E_DUP_ID": ("Two different records have one __id.", "`duckkb dedupe --reassign` gives the later one a free id."),
     "E_MERGE_IN_PROGRESS": (
         "A merge, rebase or cherry-pick is under way; writes would mix with it.",
-        "Finish or abort it with git, then repeat.",
+        "`duckkb resolve`, then finish it; or abort it with git. Then repeat.",
     ),
     "E_UNREADABLE": (
         "Truth cannot be read: a line or file is broken. Nothing was changed.",
@@ -164,7 +164,10 @@ _LINES = {
     ),
     "E_CR": ("A line ends in CR LF.", "Convert to LF (`sed -i 's/\\r$//' FILE`) and set `* text eol=lf` for data/."),
     "E_NUL": ("A line has a NUL byte.", "Restore the file from git."),
-    "E_MARKERS": ("A file holds git's conflict markers.", "Keep one side of each conflict, then `duckkb check`."),
+    "E_MARKERS": (
+        "A file holds git's conflict markers.",
+        "`duckkb resolve` during a merge; else keep one side of each conflict, then `duckkb check`.",
+    ),
     "E_POINTER": ("A file is a Git LFS pointer, not its content.", "`git lfs pull`; parts should not be in LFS."),
     "E_JSON": ("A line is not exactly one JSON object.", "Mend the JSON on that line."),
     "E_DUP_KEY": ("An object has one key twice.", "Keep one of them."),
@@ -222,6 +225,7 @@ _WARNINGS = {
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
+    "W_MERGED": ("A merge commit that git made by lines holds a record otherwise than a merge by records would.", "Look at both sides (`git log -p`), and put what is meant; `duckkb merge` asks instead."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
     "W_BASE_CONFIG": ("The configuration of the older side of a difference does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),

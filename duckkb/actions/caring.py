@@ -18,7 +18,9 @@ from duckkb.review.findings import CheckReport
 from duckkb.review.health import examine
 from duckkb.review.health.check import Check, Ground
 from duckkb.review.health.examine import Health
+from duckkb.review.merging import verify
 from duckkb.truth import history, lock
+from duckkb.truth.merge_memory import rules_of
 
 __all__ = [
     "Check",
@@ -29,6 +31,7 @@ __all__ = [
     "RepairOptions",
     "Repaired",
     "check",
+    "compact",
     "dedupe",
     "doctor",
     "fmt",
@@ -42,7 +45,10 @@ __all__ = [
 
 
 def check(base: Base) -> CheckReport:
-    return findings.check(base)
+    """What is wrong with the files, and with the merge that they are from, if HEAD is one."""
+    report = findings.check(base)
+    merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
+    return CheckReport((*report.findings, *merged), report.records)
 
 
 def fmt(base: Base, check_only: bool) -> Receipt:
@@ -51,6 +57,10 @@ def fmt(base: Base, check_only: bool) -> Receipt:
 
 def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
     return care.dedupe(base, reassign, dry_run)
+
+
+def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
+    return care.compact(base, older_than, dry_run)
 
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
 from duckkb.records import Record
-from duckkb.truth import history, journal, layout, lock, read, shadow, state
+from duckkb.truth import history, journal, layout, lock, merge_memory, read, shadow, state
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.survey import survey
@@ -26,6 +26,10 @@ def boot(wiring: Wiring) -> Base:
     with shadow.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
         tree, snapshot = _opened(wiring)
+        if not hold.read_only:
+            merge_memory.remember(
+                wiring.root, merge_memory.rules_of(wiring.ontology, wiring.settings.merge_granularity)
+            )
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
     return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report, snapshot)

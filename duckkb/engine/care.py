@@ -1,13 +1,16 @@
-"""fmt and dedupe: writes that mend files and change no record."""
+"""fmt, dedupe and compact: writes that mend files and change no record."""
 
 from collections.abc import Sequence
+from datetime import date, timedelta
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
 from duckkb.engine.write import commit, patch, settled
+from duckkb.errors import Refused
 from duckkb.queries import Receipt
 from duckkb.records import Change, Changeset
-from duckkb.truth import render
+from duckkb.truth import git_changes, history, render
+from duckkb.truth.compact import compacted
 from duckkb.truth.render import RenderedPart
 from duckkb.truth.tree import Tree
 
@@ -33,6 +36,30 @@ def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)
+
+
+def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
+    """Join the small parts of days that lie at least `older_than` days back. Raises `errors.Refused` where a branch that is
+    not merged has changed one of them: there every record would have to be looked for elsewhere."""
+    with settled(base):
+        today = date.fromisoformat(base.wiring.clock.now()[:10])
+        parts = compacted(base.tree, f"{today - timedelta(days=older_than - 1):%Y%m%d}", render.Writer())
+        if parts and history.find_repository(base.root) is not None:
+            _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
+        said = patch(base.root, parts) if dry_run else ""
+        if not dry_run:
+            commit(base, parts)
+    return _receipt(parts, dry_run, said)
+
+
+def _refuse_touched(found: Sequence[tuple[str, str]]) -> None:
+    if found:
+        path, branch = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise Refused(
+            f"{branch.removeprefix('refs/').removeprefix('heads/')} has changed {path}{more}",
+            suggestion="merge that branch first, or delete it",
+        )
 
 
 def _doubled(tree: Tree) -> list[Change]:

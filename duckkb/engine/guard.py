@@ -25,7 +25,7 @@ def settle(base: Base) -> None:
         raise Refused(
             f"a {under_way} is in progress; a write would mix with it",
             code="E_MERGE_IN_PROGRESS",
-            suggestion=f"finish it, or `git {under_way} --abort`, then repeat",
+            suggestion=f"`duckkb resolve` and finish it, or `git {under_way} --abort`, then repeat",
         )
 
 

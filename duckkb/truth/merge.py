@@ -104,7 +104,7 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
         held = [version[name] for version, _ in versions if name in version]
         if held:
             merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
-    return _joined(merged, identity)
+    return join(merged, identity)
 
 
 def split(line: bytes) -> dict[str, _Field]:
@@ -192,10 +192,10 @@ def _merge_fields(
         del clean[name]
         conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
     if not conflicts:
-        return Merged(_joined(clean, rules.identity))
+        return Merged(join(clean, rules.identity))
     names = [conflict.name for conflict in conflicts]
     alternatives = tuple(
-        _joined(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
+        join(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
     )
     return Merged(None, tuple(conflicts), (alternatives[0], alternatives[1]))
 
@@ -318,7 +318,8 @@ def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tup
     yield len(base), len(ours), len(theirs), 0
 
 
-def _joined(fields: Mapping[str, _Field], identity: Sequence[str]) -> bytes:
+def join(fields: Mapping[str, _Field], identity: Sequence[str]) -> bytes:
+    """The line of fields as `split` gives them, in canonical order."""
     rest = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
     ordered = [_ID, *identity, *rest, _CREATED_AT, _UPDATED_AT]
     body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in ordered if name in fields)

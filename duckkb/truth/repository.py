@@ -1,6 +1,7 @@
 """Facts about the git around a base that say whether it will keep the files as they are. Asked through `history.run`."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from duckkb.truth import history
@@ -53,9 +54,9 @@ def settings(root: Path) -> dict[str, str]:
     return {key.lower(): value.lower() for key, _, value in pairs}
 
 
-def attributes(root: Path, path: str) -> dict[str, str] | None:
-    """What git does to one path of the base: `text`, `eol`, `filter`; None where git does not tell."""
-    listed = history.run(root, ["check-attr", "-z", "text", "eol", "filter", "--", path])
+def attributes(root: Path, path: str, names: Sequence[str] = ("text", "eol", "filter")) -> dict[str, str] | None:
+    """What git does to one path of the base, by attribute; None where git does not tell."""
+    listed = history.run(root, ["check-attr", "-z", *names, "--", path])
     if not listed:
         return None
     fields = listed.decode(errors="replace").split("\0")

@@ -119,6 +119,22 @@ def staged(root: Path, old: Revision) -> list[Touched]:
     return _raw(root, ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=64", old.tree])
 
 
+def process(
+    root: Path,
+    arguments: Sequence[str],
+    stdin: bytes = b"",
+    at: Path | None = None,
+    more: Mapping[str, str] | None = None,
+) -> "subprocess.CompletedProcess[bytes]":
+    """Git's whole answer, whatever its exit code; `more` are settings for this run. Raises as the other functions do."""
+    return _process(root, arguments, stdin, at, more or {})
+
+
+def without_filters(root: Path) -> dict[str, str]:
+    """Settings that take the commands away which a repository would have its files go through."""
+    return _without_filters(root)
+
+
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of a tree under some places, by path."""
     repository = _repository(root)

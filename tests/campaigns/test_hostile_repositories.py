@@ -98,7 +98,7 @@ def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> Non
     sources = weakened(
         tmp_path / "weak",
         ("truth/history.py", '"--no-ext-diff", "--no-textconv", ', ""),
-        ("truth/history.py", "def _hardening(own: Path | None) -> dict[str, str]:\n", _NOTHING),
+        ("truth/history.py", "def hardening(own: Path | None = None) -> dict[str, str]:\n", _NOTHING),
     )
     ran = []
     with Runner(sources) as weak:
@@ -110,4 +110,4 @@ def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> Non
     assert len(ran) >= 4, ran
 
 
-_NOTHING = "def _hardening(own: Path | None) -> dict[str, str]:\n    return {}\n"
+_NOTHING = "def hardening(own: Path | None = None) -> dict[str, str]:\n    return {}\n"

@@ -1,0 +1,122 @@
+"""merge, resolve and git's driver: on a base that need not load, as its configuration may itself be in conflict."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from duckkb import config
+from duckkb.actions import merging
+from duckkb.app.knowledge import KnowledgeBase
+from duckkb.app.wiring import Choice, find
+from duckkb.errors import DuckkbError, Finding, OntologyError
+from duckkb.queries import Receipt
+from duckkb.truth import history, merge_memory, merge_rules
+from duckkb.truth.merge_rules import Rules
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What came of a merge, and what the merged records break without being in conflict."""
+
+    outcome: merging.Outcome
+    violations: tuple[Finding, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.outcome.conflicts or self.outcome.others or self.violations)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What is left to resolve; where nothing is, what the merged records break."""
+
+    left: merging.Resolved
+    violations: tuple[Finding, ...] = ()
+
+
+def merge(
+    path: "str | Path | None" = None,
+    revision: str = "",
+    *,
+    fast_forward: Literal["only", "never"] | None = None,
+    commit: bool = True,
+    message: str | None = None,
+    lock_timeout: float = 60.0,
+) -> Merge:
+    """Merge a revision into what is checked out, records by key. Raises `errors.StateError` (E_REVISION,
+    E_MERGE_IN_PROGRESS) and `errors.Refused` where nothing was begun."""
+    root = find(path)
+    options = merging.MergeOptions(fast_forward, commit, message, lock_timeout)
+    outcome = merging.merge(root, revision, _rules(root), options)
+    is_changed = outcome.action in ("fast-forward", "merged", "stopped")
+    return Merge(outcome, _violations(root, lock_timeout) if is_changed and not outcome.conflicts else ())
+
+
+def abort(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> Merge:
+    """Take a merge back. Raises `errors.Refused` where none is under way."""
+    return Merge(merging.abort(find(path), lock_timeout))
+
+
+def resolve(
+    path: "str | Path | None" = None,
+    *,
+    choices: Sequence[merging.Choice] = (),
+    answers: bytes = b"",
+    only_list: bool = False,
+    stage: bool = False,
+    lock_timeout: float = 60.0,
+) -> Resolution:
+    """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
+    for `merging.read_answers`. Raises `errors.NotFound` for a choice that names no conflict."""
+    root = find(path)
+    options = merging.ResolveOptions(choices, merging.read_answers(answers), only_list, stage, lock_timeout)
+    left = merging.resolve(root, _rules(root), options)
+    is_over = left.is_done and not only_list and bool(left.files)
+    return Resolution(left, _violations(root, lock_timeout) if is_over else ())
+
+
+def git_install(path: "str | Path | None" = None) -> list[str]:
+    """Have git in this clone merge and show parts by records; returns what was changed."""
+    root = find(path)
+    return merging.install.install(root, _rules(root))
+
+
+def git_uninstall(path: "str | Path | None" = None) -> list[str]:
+    """Have git merge and show parts by lines again; returns what was changed."""
+    return merging.install.uninstall(find(path))
+
+
+def git_check(path: "str | Path | None" = None) -> list[merging.Fact]:
+    """Whether git merges and shows parts by records here."""
+    root = find(path)
+    return merging.install.check(root, _rules(root))
+
+
+def compact(
+    path: "str | Path | None" = None, *, older_than: int, dry_run: bool = False, lock_timeout: float = 60.0
+) -> Receipt:
+    """Join the small parts of days at least so many days ago. Raises `errors.Refused` where another branch touches them."""
+    from duckkb.actions import caring
+
+    with KnowledgeBase(find(path), Choice(lock_timeout=lock_timeout)) as kb, kb._in_turn() as base:
+        return caring.compact(base, older_than, dry_run)
+
+
+def _rules(root: Path) -> Rules:
+    """As the ontology says; as it last said where it does not load, unless that came with the clone."""
+    try:
+        loaded = config.load(root, config.around(root))
+    except OntologyError:
+        return Rules() if history.tracks_state(root) else merge_rules.load(root)
+    return merge_memory.rules_of(loaded.ontology, loaded.settings.merge_granularity)
+
+
+def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:
+    try:
+        with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb:
+            return tuple(one for one in kb.check().findings if one.code in merging.VIOLATIONS)
+    except OntologyError as problem:
+        return tuple(problem.findings)
+    except DuckkbError as problem:
+        return (Finding(problem.code, problem.message, remedy=problem.suggestion),)

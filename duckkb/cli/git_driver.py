@@ -1,0 +1,90 @@
+"""What git itself runs, once a file: `merge BASE OURS THEIRS SIZE PATH` and `textconv FILE`.
+
+`git install` writes the command lines that lead here. The standard library is enough, so that it starts fast. The exit codes
+are like no other's: a missing interpreter, a missing package, a signal and a crash all give another, and then the command
+line goes on to `git merge-file` or `cat`. Nothing is written before the whole result is known.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from duckkb.truth.merge_rules import Rules
+
+CLEAN, CONFLICT = 40, 41
+_PATH = re.compile(r"(.*?)(data/(?:node|edge)s/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl)")
+
+
+def main(arguments: Sequence[str]) -> int:
+    match arguments:
+        case ["merge", base, ours, theirs, size, path]:
+            return merge([Path(base), Path(ours), Path(theirs)], int(size), path)
+        case ["textconv", file]:
+            return textconv(Path(file))
+    print("git runs this; `duckkb git install` tells it how", file=sys.stderr)
+    return 2
+
+
+def merge(files: Sequence[Path], size: int, path: str) -> int:
+    """Merge by records into the second file; `path` is that of the part from the top of the work tree."""
+    from duckkb.truth import merge_file
+
+    found = _PATH.fullmatch(path)
+    if found is None:
+        return 2
+    root, part = Path(found[1] or "."), found[2]
+    key = merge_file.table_of(part)
+    assert key is not None, "the pattern matched"
+    table = _rules(root).of(key)
+    versions = [{part: file.read_bytes()} for file in files]
+    merged = merge_file.merge_table(versions[0], versions[1], versions[2], table)
+    data = merged.parts[part] or b""
+    if merged.conflicts and size != 7:
+        from duckkb.truth import conflict
+
+        data = conflict.written(conflict.read(data) or [], size)
+    draft = files[1].with_name(f"{files[1].name}.duckkb")
+    draft.write_bytes(data)
+    draft.replace(files[1])
+    for one in merged.conflicts:
+        fields = " ".join(filter(None, one.block.open_fields(table.rules)))
+        print(f"duckkb: both sides changed {table.name}:{one.identity} {fields}".rstrip(), file=sys.stderr)
+    return CONFLICT if merged.conflicts else CLEAN
+
+
+def textconv(file: Path) -> int:
+    """Print a part with a line for each field, so that `git diff` shows which of them changed."""
+    from duckkb.truth.merge import split
+
+    shown = []
+    for line in file.read_bytes().split(b"\n"):
+        try:
+            fields = split(line) if line.startswith(b"{") else None
+        except ValueError:
+            fields = None
+        if fields is None:
+            shown.append(line + b"\n" if line else b"")
+        else:
+            shown += [f"{key}: {value}\n".encode() for key, value in fields.values()]
+            shown.append(b"\n")
+    sys.stdout.buffer.write(b"".join(shown))
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _rules(root: Path) -> "Rules":
+    """None from a `.duckkb/` that came with the clone."""
+    from duckkb.truth import merge_rules
+    from duckkb.truth.history import tracks_state
+
+    return merge_rules.Rules() if tracks_state(root) else merge_rules.load(root)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,232 @@
+"""merge, resolve, compact, git: two histories of records become one."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import base_options, base_options_and, chosen_format, emit, emit_lines, only_json
+
+if TYPE_CHECKING:
+    from duckkb.app.merging import Merge, Resolution
+    from duckkb.errors import Finding
+
+
+@click.command("merge")
+@click.argument("revision", required=False, metavar="REF")
+@click.option("--ff-only", "fast_forward", flag_value="only", help="Only where HEAD can simply move ahead.")
+@click.option(
+    "--no-ff", "fast_forward", flag_value="never", help="Make a merge commit even where HEAD could move ahead."
+)
+@click.option("--no-commit", is_flag=True, help="Stop before committing; `git commit` concludes it.")
+@click.option("-m", "message", metavar="MESSAGE", help="The message of the merge commit.")
+@click.option("--abort", "is_abort", is_flag=True, help="Take an unfinished merge back.")
+@base_options
+@click.pass_context
+def merge_command(
+    ctx: click.Context,
+    revision: str | None,
+    fast_forward: Literal["only", "never"] | None,
+    no_commit: bool,
+    message: str | None,
+    is_abort: bool,
+) -> None:
+    """Merge a branch as git does, with records merged by key and field over all parts, driver or not.
+
+    A conflict stops it as git's stops: files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes
+    it. Runs no hook, filter, signing program or merge driver of the repository. Exit 1 while something is in conflict, or
+    where the merged records break a rule (`violations`).
+    """
+    if is_abort == (revision is not None):
+        raise click.UsageError("give a REF to merge, or --abort")
+    from duckkb.app import merging
+
+    chosen: dict[str, Any] = ctx.ensure_object(dict)
+    wait = chosen.get("lock_timeout", 60.0)
+    if is_abort:
+        done = merging.abort(chosen.get("kb"), lock_timeout=wait)
+    else:
+        done = merging.merge(
+            chosen.get("kb"),
+            revision or "",
+            fast_forward=fast_forward,
+            commit=not no_commit,
+            message=message,
+            lock_timeout=wait,
+        )
+    _tell_merge(done)
+    if not done.is_whole:
+        ctx.exit(1)
+
+
+def _tell_merge(done: "Merge") -> None:
+    outcome = done.outcome
+    line: dict[str, Any] = {"action": outcome.action, "commit": outcome.commit, "files": list(outcome.files)}
+    line |= {"conflicts": [{"name": one.name} | asdict(one) for one in outcome.conflicts]}
+    line |= {"others": list(outcome.others), "violations": _findings(done.violations)}
+    emit(line)
+    for one in outcome.conflicts:
+        printed.note(f"both sides changed {one.name}")
+    for path in outcome.others:
+        printed.note(f"in conflict as lines: {path}")
+    if outcome.conflicts:
+        printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--newest NAME --stage")
+    _tell_violations(done.violations)
+
+
+def _sides(name: str, help: str) -> Callable[[Any], Any]:
+    return click.option(
+        f"--{name}", name, multiple=True, is_flag=False, flag_value="", metavar="[TYPE[:ID[:FIELD]]]", help=help
+    )
+
+
+@click.command("resolve")
+@_sides("ours", "Take our side of these conflicts (without a name: of all).")
+@_sides("theirs", "Take their side.")
+@_sides("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
+@click.option("--with-file", type=click.File("rb"), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
+@click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
+@click.option("--stage", is_flag=True, help="Give parts without open conflicts to git's index, as `git add` does.")
+@base_options_and("text")
+@click.pass_context
+def resolve_command(
+    ctx: click.Context,
+    *,
+    ours: Sequence[str],
+    theirs: Sequence[str],
+    newest: Sequence[str],
+    with_file: Any,
+    only_list: bool,
+    stage: bool,
+) -> None:
+    """Settle records in conflict after a merge, rebase, cherry-pick, revert or stash pop, and name what is open.
+
+    Needs no driver: it merges the three versions anew, by key and field, and writes only parts. Each open conflict is a line,
+    `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours, theirs,
+    newest), `value`, `record`, or `"delete": true`. Exit 1 while any is open.
+    """
+    from duckkb.actions.merging import Choice
+    from duckkb.app import merging
+
+    chosen: dict[str, Any] = ctx.ensure_object(dict)
+    choices = [Choice("ours", name) for name in ours]
+    choices += [Choice("theirs", name) for name in theirs] + [Choice("newest", name) for name in newest]
+    if only_list and (choices or with_file or stage):
+        raise click.UsageError("--list changes nothing; leave the choices or --list out")
+    done = merging.resolve(
+        chosen.get("kb"),
+        choices=choices,
+        answers=with_file.read() if with_file else b"",
+        only_list=only_list,
+        stage=stage,
+        lock_timeout=chosen.get("lock_timeout", 60.0),
+    )
+    _tell_resolution(ctx, done)
+    if not done.left.is_done or done.violations:
+        ctx.exit(1)
+
+
+def _tell_resolution(ctx: click.Context, done: "Resolution") -> None:
+    left, form = done.left, chosen_format(ctx, "text")
+    lines = [{"name": one.name} | asdict(one) for one in left.conflicts]
+    if form == "json":
+        told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
+        emit({"operation": left.operation, "conflicts": lines, **told, "violations": _findings(done.violations)})
+    elif form == "text":
+        for one in left.conflicts:
+            printed.result(printed.one_line(one.name))
+    else:
+        emit_lines(lines)
+    for path in left.unreadable:
+        printed.note(f"{path} has lines that are no records: mend it by hand")
+    for path in left.rescued:
+        printed.note(f"what {path} held, with what was done in it by hand, is kept in .duckkb/rescued/")
+    for path in left.others:
+        printed.note(f"left to git: {path}")
+    if left.unstaged:
+        printed.note(f"{len(left.unstaged)} settled parts are not in the index yet: --stage, or git add")
+    if left.is_done and not (left.files or left.unstaged):
+        printed.note("no record is in conflict")
+    _tell_violations(done.violations)
+
+
+@click.command("compact")
+@click.option(
+    "--older-than",
+    type=click.IntRange(1),
+    required=True,
+    metavar="DAYS",
+    help="Days before today that stay as they are.",
+)
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+@base_options
+@click.pass_context
+def compact_command(ctx: click.Context, older_than: int, dry_run: bool) -> None:
+    """Join the small parts of past days: one for each table and day, up to the size limits. No record changes.
+
+    Refuses where another branch has changed such a part since it was branched off.
+    """
+    from duckkb.app import merging
+
+    chosen = ctx.ensure_object(dict)
+    wait = chosen.get("lock_timeout", 60.0)
+    receipt = merging.compact(chosen.get("kb"), older_than=older_than, dry_run=dry_run, lock_timeout=wait)
+    if dry_run:
+        only_json("a patch")
+        printed.result(receipt.patch, end="")
+    elif chosen_format(ctx) == "json":
+        emit({"files": list(receipt.files)})
+    else:
+        emit_lines({"file": path} for path in receipt.files)
+
+
+@click.group("git")
+@base_options
+def git_command() -> None:
+    """git's own merges and diffs by records, in this clone."""
+
+
+@git_command.command("install")
+@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 where something is missing.")
+@base_options
+@click.pass_context
+def git_install_command(ctx: click.Context, check_only: bool) -> None:
+    """Have git merge parts by records and show them field by field: this clone's settings, and .gitattributes.
+
+    Prints what was changed, a `changed` a line; with --check a line for each thing that must hold. Run it again when the
+    interpreter moves; where it is gone git merges by lines.
+    """
+    from duckkb.app import merging
+
+    kb = ctx.ensure_object(dict).get("kb")
+    if not check_only:
+        emit_lines({"changed": name} for name in merging.git_install(kb))
+        return
+    facts = merging.git_check(kb)
+    emit_lines(
+        {"check": one.check, "status": "ok" if one.is_ok else "error", "message": one.message, "remedy": one.remedy}
+        for one in facts
+    )
+    if not all(one.is_ok for one in facts):
+        ctx.exit(1)
+
+
+@git_command.command("uninstall")
+@base_options
+@click.pass_context
+def git_uninstall_command(ctx: click.Context) -> None:
+    """Take away what `git install` wrote. Prints what was changed, a `changed` a line."""
+    from duckkb.app import merging
+
+    emit_lines({"changed": name} for name in merging.git_uninstall(ctx.ensure_object(dict).get("kb")))
+
+
+def _findings(findings: "Iterable[Finding]") -> list[dict[str, Any]]:
+    return [{key: value for key, value in asdict(one).items() if value} for one in findings]
+
+
+def _tell_violations(findings: "Sequence[Finding]") -> None:
+    for one in findings:
+        printed.note(printed.brief(str(one)))

@@ -1,0 +1,2 @@
+"""Merging by records: three versions of all parts (`sides`), what they make together (`trees`), and how that comes into the
+files and the index (`merge`, `resolve`); git's driver (`install`), and a look at merges that others made (`verify`)."""

@@ -1,0 +1,206 @@
+"""Conflicts that wait for a choice, by name, and the choices that settle them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from duckkb.errors import Conflict as Contradiction
+from duckkb.errors import InvalidRecord, NotFound, UsageError
+from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.truth.conflict import Block
+from duckkb.truth.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.merge import MergeRules, split
+from duckkb.truth.merge_file import identity_of
+from duckkb.truth.merge_rules import TableRules
+from duckkb.values import dataclass
+
+Side = Literal["ours", "theirs", "newest"]
+SIDES: tuple[Side, ...] = ("ours", "theirs", "newest")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenConflict:
+    """A field that both sides changed, or with an empty `field` a record that one side deleted or that is merged whole.
+    `base`, `ours` and `theirs` are JSON source text, None where a version does not have it."""
+
+    type: str
+    identity: str
+    field: str
+    path: str
+    base: str | None
+    ours: str | None
+    theirs: str | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.type}:{self.identity} {self.field}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD`, or all (empty)."""
+
+    side: Side
+    selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one line of a file of answers says of a record: a `side`, the JSON source of a `value` of one field (None leaves
+    it out), the whole `record`, or with all of these None that it is deleted."""
+
+    type: str
+    identity: str
+    field: str = ""
+    side: Side | None = None
+    value: str | None = None
+    record: Mapping[str, Any] | None = None
+
+
+def open_in(block: Block, table: TableRules, path: str) -> list[OpenConflict]:
+    """What is still open in a block."""
+    identity = identity_of(block, table)
+    return [
+        OpenConflict(
+            table.name, identity, name, path, *(block.value(side, name) for side in ("base", "ours", "theirs"))
+        )
+        for name in block.open_fields(table.rules)
+    ]
+
+
+def refuse_strangers(choices: Sequence[Choice], answers: Sequence[Answer], open_now: Iterable[OpenConflict]) -> None:
+    """Raise for choices that contradict each other (E_USAGE), and for those that name no open conflict (E_NOT_FOUND)."""
+    sides: dict[str, Side] = {}
+    for choice in choices:
+        if sides.setdefault(choice.selector, choice.side) != choice.side:
+            raise UsageError(
+                f"--{sides[choice.selector]} and --{choice.side} are both given for {choice.selector or 'everything'}",
+                suggestion="duckkb resolve --list",
+            )
+    held = list(open_now)
+    known = {"", *(name for one in held for name in _selectors(one.type, one.identity, one.field))}
+    wanted = [choice.selector for choice in choices]
+    wanted += [_selectors(one.type, one.identity, one.field)[-1] for one in answers]
+    for selector in wanted:
+        if selector not in known:
+            raise NotFound(f"no open conflict is named {selector}", suggestion="duckkb resolve --list")
+
+
+def settle(
+    block: Block, table: TableRules, choices: Sequence[Choice], answers: Sequence[Answer], newest: Side | None
+) -> Block:
+    """The block with what the choices settle settled; alike on both sides where nothing is left open."""
+    identity = identity_of(block, table)
+    for answer in answers:
+        if answer.type == table.name and answer.identity == identity:
+            block = _answered(block, answer, table, newest)
+    for name in block.open_fields(table.rules):
+        side = _chosen(_selectors(table.name, identity, name), choices)
+        block = _taken(block, name, newest if side == "newest" else side, table.rules)
+    return block
+
+
+def read_answers(data: bytes) -> list[Answer]:
+    """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, newest), `value`
+    (null leaves the field out), `record`, or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID)."""
+    found = []
+    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            found.append(_answer(json.loads(line)))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise InvalidRecord(
+                f"line {number} of the answers: {error}",
+                suggestion="duckkb resolve --list --format jsonl prints lines to which an answer is added",
+                exit_code=1,
+            ) from error
+    return found
+
+
+def _answer(told: Any) -> Answer:
+    if not isinstance(told, dict) or not isinstance(told.get("type"), str) or "identity" not in told:
+        raise ValueError("an answer is an object with `type` and `identity`")
+    given = [name for name in ("choose", "value", "record", "delete") if name in told]
+    if len(given) != 1:
+        raise ValueError("an answer has one of `choose`, `value`, `record` and `delete`")
+    identity, name = told["identity"], str(told.get("field") or "")
+    named = (told["type"], identity if isinstance(identity, str) else json.dumps(identity, separators=(",", ":")))
+    match given[0]:
+        case "choose" if told["choose"] in SIDES:
+            return Answer(*named, name, side=told["choose"])
+        case "value" if name:
+            return Answer(*named, name, value=_source(told["value"]))
+        case "record" if isinstance(told["record"], dict):
+            return Answer(*named, record=told["record"])
+        case "delete" if told["delete"] is True:
+            return Answer(*named)
+    raise ValueError(f"`{given[0]}` is not what it may be here")
+
+
+def _source(value: Any) -> str | None:
+    """A value as canonical source text."""
+    return None if value is None else split(encode({"v": value}, Shape(())))["v"][1]
+
+
+def _answered(block: Block, answer: Answer, table: TableRules, newest: Side | None) -> Block:
+    if answer.side is not None:
+        side = newest if answer.side == "newest" else answer.side
+        for name in block.open_fields(table.rules):
+            if answer.field in ("", name):
+                block = _taken(block, name, side, table.rules)
+        return block
+    if answer.field:
+        if block.ours is None or block.theirs is None:
+            raise Contradiction(
+                f"{answer.type} {answer.identity} was deleted on one side: a field of it cannot be chosen",
+                code="E_INVALID",
+                suggestion="give `choose`, `record` or `delete`",
+            )
+        block = block.with_field(answer.field, answer.value, table.rules)
+        return Block(block.base, *(_sound(line, table) for line in (block.ours, block.theirs)))
+    line = None if answer.record is None else _line(block, answer.record, table)
+    return Block(block.base, line, line)
+
+
+def _line(block: Block, record: Mapping[str, Any], table: TableRules) -> bytes:
+    """A record as it was given, with the id and the times of the sides."""
+    stored = json.loads(block.ours or block.theirs or b"{}")
+    fields = {name: value for name, value in record.items() if not name.startswith("_")}
+    kept = {name: stored[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored}
+    try:
+        return _sound(encode({**fields, **kept}, Shape(table.rules.identity)), table)
+    except ValueError as error:
+        raise InvalidRecord(f"{table.name}: {error}", exit_code=1) from error
+
+
+def _sound(line: bytes | None, table: TableRules) -> bytes:
+    assert line is not None, "both sides have the record"
+    try:
+        decode(line, Shape(table.rules.identity), Limits())
+    except LineError as error:
+        raise InvalidRecord(
+            f"{table.name}: the record could not be read again", findings=error.findings, exit_code=1
+        ) from error
+    return line
+
+
+def _taken(block: Block, name: str, side: Side | None, rules: MergeRules) -> Block:
+    if side is None:
+        return block
+    if not name:
+        line = block.ours if side == "ours" else block.theirs
+        return Block(block.base, line, line)
+    return block.with_field(name, block.value(side, name), rules)
+
+
+def _chosen(selectors: Sequence[str], choices: Sequence[Choice]) -> Side | None:
+    """What the choice that names a conflict most closely says."""
+    by_selector = {choice.selector: choice.side for choice in choices}
+    return next((by_selector[name] for name in (*reversed(selectors), "") if name in by_selector), None)
+
+
+def _selectors(type_name: str, identity: str, name: str) -> list[str]:
+    """From the loosest to the closest."""
+    found = [type_name, f"{type_name}:{identity}"]
+    return [*found, f"{type_name}:{identity}:{name}"] if name else found

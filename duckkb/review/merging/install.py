@@ -1,0 +1,135 @@
+"""git's own merges and diffs by records: the driver and the textconv program in this clone's settings, and the attributes
+that name them. Each command line goes on to git's own merge, or to `cat`, where duckkb cannot be run."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from duckkb.truth import git_changes, merge_memory, merge_rules, repository, state
+from duckkb.truth.merge_rules import Rules
+from duckkb.values import dataclass
+
+ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"
+_SAMPLE = "data/nodes/a/20260101/part_000.jsonl"
+_NAME, _DRIVER, _RECURSIVE, _TEXTCONV = (
+    "merge.duckkb.name",
+    "merge.duckkb.driver",
+    "merge.duckkb.recursive",
+    "diff.duckkb.textconv",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that must hold for git to merge by records here, whether it does, and what mends it."""
+
+    check: str
+    is_ok: bool
+    message: str
+    remedy: str = ""
+
+
+def settings(python: str = sys.executable) -> dict[str, str]:
+    """The settings of git by name. `python` is the interpreter's absolute path; `-I` keeps it from looking for modules in
+    the work tree, which holds what others committed."""
+    start = f"{shlex.quote(python)} -I -m duckkb.cli.git_driver"
+    by_lines = "git merge-file --diff3 --marker-size=%L -L ours -L base -L theirs %A %O %B"
+    merged = f"{start.replace('%', '%%')} merge %O %A %B %L %P"
+    return {
+        _NAME: "records merged by key (duckkb)",
+        # 40 and 41 are the driver's own; whatever else it ends with, it has written nothing.
+        _DRIVER: f"{merged}; case $? in 40) exit 0;; 41) exit 1;; esac; {by_lines}",
+        _RECURSIVE: "binary",
+        _TEXTCONV: f'shown() {{ {start} textconv "$1" 2>/dev/null || cat "$1"; }}; shown',
+    }
+
+
+def install(root: Path, rules: Rules) -> list[str]:
+    """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT)."""
+    wanted = settings()
+    known = git_changes.settings(root, wanted)
+    changed = [name for name, value in wanted.items() if known[name] != value]
+    for name in changed:
+        git_changes.set_setting(root, name, wanted[name])
+    attributes = root / ".gitattributes"
+    lines = _lines(attributes)
+    if ATTRIBUTE not in lines:
+        _put(attributes, [*lines, ATTRIBUTE])
+        changed.append(".gitattributes")
+    if merge_rules.load(root) != rules:
+        merge_memory.remember(root, rules)
+        changed.append(merge_rules.FILE)
+    return changed
+
+
+def uninstall(root: Path) -> list[str]:
+    """Take away what `install` wrote; returns what was changed."""
+    known = git_changes.settings(root, settings())
+    changed = [name for name, value in known.items() if value is not None]
+    for name in changed:
+        git_changes.set_setting(root, name, None)
+    attributes = root / ".gitattributes"
+    lines = _lines(attributes)
+    if ATTRIBUTE in lines:
+        _put(attributes, [line for line in lines if line != ATTRIBUTE])
+        changed.append(".gitattributes")
+    return changed
+
+
+def check(root: Path, rules: Rules) -> list[Fact]:
+    """Whether all of it is there, as it should be, and runs. Changes nothing."""
+    known = git_changes.settings(root, settings())
+    return [
+        _driver(known[_DRIVER], known[_RECURSIVE]),
+        _textconv(known[_TEXTCONV]),
+        _attributes(root),
+        _rules(root, rules),
+    ]
+
+
+def _driver(driver: str | None, recursive: str | None) -> Fact:
+    if driver is None:
+        return _wrong("driver", "git merges parts by lines here")
+    if driver != settings()[_DRIVER]:
+        path = shlex.split(driver.replace("%%", "%"))[0] if driver else ""
+        gone = not (Path(path).is_absolute() and os.access(path, os.X_OK))
+        return _wrong("driver", f"{path} is gone" if gone else "the driver is that of another installation")
+    if recursive != "binary":
+        return _wrong("driver", "merges with several bases would be merged by key among themselves")
+    return Fact("driver", True, "git merges parts by records")
+
+
+def _textconv(textconv: str | None) -> Fact:
+    if textconv != settings()[_TEXTCONV]:
+        return _wrong("textconv", "git shows parts as lines" if textconv is None else "that of another installation")
+    return Fact("textconv", True, "git diff shows parts field by field")
+
+
+def _attributes(root: Path) -> Fact:
+    found = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
+    if found.get("merge") != "duckkb" or found.get("diff") != "duckkb":
+        return _wrong("attributes", f".gitattributes does not say `{ATTRIBUTE}`")
+    return Fact("attributes", True, "parts are merged and shown by duckkb")
+
+
+def _rules(root: Path, rules: Rules) -> Fact:
+    if merge_rules.load(root) != rules:
+        return _wrong("rules", f"{merge_rules.FILE} does not say what the ontology says")
+    return Fact("rules", True, "identity fields and merge rules are known")
+
+
+def _wrong(check: str, message: str) -> Fact:
+    return Fact(check, False, message, "duckkb git install")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8").splitlines() if path.is_file() and not path.is_symlink() else []
+
+
+def _put(path: Path, lines: Sequence[str]) -> None:
+    if not lines:
+        path.unlink()
+        return
+    state.write_atomic(path, "".join(f"{line}\n" for line in lines).encode())

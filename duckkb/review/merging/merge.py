@@ -1,0 +1,138 @@
+"""`duckkb merge`: git merges, then the parts are put in the place of what git made of them, merged by records."""
+
+from pathlib import Path
+from typing import Literal
+
+from duckkb.engine.boot import refuse_tracked_state
+from duckkb.errors import Refused, StateError
+from duckkb.review.merging import sides as versions
+from duckkb.review.merging import work
+from duckkb.review.merging.conflicts import OpenConflict, open_in
+from duckkb.review.merging.sides import Sides
+from duckkb.review.merging.trees import Merged, merge_trees
+from duckkb.truth import git_changes, history, revisions, shadow
+from duckkb.truth.merge_rules import Rules
+from duckkb.values import dataclass
+
+Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
+    `timeout` is how long to wait for the lock, in seconds."""
+
+    fast_forward: Literal["only", "never"] | None = None
+    commit: bool = True
+    message: str | None = None
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a merge: the commit that HEAD names now, the records in conflict, the other paths in conflict (from the
+    top of the work tree), and the parts that changed."""
+
+    action: Action
+    commit: str
+    conflicts: tuple[OpenConflict, ...] = ()
+    others: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
+    """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
+    `errors.Refused` where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
+    refuse_tracked_state(root)
+    theirs = _commit(root, name)
+    with shadow.writing(root, options.timeout):
+        _refuse_under_way(root)
+        head = _commit(root, "HEAD")
+        bases = git_changes.merge_bases(root, head, theirs)
+        if theirs in bases:
+            return Outcome("up-to-date", head)
+        if head in bases and options.fast_forward != "never":
+            return _fast_forward(root, head, theirs)
+        if options.fast_forward == "only":
+            raise Refused(
+                f"{name} does not lie ahead of HEAD, so it cannot be fast-forwarded to",
+                suggestion=f"duckkb merge {name}",
+            )
+        if not bases:
+            raise StateError(
+                f"{name} and HEAD have no commit in common here", code="E_REVISION", suggestion="git fetch --unshallow"
+            )
+        return _join(root, name, versions.of_commits(root, head, theirs, rules), rules, options)
+
+
+def abort(root: Path, timeout: float) -> Outcome:
+    """Take everything back to before the merge. Raises `errors.Refused` where none is under way."""
+    refuse_tracked_state(root)
+    with shadow.writing(root, timeout):
+        if history.operation_in_progress(root) != "merge":
+            raise Refused("no merge is under way", suggestion="git status")
+        git_changes.abort_merge(root)
+        return Outcome("aborted", _commit(root, "HEAD"))
+
+
+def _join(root: Path, name: str, sides: Sides, rules: Rules, options: Options) -> Outcome:
+    merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
+    changed = {path: data for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
+    _refuse_unsaved(root, set(changed), sides)
+    git_changes.begin_merge(root, name, options.message)
+    put(root, merged, sides)
+    index = git_changes.read_index(root)
+    is_open = bool(index.unmerged or index.others)
+    if options.commit and not is_open:
+        git_changes.conclude(root, options.message)
+    conflicts = [one for key, found in merged.conflicts for one in open_in(found.block, rules.of(key), found.path)]
+    others = index.others + tuple(path for path, is_clean in merged.by_lines.items() if not is_clean)
+    action: Action = "merged" if options.commit and not is_open else "stopped"
+    return Outcome(action, _commit(root, "HEAD"), tuple(conflicts), others, tuple(sorted(changed)))
+
+
+def put(root: Path, merged: Merged, sides: Sides) -> None:
+    """Put merged parts in the place of whatever git made of them, in files and index."""
+    work.write(root, merged.parts, {path: work.on_disk(root, path) for path in merged.parts})
+    torn = {one.path for _, one in merged.conflicts} | {
+        path for path, is_clean in merged.by_lines.items() if not is_clean
+    }
+    work.stage(root, {path: data for path, data in merged.parts.items() if path not in torn})
+    work.mark(root, sorted(torn), sides)
+    git_changes.refresh(root)
+
+
+def _fast_forward(root: Path, head: str, theirs: str) -> Outcome:
+    git_changes.fast_forward(root, theirs)
+    touched = revisions.between(root, revisions.revision(root, head), revisions.revision(root, theirs))
+    return Outcome("fast-forward", theirs, files=tuple(one.path for one in touched if one.path.startswith("data/")))
+
+
+def _commit(root: Path, name: str) -> str:
+    found = revisions.revision(root, name)
+    if not found.commit:
+        raise StateError(f"{name} names no commit", code="E_REVISION", suggestion="git branch -a")
+    return found.commit
+
+
+def _refuse_under_way(root: Path) -> None:
+    under_way = history.operation_in_progress(root)
+    if under_way:
+        raise Refused(
+            f"a {under_way} is under way already",
+            code="E_MERGE_IN_PROGRESS",
+            suggestion=f"`duckkb resolve`, then conclude it; or `git {under_way} --abort`",
+        )
+
+
+def _refuse_unsaved(root: Path, changing: set[str], sides: Sides) -> None:
+    """What nobody has committed yet is not overwritten."""
+    staged = {one.path for one in revisions.staged(root, revisions.revision(root, "HEAD"))} & changing
+    doubtful = ({*revisions.unsaved(root)} & changing) - staged
+    changed = {path for path in doubtful if work.on_disk(root, path) != sides.contents.of(sides.ours.get(path))}
+    lost = sorted(staged | changed)
+    if lost:
+        named = ", ".join(lost[:3]) + (f" and {len(lost) - 3} more" if len(lost) > 3 else "")
+        raise Refused(
+            f"the merge would overwrite changes that are not committed: {named}", suggestion="git commit, or git stash"
+        )

@@ -1,0 +1,267 @@
+"""`duckkb resolve`: what is still in conflict by records, and the choices that settle it.
+
+Works from the three versions that git is merging, with or without the driver, and on what a person has begun to settle in
+the files: a block that is gone from a part has been settled, and a part in which nothing is marked any more is finished.
+Other files than parts are left to git.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from duckkb.engine.boot import refuse_tracked_state
+from duckkb.errors import Refused
+from duckkb.review.merging import sides as versions
+from duckkb.review.merging import work
+from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, open_in, refuse_strangers, settle
+from duckkb.review.merging.sides import Sides
+from duckkb.review.merging.trees import Merged, merge_trees
+from duckkb.truth import conflict, git_changes, history, shadow, state
+from duckkb.truth.conflict import Block
+from duckkb.truth.git_changes import Index
+from duckkb.truth.merge import split
+from duckkb.truth.merge_file import Unmergeable, arranged, merge_table, table_of
+from duckkb.truth.merge_rules import Rules, TableRules
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds."""
+
+    choices: Sequence[Choice] = ()
+    answers: Sequence[Answer] = ()
+    only_list: bool = False
+    stage: bool = False
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What is left: the conflicts that are open, parts that cannot be merged by records (`unreadable`), settled parts that
+    git's index does not have yet (`unstaged`), and other paths in conflict, from the top of the work tree. `files` were
+    written; of those in `rescued` what they held is kept under `.duckkb/rescued/`."""
+
+    operation: str
+    conflicts: tuple[OpenConflict, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    unstaged: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    rescued: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        return not (self.conflicts or self.unreadable)
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part that is being settled: what it is to hold, and what lies there. `items` None: it is gone, or `data` says what
+    it holds as lines. `was_merged`: git took it for merged."""
+
+    path: str
+    items: list[bytes | Block]
+    before: bytes | None
+    was_merged: bool = False
+    is_settled: bool = True
+    data: bytes | None = None
+    as_it_is: bool = False
+
+    def bytes(self) -> bytes | None:
+        if self.as_it_is:
+            return self.data
+        return conflict.written(self.items) if self.items else None
+
+
+def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
+    """Find what is in conflict, settle what is chosen, write it. Raises `errors.NotFound` for a choice that names nothing,
+    `errors.UsageError` for choices that contradict each other; then nothing is changed."""
+    refuse_tracked_state(root)
+    with shadow.writing(root, options.timeout):
+        index = git_changes.read_index(root)
+        operation = history.operation_in_progress(root) or ""
+        sides = versions.under_way(root, index, rules) if operation or index.unmerged else None
+        merging = _Merging(root, rules, index, sides)
+        parts = merging.parts()
+        open_now = [one for part in parts for one in merging.open_in(part)]
+        refuse_strangers(options.choices, options.answers, open_now)
+        for part in parts:
+            merging.settle(part, options)
+        if not options.only_list:
+            merging.write(parts, options.stage)
+        return merging.resolved(operation, parts, options)
+
+
+class _Merging:
+    """The versions, what they make, and what is there of it."""
+
+    def __init__(self, root: Path, rules: Rules, index: Index, sides: Sides | None) -> None:
+        self._root, self._rules, self._index = root, rules, index
+        self._knows_all = sides is not None
+        self._sides = sides or versions.staged(root, index)
+        trees = self._sides
+        self._merged: Merged = merge_trees(trees.base, trees.ours, trees.theirs, trees.contents, rules)
+        self._rescued: list[str] = []
+
+    def parts(self) -> list[_Part]:
+        """The parts that are in conflict, or that git merged otherwise than by records."""
+        paths = self._merged.parts if self._knows_all else self._merged.parts.keys() & self._index.unmerged.keys()
+        return [part for path in sorted(paths) if (part := self._part(path))]
+
+    def open_in(self, part: _Part) -> Iterator[OpenConflict]:
+        for item in part.items:
+            if isinstance(item, Block):
+                yield from open_in(item, self._table(part.path), part.path)
+
+    def settle(self, part: _Part, options: Options) -> None:
+        table = self._table(part.path)
+        settled: list[bytes | Block] = []
+        for item in part.items:
+            if isinstance(item, Block):
+                item = settle(item, table, options.choices, options.answers, self._newest(part.path, item))
+                if item.ours == item.theirs:
+                    if item.ours is not None:
+                        settled.append(item.ours)
+                    continue
+            settled.append(item)
+        if settled != part.items:
+            part.items = arranged(settled, table)
+
+    def write(self, parts: Sequence[_Part], stage: bool) -> None:
+        wanted = {part.path: part.bytes() for part in parts}
+        for part in parts:
+            if not part.was_merged and self._is_foreign(part, wanted[part.path]):
+                self._rescue(part)
+        work.write(self._root, wanted, {part.path: part.before for part in parts})
+        whole = [part for part in parts if not self._is_open(part)]
+        work.stage(self._root, {part.path: wanted[part.path] for part in whole if stage or part.was_merged})
+        work.mark(self._root, [part.path for part in parts if part.was_merged and self._is_open(part)], self._sides)
+        git_changes.refresh(self._root)
+
+    def resolved(self, operation: str, parts: Sequence[_Part], options: Options) -> Resolved:
+        open_now = tuple(one for part in parts for one in self.open_in(part))
+        unstaged = [part.path for part in parts if not self._is_open(part) and not part.was_merged]
+        return Resolved(
+            operation,
+            open_now,
+            tuple(part.path for part in parts if not part.is_settled),
+            () if options.stage else tuple(unstaged),
+            self._index.others + tuple(path for path in self._index.unmerged if path not in self._merged.parts),
+            () if options.only_list else tuple(part.path for part in parts if part.bytes() != part.before),
+            tuple(self._rescued),
+        )
+
+    def _part(self, path: str) -> _Part | None:
+        before = work.on_disk(self._root, path)
+        if path not in self._index.unmerged:
+            return self._taken_for_merged(path, before)
+        stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
+        if before is not None and before not in stages and before != self._by_the_driver(path):
+            marked = conflict.has_markers(before)
+            items = conflict.read(before) if marked else None
+            if items is not None:
+                return _Part(path, items, before)
+            if not marked:  # someone, or the driver, has finished it
+                return _Part(path, [], before, data=before, as_it_is=True)
+        return self._fresh(path, before)
+
+    def _by_the_driver(self, path: str) -> bytes | None:
+        """What git's driver makes of a path's three versions: it sees one file, and git's own merge of several bases."""
+        stages = self._index.unmerged[path]
+        versions = [
+            {path: self._sides.contents.of(stages[number].blob) or b""} if number in stages else {}
+            for number in (1, 2, 3)
+        ]
+        try:
+            return merge_table(versions[0], versions[1], versions[2], self._table(path)).parts[path]
+        except Unmergeable:
+            return None
+
+    def _taken_for_merged(self, path: str, before: bytes | None) -> _Part | None:
+        """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
+        entry = self._index.merged.get(path)
+        held = self._sides.contents.of(entry.blob) if entry else None
+        if path in self._index.resolved or held != before or held == self._merged.parts[path]:
+            return None
+        trees = self._sides.base, self._sides.ours, self._sides.theirs
+        versions = [self._sides.contents.of(side.get(path)) for side in trees]
+        base, ours, theirs = (data or b"" for data in versions)
+        if held not in versions and git_changes.merge_lines(base, ours, theirs, self._root) != (held, True):
+            return None
+        part = self._fresh(path, before)
+        part.was_merged = True
+        return part
+
+    def _fresh(self, path: str, before: bytes | None) -> _Part:
+        """A part as the merge by records makes it."""
+        data = self._merged.parts[path]
+        is_whole = self._merged.by_lines.get(path)
+        if is_whole is False and before is not None and conflict.has_markers(before):
+            data = before  # a person may have begun with it
+        if is_whole is not None or data is None:
+            return _Part(path, [], before, is_settled=is_whole is not False, data=data, as_it_is=True)
+        items = conflict.read(data) if any(one.path == path for _, one in self._merged.conflicts) else None
+        return _Part(path, items or [], before, data=data, as_it_is=items is None)
+
+    def _is_open(self, part: _Part) -> bool:
+        return not part.is_settled or any(isinstance(item, Block) for item in part.items)
+
+    def _is_foreign(self, part: _Part, wanted: bytes | None) -> bool:
+        """Whether a part that is to be written holds markers of git's, among which a person may have worked."""
+        before = part.before
+        if before is None or before == wanted or not conflict.has_markers(before) or conflict.read(before) is not None:
+            return False
+        stages = self._index.unmerged.get(part.path, {})
+        base, ours, theirs = (
+            (self._sides.contents.of(stages[number].blob) or b"") if number in stages else b"" for number in (1, 2, 3)
+        )
+        made = (git_changes.merge_lines(base, ours, theirs, self._root, style)[0] for style in git_changes.STYLES)
+        return _unlabelled(before) not in map(_unlabelled, made)
+
+    def _rescue(self, part: _Part) -> None:
+        assert part.before is not None, "it holds markers"
+        folder = state.rescued_path(self._root)
+        state.ensure(self._root)
+        folder.mkdir(exist_ok=True)
+        name = part.path.replace("/", "_")
+        state.write_atomic(folder / name, part.before)
+        self._rescued.append(part.path)
+
+    def _newest(self, path: str, block: Block) -> Side | None:
+        """The side whose version of a record was changed last; None where that cannot be told."""
+        line = block.ours or block.theirs or block.base or b"{}"
+        number = split(line).get("__id", ("", ""))[1].encode()
+        times = [self._time(tree, path, number) for tree in (self._sides.ours, self._sides.theirs)]
+        if None in times or times[0] == times[1]:
+            return None
+        return "ours" if str(times[0]) > str(times[1]) else "theirs"
+
+    def _time(self, tree: Mapping[str, str], path: str, number: bytes) -> str | None:
+        key = table_of(path)
+        paths = [path, *(other for other in self._merged.parts if other != path and table_of(other) == key)]
+        for data in (self._sides.contents.of(tree.get(one)) or b"" for one in paths):
+            for line in data.split(b"\n"):
+                if line.startswith(b'{"__id":' + number + b",") and (told := split(line).get("__updated_at")):
+                    return told[1]
+        return None
+
+    def _table(self, path: str) -> TableRules:
+        key = table_of(path)
+        if key is None:
+            raise Refused(f"{path} is no part of records")
+        return self._rules.of(key)
+
+
+def _unlabelled(data: bytes) -> list[bytes]:
+    """The lines of a file with git's markers without what is said on these, and without the base."""
+    found = []
+    base = 0  # the length of the marker that began it; what git merged of several bases holds longer ones
+    for line in data.split(b"\n"):
+        mark = line.split(b" ", 1)[0] if conflict.is_marker(line) else b""
+        if mark and base in (0, len(mark)):
+            base = len(mark) if mark[:1] == b"|" else 0
+            if not base:
+                found.append(mark)
+        elif not base:
+            found.append(line)
+    return found

@@ -1,0 +1,89 @@
+"""Whether a merge commit holds what a merge by records gives: forges and git without the driver merge parts by lines, and
+some of that is clean to them and a conflict of records all the same (deleted here, renamed there)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.review.merging import sides as versions
+from duckkb.review.merging.sides import Sides
+from duckkb.review.merging.trees import Merged, Tree, merge_trees
+from duckkb.truth import git_changes, history
+from duckkb.truth.conflict import Block, is_marker, read
+from duckkb.truth.merge import split
+from duckkb.truth.merge_file import identity_of, table_of
+from duckkb.truth.merge_rules import Rules, TableRules
+
+_CODE = "W_MERGED"
+
+
+def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
+    """The records that a merge commit of two parents holds otherwise than a merge by records would, in parts that lines
+    alone could decide: what a person had to settle is theirs to settle. Empty for any other commit, and where the parents
+    are not here (a shallow clone)."""
+    if history.find_repository(root) is None or len(heads := git_changes.parents(root, commit)) != 2:
+        return []
+    if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
+        return []
+    sides = versions.of_commits(root, heads[0], heads[1], rules)
+    held = versions.tree(root, commit)
+    merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
+    found: list[Finding] = []
+    for path in _differing(merged, held, sides):
+        key = table_of(path)
+        if key is not None:
+            lines = sides.contents.of(held.get(path)) or b""
+            found += _in_part(path, merged.parts[path] or b"", lines, rules.of(key))
+    return found
+
+
+def _differing(merged: Merged, held: Tree, sides: Sides) -> Iterator[str]:
+    """The parts that hold something else than a merge by records, though no line of them was in conflict."""
+    for path, wanted in merged.parts.items():
+        if path in merged.by_lines or sides.contents.of(held.get(path)) == wanted:
+            continue
+        base, ours, theirs = (sides.contents.of(tree.get(path)) for tree in (sides.base, sides.ours, sides.theirs))
+        if ours is None or theirs is None:
+            continue  # git asked
+        if git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]:
+            yield path
+
+
+def _in_part(path: str, wanted: bytes, held: bytes, table: TableRules) -> Iterator[Finding]:
+    there = {number: (line_no, line) for line_no, line in enumerate(held.split(b"\n"), 1) if (number := _id(line))}
+    expected: set[str] = set()
+    for item in read(wanted) or []:
+        block = item if isinstance(item, Block) else Block(None, item, item)
+        number = _id(block.ours or block.theirs or b"")
+        expected.add(number)
+        line_no, line = there.get(number, (0, None))
+        if line is not None and line == item:
+            continue
+        if isinstance(item, Block):
+            fields = " ".join(filter(None, block.open_fields(table.rules)))
+            said = f"both sides changed it {f'({fields})' if fields else '(one deleted it)'}, and git took one of them unasked"
+        else:
+            said = (
+                "a merge by records keeps changes that are not in it"
+                if line
+                else "a merge by records keeps it, and it is gone"
+            )
+        yield _finding(path, line_no, said, table, block)
+    for number, (line_no, line) in there.items():
+        if number not in expected:
+            yield _finding(path, line_no, "a merge by records does not keep it here", table, Block(None, line, line))
+
+
+def _finding(path: str, line_no: int, said: str, table: TableRules, block: Block) -> Finding:
+    identity = identity_of(block, table)
+    return Finding(_CODE, said, path, line_no, remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
+
+
+def _id(line: bytes) -> str:
+    if not line.startswith(b"{") or is_marker(line):
+        return ""
+    try:
+        return split(line).get("__id", ("", ""))[1]
+    except ValueError:
+        return ""
