@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from duckkb.app.collections import Collections
+    from duckkb.app.provenance import Provenance
     from duckkb.app.vectors import Vectors
     from duckkb.engine.jobs import Built, Listen
     from duckkb.engine.plan import Plan
@@ -337,6 +338,13 @@ class KnowledgeBase:
         from duckkb.app.vectors import Vectors
 
         return Vectors(self._in_turn, self._elsewhere)
+
+    @property
+    def provenance(self) -> "Provenance":
+        """Which commits records, their fields and their changes are from."""
+        from duckkb.app.provenance import Provenance
+
+        return Provenance(self._in_turn)
 
     def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
         """The turns of another base, opened as this one was; the last one stays open."""

@@ -47,6 +47,8 @@ VERBS = (
     Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
+    Verb("blame", "provenance", "review", "Say which commit gave each field of a record its value."),
+    Verb("log", "provenance", "review", "Print the changes of a record, commit by commit."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),
     Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("status", "base", "care", "Say what this base is and in what state."),

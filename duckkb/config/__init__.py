@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from duckkb.config.environment import around, environment, secret
-from duckkb.config.files import find_root
+from duckkb.config.files import config_paths, find_root
 from duckkb.config.load import Loaded, load
 from duckkb.config.sound import remember_schemas
 from duckkb.config.stamp import Stamp, stamp
@@ -18,6 +18,7 @@ __all__ = [
     "Stamp",
     "accept",
     "around",
+    "config_paths",
     "demands",
     "environment",
     "find_root",

@@ -28,6 +28,8 @@ from duckkb.values import dataclass, field
 if TYPE_CHECKING:
     import numpy as np
 
+    from duckkb.truth.revisions import Revision
+
 Progress = Callable[[str, int, int], None]
 Answer = TypeVar("Answer")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
@@ -38,7 +40,7 @@ class Wiring:
     """The real parts of one base, as `app` chose them. `backend` takes what resolves edges' ends and what gives the rows
     of the caches; `embedder` is the base's own model, `embedder_for` the one of a policy; `preview` reads the
     ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
-    seconds."""
+    seconds; `at` is the revision that is read, None for the files as they lie."""
 
     root: Path
     settings: Settings
@@ -53,6 +55,7 @@ class Wiring:
     lock_timeout: float = 60.0
     lenient: bool = False
     progress: Progress | None = None
+    at: "Revision | None" = None
 
 
 @dataclass(frozen=True, slots=True)

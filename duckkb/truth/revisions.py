@@ -88,9 +88,9 @@ def staged(root: Path, old: Revision) -> list[Touched]:
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of a tree under some places, by path."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in places]
-    listed = _run(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *wanted])
+    listed = run(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *wanted])
     found = {}
     for line in listed.split(b"\0"):
         if line:
@@ -102,9 +102,9 @@ def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[s
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of the index under some places, by path; those in conflict are left out."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in places]
-    listed = _run(root, ["ls-files", "-s", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    listed = run(root, ["ls-files", "-s", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
     found = {}
     for line in listed.split(b"\0"):
         head, _, name = line.partition(b"\t")
@@ -117,11 +117,11 @@ def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entr
 def unsaved(root: Path) -> list[str]:
     """The watched paths whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in WATCHED]
     quiet = _without_filters(root)
-    changed = _run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
-    others = _run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    changed = run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
+    others = run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
     names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
     return sorted(_path(repository, name) for name in names)
 
@@ -132,33 +132,38 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
     if not wanted:
         return {}
     found: dict[str, bytes] = {}
-    told = memoryview(_run(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
+    told = memoryview(run(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
     at = 0
     for one in wanted:
         end = at + bytes(told[at : at + 200]).index(b"\n")
         words = bytes(told[at:end]).split(b" ")
         if len(words) != 3 or words[1] != b"blob":
-            raise Unavailable(
-                f"git does not have the object {one} here",
-                code="E_GIT",
-                suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
-            )
+            raise lacking(one)
         at = end + 1 + int(words[2])
         found[one] = bytes(told[end + 1 : at])
         at += 1
     return found
 
 
+def lacking(blob: str) -> Unavailable:
+    """The error for an object that is not here."""
+    return Unavailable(
+        f"git does not have the object {blob} here",
+        code="E_GIT",
+        suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
+    )
+
+
 def _raw(root: Path, command: list[str]) -> list[Touched]:
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in WATCHED]
-    told = _run(root, [*command, "--", *wanted], at=repository.work_tree)
-    return sorted(_touched(repository, told), key=lambda one: one.path)
+    told = run(root, [*command, "--", *wanted], at=repository.work_tree)
+    return sorted(touched(repository, told.split(b"\0")), key=lambda one: one.path)
 
 
-def _touched(repository: Repository, told: bytes) -> Iterator[Touched]:
-    """`:100644 100644 OLD NEW M` NUL path NUL, again and again."""
-    pieces = iter(told.split(b"\0"))
+def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
+    """What git tells in its raw form: `:100644 100644 OLD NEW M`, then a path, again and again."""
+    pieces = iter(told)
     for head in pieces:
         if head:
             old_mode, new_mode, old, new, _ = head.decode().removeprefix(":").split(" ")
@@ -173,7 +178,7 @@ def _path(repository: Repository, name: bytes) -> str:
     return os.fsdecode(name).removeprefix(repository.prefix)
 
 
-def _repository(root: Path) -> Repository:
+def repository_of(root: Path) -> Repository:
     found = find_repository(root)
     if found is None:
         raise StateError(
@@ -199,7 +204,7 @@ def _asked(root: Path, arguments: Sequence[str]) -> bytes | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def _run(
+def run(
     root: Path,
     arguments: Sequence[str],
     *,
@@ -222,25 +227,40 @@ def _run(
 def _process(
     root: Path, arguments: Sequence[str], stdin: bytes, at: Path | None, more: Mapping[str, str]
 ) -> "subprocess.CompletedProcess[bytes]":
-    repository = _repository(root)
+    command, env = _command(root, arguments, more)
+    try:
+        return subprocess.run(
+            command, input=stdin, capture_output=True, cwd=at or root, env=env, timeout=SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise _no_git() from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT") from error
+
+
+def started(root: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """A git that stays, with pipes for its stdin and stdout; raises `errors.Unavailable` (E_GIT)."""
+    command, env = _command(root, arguments, {})
+    try:
+        return subprocess.Popen(
+            command, cwd=root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except FileNotFoundError as error:
+        raise _no_git() from error
+
+
+def _command(root: Path, arguments: Sequence[str], more: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a hardened git; `more` are settings."""
+    repository = repository_of(root)
     settings = hardening() | {"GIT_INDEX_FILE": str(repository.git_dir / "index")}
     count = int(settings["GIT_CONFIG_COUNT"])
     for number, (name, value) in enumerate(more.items(), count):
         settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     settings["GIT_CONFIG_COUNT"] = str(count + len(more))
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
-    try:
-        return subprocess.run(
-            ["git", "--no-pager", *places, *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=at or root,
-            env={**os.environ, **settings},
-            timeout=SECONDS,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        said = "git is not installed, and comparing revisions needs it"
-        raise Unavailable(said, code="E_GIT", suggestion="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT") from error
+    return ["git", "--no-pager", *places, *arguments], {**os.environ, **settings}
+
+
+def _no_git() -> Unavailable:
+    said = "git is not installed, and comparing revisions needs it"
+    return Unavailable(said, code="E_GIT", suggestion="install git")
