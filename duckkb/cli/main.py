@@ -49,6 +49,7 @@ VERBS = (
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
     Verb("blame", "provenance", "review", "Say which commit gave each field of a record its value."),
     Verb("log", "provenance", "review", "Print the changes of a record, commit by commit."),
+    Verb("impact", "impact", "review", "Ask the judged questions before and after a change, and say what moved."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),
     Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("status", "base", "care", "Say what this base is and in what state."),
