@@ -5,18 +5,21 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.actions.reading import line_of
-from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
-from duckkb.errors import NotFound, StateError
+from duckkb.engine.query import Intent
+from duckkb.errors import NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Hit
 from duckkb.records import Identity, identity_text
 from duckkb.review import provenance, provenance_log
+from duckkb.review import why as explanation
 from duckkb.review.citation import Citation
 from duckkb.review.provenance import FieldOrigin, Ground, Origin
 from duckkb.review.provenance_log import Entry, Wanted
+from duckkb.review.why import Why
 from duckkb.truth import history, revisions
 from duckkb.truth.table import StoredRow
 
@@ -70,6 +73,15 @@ def cited(base: Base, citation: Citation) -> dict[str, Any]:
             suggestion="leave out what stands behind #",
         )
     return line | {"_chunk": {"field": citation.field, "chunk_seq": citation.seq, "text": text}}
+
+
+def why(base: Base, type_name: str, identity: Any, intent: Intent) -> Why:
+    """Why a record is found where it is; the intent comes without its types."""
+    positive(intent.limit)
+    if not (text_or_none(intent.text, "a query") or "").strip():
+        raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
+    kind, named = _named(base, type_name, identity)
+    return explanation.why(base, kind, _row(base, kind, named), replace(intent, kinds=(kind,)))
 
 
 def _named(base: Base, type_name: str, identity: Any) -> tuple[RecordType, Identity]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from duckkb.app.vectors import Vectors
     from duckkb.engine.jobs import Built, Listen
     from duckkb.engine.plan import Plan
+    from duckkb.review.why import Why
 
 
 class KnowledgeBase:
@@ -89,6 +90,23 @@ class KnowledgeBase:
         with self._turn:
             intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
             return actions.asking.find(self._fresh(), type, intent)
+
+    def why(
+        self,
+        type: str,
+        identity: Any,
+        query: str,
+        *,
+        mode: Mode | None = None,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> "Why":
+        """Why a record is found where it is by a question, or is not found: its rank in each lane, also beyond the cut, the
+        tokens, the filter, missing vectors. Raises as `find` and `get` do."""
+        from duckkb.actions import tracing
+
+        with self._turn:
+            return tracing.why(self._fresh(), type, identity, Intent(query, mode, where, limit))
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""

@@ -1,11 +1,11 @@
 """impact, why: what a change does to search, and why a record is not found."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options_and, chosen_format, emit, emit_lines
+from duckkb.cli.common import at_option, base_options_and, chosen_format, emit, emit_lines, opened, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -75,3 +75,47 @@ def impact_command(
         printed.note(f"limit crossed: {said}")
     if report.crossed:
         ctx.exit(1)
+
+
+@click.command("why")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identity")
+@click.argument("query")
+@click.option("-s", "--similar", "mode", flag_value="similar", help="By meaning.")
+@click.option("-m", "--match", "mode", flag_value="match", help="By words.")
+@click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
+@click.option("-w", "--where", metavar="CONDITION", help="The filter of the search.")
+@click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records the search gives.")
+@at_option
+@base_options_and("text")
+@click.pass_context
+def why_command(
+    ctx: click.Context,
+    type_name: str,
+    identity: str,
+    query: str,
+    *,
+    mode: Literal["similar", "match", "hybrid"] | None,
+    where: str | None,
+    limit: int,
+    at: str | None,
+) -> None:
+    """Say why a search finds a record where it does, or does not find it.
+
+    \b
+    duckkb why concept fsync "what happens when the power goes out"
+    duckkb why concept fsync "power" -m -w "topic = 'storage'"
+
+    Names what the filter or a -word removed, the words of the question that the record has and lacks, its rank in each lane
+    also where it is below the cut, chunks without a vector, and what the type's policy allows. A page of text, or --json.
+    """
+    from duckkb.review.why_report import as_object, as_text
+
+    with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
+        found = kb.why(type_name, identity, query, mode=mode, where=where, limit=limit)
+        if chosen_format(ctx, "text") == "text":
+            for line in as_text(found):
+                printed.result(printed.one_line(line))
+        else:
+            emit(as_object(found))
+        tell(kb.notices)
