@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
-from duckkb.engine.base import EndIds, Progress, Wiring
+from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
-    `cache_home` stands for the user's folder of converted models; `at` names the revision to read."""
+    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, `proposal`
+    where what is written to that goes."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -32,6 +33,7 @@ class Choice:
     isolate_sql: bool = False
     first_filter: str | None = None
     at: str | None = None
+    proposal: Proposal | None = None
 
 
 def find(path: "str | Path | None") -> Path:
@@ -62,6 +64,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         lenient=chosen.lenient,
         progress=chosen.progress,
         at=revision,
+        proposal=chosen.proposal,
     )
     return loaded, wiring
 

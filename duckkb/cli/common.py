@@ -127,6 +127,10 @@ def opened(
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
+    if "proposing" in chosen:
+        with chosen["proposing"](ctx).opened(lenient=bool(chosen.get("lenient"))) as kb:
+            yield kb
+        return
     kb = app.open(
         chosen.get("kb"),
         lenient=bool(chosen.get("lenient")),

@@ -51,6 +51,7 @@ VERBS = (
     Verb("log", "provenance", "review", "Print the changes of a record, commit by commit."),
     Verb("impact", "impact", "review", "Ask the judged questions before and after a change, and say what moved."),
     Verb("why", "impact", "review", "Say why a search finds a record where it does, or does not."),
+    Verb("propose", "propose", "review", "Write changes to a branch for review, and say how to open it."),
     Verb("dedupe", "care", "review", "Join records that stand twice."),
     Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("status", "base", "care", "Say what this base is and in what state."),

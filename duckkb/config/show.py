@@ -100,6 +100,7 @@ def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
         for key, items in (("full_text", kind.full_text), ("vectors", kind.vectors))
     }
     shown["merge"] = {"granularity": _leaf(kind.granularity, origin(group, kind.name, "merge", "granularity"))}
+    shown["review"] = _leaf("required" if kind.review else None, origin(group, kind.name, "review"))
     return shown
 
 

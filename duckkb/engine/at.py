@@ -44,11 +44,26 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
 
 def boot(wiring: Wiring, at: Revision, end_ids: Callable[[Tree], EndIds]) -> Base:
     """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object."""
+    if has(wiring, layout.FORMAT_PATH):
+        layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
     limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
     tree = _tree(wiring, at, limits)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
     return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)
+
+
+def has(wiring: Wiring, path: str) -> bool:
+    """Whether a file is there at the base's revision."""
+    assert wiring.at is not None, "asked of a past base"
+    return path in revisions.entries(wiring.root, wiring.at, (path,))
+
+
+def bytes_of(wiring: Wiring, path: str) -> bytes:
+    """What a file holds at the base's revision; raises KeyError where it is not there."""
+    assert wiring.at is not None, "asked of a past base"
+    entry = revisions.entries(wiring.root, wiring.at, (path,))[path]
+    return revisions.blobs(wiring.root, (entry.blob,))[entry.blob]
 
 
 def _is_configuration(path: str) -> bool:

@@ -198,6 +198,12 @@ def _without_filters(root: Path) -> dict[str, str]:
     return {name: "false" if name.endswith(".required") else "" for name in names}
 
 
+def asked(root: Path, arguments: Sequence[str]) -> str | None:
+    """What git prints, as a text without the last line end; None where it fails."""
+    told = _asked(root, arguments)
+    return None if told is None else told.decode(errors="surrogateescape").rstrip("\n")
+
+
 def _asked(root: Path, arguments: Sequence[str]) -> bytes | None:
     """What git prints, None where it fails."""
     done = _process(root, arguments, b"", None, {})
@@ -211,9 +217,11 @@ def run(
     stdin: bytes = b"",
     at: Path | None = None,
     more: Mapping[str, str] | None = None,
+    index: Path | None = None,
 ) -> bytes:
-    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run."""
-    done = _process(root, arguments, stdin, at, more or {})
+    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run, `index` is a
+    file to use as the index instead of the repository's own."""
+    done = _process(root, arguments, stdin, at, more or {}, index)
     if done.returncode == 0:
         return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -225,9 +233,14 @@ def run(
 
 
 def _process(
-    root: Path, arguments: Sequence[str], stdin: bytes, at: Path | None, more: Mapping[str, str]
+    root: Path,
+    arguments: Sequence[str],
+    stdin: bytes,
+    at: Path | None,
+    more: Mapping[str, str],
+    index: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    command, env = _command(root, arguments, more)
+    command, env = _command(root, arguments, more, index)
     try:
         return subprocess.run(
             command, input=stdin, capture_output=True, cwd=at or root, env=env, timeout=SECONDS, check=False
@@ -240,7 +253,7 @@ def _process(
 
 def started(root: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     """A git that stays, with pipes for its stdin and stdout; raises `errors.Unavailable` (E_GIT)."""
-    command, env = _command(root, arguments, {})
+    command, env = _command(root, arguments, {}, None)
     try:
         return subprocess.Popen(
             command, cwd=root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -249,10 +262,12 @@ def started(root: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
         raise _no_git() from error
 
 
-def _command(root: Path, arguments: Sequence[str], more: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def _command(
+    root: Path, arguments: Sequence[str], more: Mapping[str, str], index: Path | None
+) -> tuple[list[str], dict[str, str]]:
     """The command line and the environment of a hardened git; `more` are settings."""
     repository = repository_of(root)
-    settings = hardening() | {"GIT_INDEX_FILE": str(repository.git_dir / "index")}
+    settings = hardening() | {"GIT_INDEX_FILE": str(index or repository.git_dir / "index")}
     count = int(settings["GIT_CONFIG_COUNT"])
     for number, (name, value) in enumerate(more.items(), count):
         settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
