@@ -51,7 +51,14 @@ class _WithNames(click.Command):
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
-@base_options_and("text", "patch")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=2_000),
+    default=60_000,
+    show_default=True,
+    help="The most characters of a comment (--format markdown).",
+)
+@base_options_and("text", "patch", "markdown")
 @click.pass_context
 def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
@@ -106,7 +113,7 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = Options(full=given["full"], color=color)
+    options = Options(full=given["full"], color=color, budget=given["budget"])
     pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
     while some := list(islice(pieces, _AT_ONCE)):
         printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))

@@ -38,7 +38,20 @@ def _patch(diff: Diff, options: Options) -> Iterable[str]:
     return patch.render(diff, options)
 
 
-RENDERERS: Mapping[str, Renderer] = {"text": _text, "stat": _stat, "json": _json, "jsonl": _jsonl, "patch": _patch}
+def _markdown(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff import markdown
+
+    return markdown.render(diff, options)
+
+
+RENDERERS: Mapping[str, Renderer] = {
+    "text": _text,
+    "stat": _stat,
+    "json": _json,
+    "jsonl": _jsonl,
+    "patch": _patch,
+    "markdown": _markdown,
+}
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 
 
