@@ -227,6 +227,15 @@ _WARNINGS = {
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip
+_OF_CHANGES = {
+    "W_MASS_DELETE": ("A change removes more than max(20, 10 %) of a type's records.", "Look whether that is meant; `git revert` brings them back."),
+    "W_MASS_CHANGE": ("A change edits more than max(20, 10 %) of a type's records.", "Look whether that is meant; review a large edit apart from others."),
+    "W_RENAMED": ("A record has another identity than before.", "None needed if that is meant; `duckkb rename` takes the edges along."),
+    "W_CREATED_AT": ("A record has another time of creation than before.", "Restore __created_at from git."),
+    "W_INVISIBLE": ("A text holds characters that nobody sees (bidirectional controls, characters without width, tags), or an identity mixes letters that look alike.", "Remove them: `duckkb put` with the text as it should read."),
+    "W_CACHE_IN_PR": ("A change touches the team's cache in data/indices/, which is built on the main branch alone.", "Take it out of the change: `git checkout BASE -- data/indices/`."),
+    "W_NEAR_DUPLICATE": ("A new record says nearly the same as another one.", "`duckkb put` what is new into the other record, and delete this one."),
+}  # fmt: skip
 
 CODES: dict[str, Code] = (
     _catalogue(2, _USAGE)
@@ -236,4 +245,5 @@ CODES: dict[str, Code] = (
     | _catalogue(1, _LINES)
     | _catalogue(1, _CHECKS)
     | _catalogue(0, _WARNINGS)
+    | _catalogue(0, _OF_CHANGES)
 )
