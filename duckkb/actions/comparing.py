@@ -3,24 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from duckkb.errors import StateError
+from duckkb.errors import Finding, StateError
+from duckkb.review import changes
 from duckkb.review.diff import compare, configuration, ontology, sides
 from duckkb.review.diff.compare import Types
-from duckkb.review.diff.configuration import Files
-from duckkb.review.diff.model import Diff, RecordChange
+from duckkb.review.diff.configuration import Configurations, Files
+from duckkb.review.diff.model import Diff, RecordChange, Versions
 from duckkb.review.diff.sides import Range
+from duckkb.truth import revisions
+from duckkb.truth.layout import part_folder
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
-    count: a record that differs in nothing else is left out."""
+    count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
+    whole; else the findings are those that the touched files tell."""
 
     range: Range
     only: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    whole: bool = False
 
 
 def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
@@ -32,8 +38,25 @@ def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
     chosen = _chosen(wanted.only, types)
     changed = ontology.ontology_changes(both.old.documents, both.new.documents)
     found = compare.compare(versions, types, both.new.limits, changed)
-    found = replace(found, findings=(*both.findings, *found.findings))
+    found = replace(found, findings=_findings(root, wanted, versions, both, found), prefix=revisions.prefix(root))
     return _narrowed(_without(found, frozenset(wanted.ignore)), chosen) if chosen or wanted.ignore else found
+
+
+def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configurations, found: Diff) -> tuple[Finding, ...]:
+    """Each once, by place: what is found twice is told as it was first."""
+    base = revisions.revision(root, versions.base.commit)
+    said = [*both.findings, *found.findings]
+    said += changes.of_change(
+        found, versions, lambda kind, table: revisions.lines(root, base, part_folder(kind, table))
+    )
+    if wanted.whole:
+        from duckkb.review.brought import brought
+
+        said += brought(root, found, versions, both)
+    once: dict[tuple[Any, ...], Finding] = {}
+    for one in said:
+        once.setdefault((one.path, one.line, one.code, one.field, one.type, one.identity), one)
+    return tuple(once[key] for key in sorted(once))
 
 
 def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:

@@ -19,15 +19,17 @@ def diff(
     worktree: bool = False,
     only: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    whole: bool = False,
 ) -> Diff:
     """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
     tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
-    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count.
+    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count. The findings are those that the
+    touched files tell; with `whole` all those that the change brings, for which more is read.
 
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
     `errors.OntologyError`.
     """
-    wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore))
+    wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
     root = config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
     return comparing.diff(root, wanted, configuration_files(root))
 

@@ -58,7 +58,7 @@ class _WithNames(click.Command):
     show_default=True,
     help="The most characters of a comment (--format markdown).",
 )
-@base_options_and("text", "patch", "markdown")
+@base_options_and("text", "patch", "markdown", "github")
 @click.pass_context
 def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
@@ -69,7 +69,9 @@ def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     from duckkb.app.diffing import diff
 
     options = {name: given[name] for name in ("staged", "worktree", "ignore")}
-    found = diff(ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), **options)
+    found = diff(
+        ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), whole=bool(given["fail_on"]), **options
+    )
     _print(ctx, found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):

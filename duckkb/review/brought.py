@@ -68,7 +68,7 @@ def _unchanged(root: Path, versions: Versions, tables: Collection[_Table] | None
     """The parts that both versions have alike."""
     places = [f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()]
     if tables is not None:
-        places = [f"{layout.DATA}/{layout.FOLDERS[kind]}/{table}" for kind, table in sorted(tables)]
+        places = [layout.part_folder(kind, table) for kind, table in sorted(tables)]
     touched = set(versions.paths)
     there = revisions.entries(root, revisions.revision(root, versions.base.commit), places) if places else {}
     alike = {

@@ -34,10 +34,12 @@ def of_change(diff: Diff, versions: Versions, count: Count) -> Iterator[Finding]
 
 
 def _caches(versions: Versions) -> Iterator[Finding]:
-    for path in versions.paths:
-        if path.startswith(_INDICES):
-            said = "the team's cache is made on the main branch; in a review nobody can read it, and it conflicts"
-            yield Finding("W_CACHE_IN_PR", said, path, remedy=f"git checkout {versions.base.commit[:12]} -- {_INDICES}")
+    touched = [path for path in versions.paths if path.startswith(_INDICES)]
+    if touched:
+        many = f" ({len(touched):,} files)" if len(touched) > 1 else ""
+        said = f"the team's cache is made on the main branch{many}; nobody can review it"
+        remedy = f"git checkout {versions.base.commit[:12]} -- {_INDICES}"
+        yield Finding("W_CACHE_IN_PR", said, touched[0], remedy=remedy)
 
 
 def _masses(diff: Diff, count: Count) -> Iterator[Finding]:

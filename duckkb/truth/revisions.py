@@ -180,6 +180,18 @@ def blob_id(data: bytes, like: str) -> str:
     return digest.hexdigest()
 
 
+def lines(root: Path, at: Revision, folder: str) -> int:
+    """How many lines the files of a folder have, at a revision."""
+    found = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
+    content = blobs(root, found)
+    return sum(content[blob].count(b"\n") for blob in found)
+
+
+def prefix(root: Path) -> str:
+    """The folder of the base inside its repository, with a final `/`; empty where the two are one."""
+    return _repository(root).prefix
+
+
 def _raw(root: Path, command: list[str]) -> list[Touched]:
     repository = _repository(root)
     wanted = [repository.prefix + place for place in WATCHED]

@@ -44,6 +44,12 @@ def _markdown(diff: Diff, options: Options) -> Iterable[str]:
     return markdown.render(diff, options)
 
 
+def _github(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.diff import github
+
+    return github.render(diff, options)
+
+
 RENDERERS: Mapping[str, Renderer] = {
     "text": _text,
     "stat": _stat,
@@ -51,6 +57,7 @@ RENDERERS: Mapping[str, Renderer] = {
     "jsonl": _jsonl,
     "patch": _patch,
     "markdown": _markdown,
+    "github": _github,
 }
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 

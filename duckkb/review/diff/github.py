@@ -4,15 +4,14 @@ from collections.abc import Iterator
 
 from duckkb.review.annotations import command, commands
 from duckkb.review.diff.model import OPS, Diff, Options
-
-_WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
+from duckkb.review.diff.stat import WORDS
 
 
 def render(diff: Diff, options: Options) -> Iterator[str]:
     """A workflow command a line."""
     yield from commands(diff.findings, diff.prefix)
     for name, count in diff.counts.items():
-        said = ", ".join(f"{count[op]:,} {_WORDS[op]}" for op in OPS if count[op])
+        said = ", ".join(f"{count[op]:,} {WORDS[op]}" for op in OPS if count[op])
         yield command("notice", said, title=name)
     if diff.ontology:
         said = "\n".join(change.what for change in diff.ontology)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from duckkb.errors import Finding
 from duckkb.review.diff.budget import Section, fitted
 from duckkb.review.diff.model import OPS, Diff, FieldChange, OntologyChange, Options, RecordChange
+from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.words import Run, around, json_words
 from duckkb.review.markup import block, cell, cut, span
 
-WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 _INLINE = 60
 _WIDTH = 96
 _LINES_OF_FIELD = 60

@@ -92,7 +92,8 @@ class OntologyChange:
 @dataclass(frozen=True, slots=True)
 class Diff:
     """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
-    `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts."""
+    `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
+    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one."""
 
     base: Label
     head: Label
@@ -102,6 +103,7 @@ class Diff:
     parts: int = 0
     respelled: int = 0
     moves: tuple[Move, ...] = ()
+    prefix: str = ""
 
     @property
     def is_empty(self) -> bool:
