@@ -43,8 +43,15 @@ def open(
     return KnowledgeBase(find(path), chosen)
 
 
-def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> "CheckReport":
-    """Open a base however broken its files are, and report everything that is wrong."""
+def check(
+    path: "str | Path | None" = None, *, lock_timeout: float = 60.0, since: str | None = None, staged: bool = False
+) -> "CheckReport":
+    """Open a base however broken its files are, and report everything that is wrong. With `since` (a revision) only what
+    came since this history parted from it, or what is about records changed since; with `staged` of what is staged."""
+    if since is not None or staged:
+        from duckkb.app.diffing import check_change
+
+        return check_change(path, since, staged=staged)
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
 

@@ -1,7 +1,9 @@
 """Comparing two versions of a base, which may be broken, so without opening it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from duckkb import config
 from duckkb.actions import comparing
@@ -9,6 +11,9 @@ from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff
 from duckkb.review.diff.sides import parse_range
 from duckkb.truth.line import Limits
+
+if TYPE_CHECKING:
+    from duckkb.review.findings import CheckReport
 
 
 def diff(
@@ -32,6 +37,19 @@ def diff(
     wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
     root = config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
     return comparing.diff(root, wanted, configuration_files(root))
+
+
+def check_change(path: "str | Path | None", since: str | None, *, staged: bool) -> "CheckReport":
+    """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
+    parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
+    from duckkb.review.findings import CheckReport
+
+    range = parse_range(since, staged=staged)
+    if range.against != "commit" and since is not None:
+        range = replace(range, since_parting=True)
+    root = find(path)
+    found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
+    return CheckReport(found.findings, len(found.changes), found.prefix)
 
 
 def configuration_files(root: Path) -> Files:

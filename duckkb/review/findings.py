@@ -10,17 +10,19 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
-from duckkb.truth import layout
+from duckkb.truth import history, layout
 from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All findings, in the order of path, line and rule."""
+    """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
+    its repository, with a final `/`, or empty."""
 
     findings: tuple[Finding, ...]
     records: int
+    prefix: str = ""
 
     @property
     def errors(self) -> int:
@@ -43,7 +45,9 @@ def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
     findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += of_tree(base.tree, Rules(base.validator, base.lengths))
-    return CheckReport(in_order(findings), sum(base.tree.count(kind) for kind in base.ontology))
+    repository = history.find_repository(base.root)
+    records = sum(base.tree.count(kind) for kind in base.ontology)
+    return CheckReport(in_order(findings), records, repository.prefix if repository else "")
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -85,6 +85,16 @@ def _unknown(name: str) -> StateError:
     )
 
 
+def head(root: Path) -> Revision:
+    """What HEAD is: the empty tree where nothing was committed yet."""
+    try:
+        return revision(root, "HEAD")
+    except StateError:
+        if _asked(root, ["symbolic-ref", "--quiet", "HEAD"]) is None:
+            raise
+    return Revision("HEAD", "", _run(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
+
+
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
     """The commit in which two histories part; raises `errors.StateError` (E_REVISION) where they never met."""
     said = None

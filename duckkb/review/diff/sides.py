@@ -19,8 +19,8 @@ _SUBMODULE = "160000"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to compare: the name of the base, and what with: a commit (`head`, from the commit in which the two part where
-    `since_parting`), the index, or the working tree."""
+    """What to compare: the name of the base, and what with: a commit (`head`), the index, or the working tree. With
+    `since_parting` the base is the commit in which the two part; index and working tree part where HEAD does."""
 
     base: str
     against: Against = "worktree"
@@ -49,19 +49,28 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
 
 def read(root: Path, wanted: Range) -> Versions:
     """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
-    names = (wanted.base, wanted.head) if wanted.against == "commit" else (wanted.base,)
-    base, *others = revisions.revisions(root, *names)
+    base, head = _ends(root, wanted)
     match wanted.against:
         case "commit":
-            head = others[0]
-            if wanted.since_parting:
-                base = revisions.merge_base(root, base, head)
             touched = revisions.between(root, base, head)
             return _stored(root, touched, _label(wanted.base, base), _label(wanted.head, head))
         case "index":
             return _stored(root, revisions.staged(root, base), _label(wanted.base, base), Label("the index"))
         case _:
             return _with_worktree(root, base, wanted.base)
+
+
+def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
+    """The base and what it is compared with; HEAD for index and working tree."""
+    head = wanted.head or "HEAD"
+    if wanted.base == head == "HEAD":
+        known = revisions.head(root)
+        return known, known
+    if wanted.against != "commit" and not wanted.since_parting:
+        known = revisions.revision(root, wanted.base)
+        return known, known
+    base, other = revisions.revisions(root, wanted.base, head)
+    return (revisions.merge_base(root, base, other) if wanted.since_parting else base), other
 
 
 def _label(name: str, found: Revision) -> Label:
