@@ -13,7 +13,7 @@ from duckkb.review.diff.configuration import Configurations, Files
 from duckkb.review.diff.model import Diff, RecordChange, Versions
 from duckkb.review.diff.sides import Range
 from duckkb.truth import revisions
-from duckkb.truth.layout import part_folder
+from duckkb.truth.layout import Kind, part_folder
 from duckkb.values import dataclass
 
 
@@ -44,11 +44,12 @@ def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
 
 def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configurations, found: Diff) -> tuple[Finding, ...]:
     """Each once, by place: what is found twice is told as it was first."""
-    base = revisions.revision(root, versions.base.commit)
-    said = [*both.findings, *found.findings]
-    said += changes.of_change(
-        found, versions, lambda kind, table: revisions.lines(root, base, part_folder(kind, table))
-    )
+
+    def count(kind: Kind, table: str) -> int:
+        base = revisions.revision(root, versions.base.commit)
+        return revisions.lines(root, base, part_folder(kind, table))
+
+    said = [*both.findings, *found.findings, *changes.of_change(found, versions, count)]
     if wanted.whole:
         from duckkb.review.brought import brought
 

@@ -35,7 +35,7 @@ def diff(
     `errors.OntologyError`.
     """
     wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
-    root = config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+    root = _root(path)
     return comparing.diff(root, wanted, configuration_files(root))
 
 
@@ -47,9 +47,13 @@ def check_change(path: "str | Path | None", since: str | None, *, staged: bool) 
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
-    root = find(path)
+    root = _root(path)
     found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
     return CheckReport(found.findings, len(found.changes), found.prefix)
+
+
+def _root(path: "str | Path | None") -> Path:
+    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
 
 
 def configuration_files(root: Path) -> Files:
