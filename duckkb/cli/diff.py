@@ -58,7 +58,7 @@ class _WithNames(click.Command):
     show_default=True,
     help="The most characters of a comment (--format markdown).",
 )
-@base_options_and("text", "patch", "markdown", "github")
+@base_options_and("text", "patch", "markdown", "html", "github")
 @click.pass_context
 def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.

@@ -50,6 +50,12 @@ def _github(diff: Diff, options: Options) -> Iterable[str]:
     return github.render(diff, options)
 
 
+def _html(diff: Diff, options: Options) -> Iterable[str]:
+    from duckkb.review.html import page
+
+    return page.render(diff, options)
+
+
 RENDERERS: Mapping[str, Renderer] = {
     "text": _text,
     "stat": _stat,
@@ -58,6 +64,7 @@ RENDERERS: Mapping[str, Renderer] = {
     "patch": _patch,
     "markdown": _markdown,
     "github": _github,
+    "html": _html,
 }
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 
