@@ -16,7 +16,7 @@ FORMATS = """\
 
 | `--format` | prints | of one result, such as a receipt |
 |---|---|---|
-| `jsonl` | one JSON object a line: the default of every verb but `check`, whose default is `text` | one line |
+| `jsonl` | one JSON object a line: the default of every verb but `check` and `diff`, whose default is `text` | one line |
 | `json` | the whole answer with its metadata as one object on one line, and errors as objects: the same as `--json` | one line |
 | `csv` | a header, then a record a row | one row |
 | `md` | a table for GitHub | one row |

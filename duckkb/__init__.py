@@ -11,7 +11,7 @@ Names are imported when they are first used, so that `import duckkb` costs next 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.app import KnowledgeBase, check, init, open
+    from duckkb.app import KnowledgeBase, check, diff, init, open
     from duckkb.errors import DuckkbError, Finding
     from duckkb.queries import FindResult, Hit, Notice, Receipt, SqlResult
     from duckkb.records import Change, Changeset, Record
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "KnowledgeBase": "app",
     "check": "app",
+    "diff": "app",
     "init": "app",
     "open": "app",
     "DuckkbError": "errors",
@@ -50,6 +51,7 @@ __all__ = [
     "Record",
     "SqlResult",
     "check",
+    "diff",
     "init",
     "open",
 ]

@@ -111,6 +111,10 @@ _STATE = {
         "A collection's snapshot file is no such file, damaged, or of another version.",
         "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
     ),
+    "E_PATCH": (
+        "A patch is no patch of duckkb, damaged, or does not fit the types of this base.",
+        "Make it again: `duckkb diff BASE..HEAD --format patch`.",
+    ),
     "E_RECOVER": (
         "A sealed write cannot be finished: a target is neither old nor new.",
         "`duckkb recover --show`, then `--forward` or `--abort`.",
@@ -223,8 +227,18 @@ _WARNINGS = {
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
+    "W_BASE_CONFIG": ("The configuration of the older side of a difference does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
+}  # fmt: skip
+_OF_CHANGES = {
+    "W_MASS_DELETE": ("A change removes more than max(20, 10 %) of a type's records.", "Look whether that is meant; `git revert` brings them back."),
+    "W_MASS_CHANGE": ("A change edits more than max(20, 10 %) of a type's records.", "Look whether that is meant; review a large edit apart from others."),
+    "W_RENAMED": ("A record has another identity than before.", "None needed if that is meant; `duckkb rename` takes the edges along."),
+    "W_CREATED_AT": ("A record has another time of creation than before.", "Restore __created_at from git."),
+    "W_INVISIBLE": ("A text holds characters that nobody sees (bidirectional controls, characters without width, tags), or an identity mixes letters that look alike.", "Remove them: `duckkb put` with the text as it should read."),
+    "W_CACHE_IN_PR": ("A change touches the team's cache in data/indices/, which is built on the main branch alone.", "Take it out of the change: `git checkout BASE -- data/indices/`."),
+    "W_NEAR_DUPLICATE": ("A new record says nearly the same as another one.", "`duckkb put` what is new into the other record, and delete this one."),
 }  # fmt: skip
 
 CODES: dict[str, Code] = (
@@ -235,4 +249,5 @@ CODES: dict[str, Code] = (
     | _catalogue(1, _LINES)
     | _catalogue(1, _CHECKS)
     | _catalogue(0, _WARNINGS)
+    | _catalogue(0, _OF_CHANGES)
 )

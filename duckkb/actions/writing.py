@@ -140,6 +140,21 @@ def apply(base: Base, changeset: Changeset, options: Options) -> Receipt:
     return _write(base, Apply(changeset), options)
 
 
+def apply_patch(base: Base, data: bytes, reverse: bool, options: Options) -> Receipt:
+    """What `diff --format patch` printed, or with `reverse` its inverse."""
+    from duckkb.review import apply as patching
+    from duckkb.review.diff.patch import parse
+
+    patch = parse(data, base.limits)
+    wanted = patching.request(patch.reversed() if reverse else patch, base.ontology, base.limits)
+    return _write(base, wanted, options)
+
+
+def patch_file(base: Base, path: str | Path) -> bytes:
+    """The bytes of a patch's file; raises `errors.UsageError` (E_PATH)."""
+    return regular_file(base, path, "a patch").read_bytes()
+
+
 def _upsert(
     base: Base, type_name: str, items: Iterable[Item], options: Options, *, single: bool, keep_times: bool = False
 ) -> Receipt:

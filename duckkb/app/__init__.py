@@ -3,21 +3,21 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.app.knowledge import KnowledgeBase
-from duckkb.app.wiring import Choice, find
-from duckkb.engine.base import Progress
-from duckkb.ports import Clock, Embedder
-
 if TYPE_CHECKING:
     from duckkb.actions.caring import CheckReport
+    from duckkb.app.diffing import diff
     from duckkb.app.folder import config_show, init, recover, trust
     from duckkb.app.health import doctor, repair
+    from duckkb.app.knowledge import KnowledgeBase
     from duckkb.app.provenance import parse_citation
+    from duckkb.engine.base import Progress
+    from duckkb.ports import Clock, Embedder
 
 __all__ = [
     "KnowledgeBase",
     "check",
     "config_show",
+    "diff",
     "doctor",
     "init",
     "open",
@@ -33,9 +33,9 @@ def open(
     *,
     lenient: bool = False,
     lock_timeout: float = 60.0,
-    progress: Progress | None = None,
-    embedder: Embedder | None = None,
-    clock: Clock | None = None,
+    progress: "Progress | None" = None,
+    embedder: "Embedder | None" = None,
+    clock: "Clock | None" = None,
     isolate_sql: bool = False,
     first_filter: str | None = None,
     at: str | None = None,
@@ -49,20 +49,38 @@ def open(
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
     cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
+    from duckkb.app.knowledge import KnowledgeBase
+    from duckkb.app.wiring import Choice, find
+
     chosen = Choice(
         lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql, first_filter=first_filter, at=at
     )
     return KnowledgeBase(find(path), chosen)
 
 
-def check(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> "CheckReport":
-    """Open a base however broken its files are, and report everything that is wrong."""
+def check(
+    path: "str | Path | None" = None, *, lock_timeout: float = 60.0, since: str | None = None, staged: bool = False
+) -> "CheckReport":
+    """Open a base however broken its files are, and report everything that is wrong. With `since` (a revision) only what
+    came since this history parted from it, or what is about records changed since; with `staged` of what is staged."""
+    if since is not None or staged:
+        from duckkb.app.diffing import check_change
+
+        return check_change(path, since, staged=staged)
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
 
 
 def __getattr__(name: str) -> Any:
     """What few processes need is imported when it is used."""
+    if name == "KnowledgeBase":
+        from duckkb.app.knowledge import KnowledgeBase
+
+        return KnowledgeBase
+    if name == "diff":
+        from duckkb.app.diffing import diff
+
+        return diff
     if name in ("doctor", "repair"):
         from duckkb.app import health
 

@@ -231,6 +231,17 @@ class KnowledgeBase:
                 self._fresh(), changeset, actions.writing.Options(dry_run=dry_run, allow_shrink=allow_shrink)
             )
 
+    def apply_patch(
+        self, patch: "bytes | str | Path", *, reverse: bool = False, allow_shrink: bool = False, dry_run: bool = False
+    ) -> Receipt:
+        """Apply what `duckkb diff --format patch` printed, given as bytes or as the path of a file: every line on its old
+        side must be as it is stored, and all of it is written or nothing. Raises `errors.InvalidRecord` (E_PATCH),
+        `errors.Conflict` (E_STALE, E_EXISTS), `errors.Refused`."""
+        with self._in_turn() as base:
+            data = patch if isinstance(patch, bytes) else actions.writing.patch_file(base, patch)
+            options = actions.writing.Options(dry_run=dry_run, allow_shrink=allow_shrink)
+            return actions.writing.apply_patch(base, data, reverse, options)
+
     def neighbors(
         self,
         type: str,

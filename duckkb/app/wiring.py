@@ -77,7 +77,7 @@ def _past(root: Path, name: str | None) -> "tuple[Revision | None, dict[str, byt
     from duckkb.truth import revisions
 
     revision = revisions.revision(root, name)
-    gone: dict[str, bytes | None] = dict.fromkeys(config.config_paths(root))
+    gone: dict[str, bytes | None] = dict.fromkeys(config.paths(root))
     return revision, gone | at.config_files(root, revision)
 
 

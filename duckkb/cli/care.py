@@ -6,40 +6,63 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import base_options, base_options_and, chosen_format, emit, emit_lines, only_json, opened, tell
+from duckkb.cli.formats import dumps
 
 if TYPE_CHECKING:
+    from duckkb.actions.caring import CheckReport
     from duckkb.queries import Receipt
 
 
 @click.command("check")
+@click.option("--since", metavar="REVISION", help="Only what came since HEAD and REVISION parted (or BASE...HEAD).")
+@click.option("--staged", is_flag=True, help="Only what the staged change brings.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
-@base_options_and("text")
+@base_options_and("text", "github", "sarif")
 @click.pass_context
-def check_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> None:
+def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: Literal["error", "warning"]) -> None:
     """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
 
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
-    The one verb whose default is --format text: lines for people and for a pull request's log.
+    With --since or --staged only what the change brings or touches, and warnings on the change itself: mass edits, renames,
+    what nobody sees, near duplicates. The default is --format text: lines for people and for a pull request's log.
     """
-    from dataclasses import asdict
-
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
-    report = app.check(chosen.get("kb"), lock_timeout=chosen.get("lock_timeout", 60.0))
+    timeout = chosen.get("lock_timeout", 60.0)
+    report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, staged=staged)
     form = chosen_format(ctx, "text")
+    if form == "github":
+        from duckkb.review.annotations import commands
+
+        for line in commands(report.findings, report.prefix):
+            printed.result(line)
+    elif form == "sarif":
+        from importlib.metadata import version
+
+        from duckkb.review.sarif import as_sarif
+
+        printed.result(dumps(as_sarif(report.findings, version("duckkb"), report.prefix)))
+    else:
+        _print_findings(report, form)
+    if form != "json":
+        noun = "changed records" if since is not None or staged else "records"
+        printed.note(f"{report.records} {noun}, {report.errors} errors, {report.warnings} warnings")
+    if report.errors or (fail_on == "warning" and report.warnings):
+        ctx.exit(1)
+
+
+def _print_findings(report: "CheckReport", form: str) -> None:
+    from dataclasses import asdict
+
     findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
     if form == "json":
         emit({"errors": report.errors, "warnings": report.warnings, "records": report.records, "findings": findings})
+    elif form == "text":
+        for finding in report.findings:
+            printed.result(printed.one_line(str(finding)))
     else:
-        if form == "text":
-            for finding in report.findings:
-                printed.result(printed.one_line(str(finding)))
-        else:
-            emit_lines(findings)
-        printed.note(f"{report.records} records, {report.errors} errors, {report.warnings} warnings")
-    if report.errors or (fail_on == "warning" and report.warnings):
-        ctx.exit(1)
+        emit_lines(findings)
 
 
 @click.command("fmt")

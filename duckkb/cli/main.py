@@ -45,6 +45,8 @@ VERBS = (
     Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
     Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
     Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
+    Verb("diff", "diff", "review", "Print what became of each record between two versions."),
+    Verb("apply", "diff", "review", "Apply a patch that diff printed, all of it or nothing."),
     Verb("check", "care", "review", "Report everything that is wrong in data/."),
     Verb("fmt", "care", "review", "Rewrite parts in canonical form."),
     Verb("blame", "provenance", "review", "Say which commit gave each field of a record its value."),

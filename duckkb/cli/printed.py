@@ -33,8 +33,12 @@ def brief(text: str) -> str:
 
 def result(text: str, end: str = "\n") -> None:
     """Print on stdout, a result. Raises `errors.Unavailable` (E_IO) where it takes no more; BrokenPipeError passes."""
+    _out((_TEXT.sub(_escape, text) if sys.stdout.isatty() else text) + end)
+
+
+def _out(text: str, color: bool | None = None) -> None:
     try:
-        click.echo((_TEXT.sub(_escape, text) if sys.stdout.isatty() else text) + end, nl=False)
+        click.echo(text, nl=False, color=color)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -43,6 +47,16 @@ def result(text: str, end: str = "\n") -> None:
             code="E_IO",
             suggestion="free space where stdout goes, then ask again",
         ) from error
+
+
+def drawn(text: str) -> None:
+    """Print lines on stdout in which data was made harmless already, with colours as they are. Raises as `result`."""
+    _out(text + "\n", color=True)
+
+
+def on_terminal() -> bool:
+    """Whether stdout is a terminal."""
+    return sys.stdout.isatty()
 
 
 def note(line: str) -> None:

@@ -1,10 +1,9 @@
-"""Text in aligned columns for a terminal. Chinese and most emoji take two places, marks that combine take none."""
+"""Text in aligned columns for a terminal."""
 
-import unicodedata
 from collections.abc import Sequence
-from functools import cache
 
 from duckkb.cli.printed import one_line
+from duckkb.review.width import place, places
 from duckkb.values import dataclass
 
 _GAP = "  "
@@ -37,22 +36,6 @@ def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     return Drawn((lines[0], _GAP.join("-" * one for one in widths), *lines[1:]), cut)
 
 
-def places(text: str) -> int:
-    """How many places of a terminal a text takes.
-
-    >>> places("ab"), places("数据"), places("é"), places("🦆")
-    (2, 4, 1, 2)
-    """
-    return len(text) if text.isascii() else sum(map(_place, text))
-
-
-@cache
-def _place(character: str) -> int:
-    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
 def _cut(text: str, limit: int) -> tuple[str, bool]:
     """The text on one line in at most `limit` places, and whether something of it is missing."""
     start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
@@ -61,7 +44,7 @@ def _cut(text: str, limit: int) -> tuple[str, bool]:
         return shown, False
     kept, room = [], limit - 1
     for character in shown:
-        room -= _place(character)
+        room -= place(character)
         if room < 0:
             break
         kept.append(character)

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from duckkb.config.environment import around, environment, secret
-from duckkb.config.files import config_paths, find_root
+from duckkb.config.environment import around, environment, secret, wants_color
+from duckkb.config.files import config_paths as paths
+from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
 from duckkb.config.sound import remember_schemas
 from duckkb.config.stamp import Stamp, stamp
@@ -18,17 +19,18 @@ __all__ = [
     "Stamp",
     "accept",
     "around",
-    "config_paths",
     "demands",
     "environment",
     "find_root",
     "is_trusted",
     "load",
     "normalised",
+    "paths",
     "remember_schemas",
     "secret",
     "stamp",
     "trust_hash",
+    "wants_color",
 ]
 
 

@@ -55,6 +55,12 @@ def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return given.get(name, "").strip() or None
 
 
+def wants_color(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a terminal may be sent colours: NO_COLOR is not set (https://no-color.org), and it is no dumb one."""
+    given = os.environ if environ is None else environ
+    return not given.get("NO_COLOR") and given.get("TERM") != "dumb"
+
+
 def _user_folder(given: Mapping[str, str], name: str, default: Path) -> Path:
     """Our folder in one of the XDG base folders; the standard says to ignore a relative path."""
     base = Path(given.get(name) or default)

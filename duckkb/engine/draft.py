@@ -6,7 +6,18 @@ from typing import Any
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
-from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, component_value, identity_text
+from duckkb.records import (
+    CREATED_AT,
+    FROM,
+    TO,
+    UPDATED_AT,
+    Change,
+    Changeset,
+    Identity,
+    Record,
+    component_value,
+    identity_text,
+)
 from duckkb.truth import ids
 from duckkb.truth.ends import bare_end
 from duckkb.truth.line import etag
@@ -59,9 +70,12 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply a changeset; each old side must be what is stored."""
+    """Apply a changeset; each old side must be what is stored, with `exact` its times too. `places` has by type and id the
+    part in which a record is to stand, of those that are not left where they are or put with the new ones."""
 
     changeset: Changeset
+    exact: bool = False
+    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 Request = Upsert | Delete | Rename | Apply
@@ -74,6 +88,7 @@ class Draft:
     changeset: Changeset
     asked: tuple[tuple[RecordType, Identity], ...] = ()
     unchanged: int = 0
+    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
 @dataclass
@@ -285,27 +300,46 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
 
 def _apply(request: Apply, state: Drafting) -> Draft:
     tree, asked, changes = state.tree, [], []
+    leaving = {(change.old.type, change.old.id) for change in request.changeset.changes if change.old is not None}
     for change in request.changeset.changes:
         kind = tree.ontology.find(change.record.type)
         if kind is None:
             raise StateError(f"no type {change.record.type}", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
         stored = tree.by_id(kind, change.record.id)
-        have = stored.record if stored else None
-        if not _same_record(have, change.old):
-            said = f"{kind.name} {identity_text(change.record.identity)} is not as the changeset expects it"
-            state.findings.append(
-                Finding("E_STALE", said, type=kind.name, identity=identity_text(change.record.identity))
-            )
+        taken = tree.get(kind, change.new.identity) if change.new is not None else None
+        if said := _unexpected(stored.record if stored else None, change.old, request.exact):
+            state.findings.append(_stale(change.record, stored, said))
+        elif taken and taken.record.id != change.record.id and (kind.name, taken.record.id) not in leaving:
+            state.findings.append(_stale(change.record, taken, f"exists already, with __id {taken.record.id}"))
         asked.append((kind, change.record.identity))
         changes.append(change)
     _raise(state.findings, Conflict, "E_STALE", "the changeset does not apply")
-    return Draft(Changeset(tuple(changes)), tuple(asked))
+    return Draft(Changeset(tuple(changes)), tuple(asked), places=request.places)
 
 
-def _same_record(have: Record | None, expected: Record | None) -> bool:
-    if have is None or expected is None:
-        return have is expected
-    return have.id == expected.id and have.identity == expected.identity and same_fields(have.fields, expected.fields)
+def _stale(record: Record, stored: StoredRow | None, said: str) -> Finding:
+    name = identity_text(record.identity)
+    path, line = (stored.path, stored.line_no) if stored else ("", 0)
+    remedy = f"duckkb get {record.type} {name}"
+    return Finding("E_STALE", f"{record.type} {name} {said}", path, line, "", remedy, record.type, name)
+
+
+def _unexpected(have: Record | None, expected: Record | None, exact: bool) -> str:
+    """In which way a stored record is not the one expected; empty where it is."""
+    if have is None:
+        return "is not there" if expected is not None else ""
+    if expected is None:
+        return "is there already"
+    names = [name for name in {**expected.fields, **have.fields} if _differ(name, have.fields, expected.fields)]
+    times = (have.created_at, have.updated_at), (expected.created_at, expected.updated_at)
+    names += [
+        name for name, *both in zip((CREATED_AT, UPDATED_AT), *times, strict=True) if exact and len(set(both)) > 1
+    ]
+    return f"is not as expected ({', '.join(names)})" if names or have.identity != expected.identity else ""
+
+
+def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    return (name in some) != (name in others) or not same_fields(some.get(name), others.get(name))
 
 
 def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code: str, message: str) -> None:

@@ -39,7 +39,7 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
         drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
-        parts = render.render(base.tree, drafted.changeset, _writer(base))
+        parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
         notices += _strange(base, drafted)
         if options.dry_run:
             return _receipt(base, drafted, parts, notices, patch=patch(base, parts))

@@ -1,25 +1,28 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
-from duckkb.truth import layout
-from duckkb.truth.tree import Ambiguous, Part, StoredRow
+from duckkb.truth import history, layout
+from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """All findings, in the order of path, line and rule."""
+    """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
+    its repository, with a final `/`, or empty."""
 
     findings: tuple[Finding, ...]
     records: int
+    prefix: str = ""
 
     @property
     def errors(self) -> int:
@@ -30,19 +33,38 @@ class CheckReport:
         return len(self.findings) - self.errors
 
 
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What records are held against: by type its validator, and how long its given vectors are, by field."""
+
+    validator: Callable[[RecordType], Validator]
+    lengths: Callable[[RecordType], Mapping[str, int]]
+
+
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
     findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
-    for part in base.tree.parts.values():
-        findings += _part(part)
-    for kind in base.ontology:
-        findings += _schema(base, kind)
-        findings += _lengths(base, kind)
-        findings += _duplicates(base, kind)
+    findings += of_tree(base.tree, Rules(base.validator, base.lengths))
+    repository = history.find_repository(base.root)
+    records = sum(base.tree.count(kind) for kind in base.ontology)
+    return CheckReport(in_order(findings), records, repository.prefix if repository else "")
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each once, in the order of path, line and rule."""
+    return tuple(sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message)))
+
+
+def of_tree(tree: Tree, rules: Rules, kinds: Iterable[RecordType] | None = None) -> Iterator[Finding]:
+    """What is wrong in the lines that can be read, each by itself and together; of some types, where they are given."""
+    for kind in tree.ontology if kinds is None else kinds:
+        for part in tree.parts_of(kind):
+            yield from _part(part)
+        yield from _schema(tree, kind, rules.validator(kind))
+        yield from _lengths(tree, kind, rules.lengths(kind) if kind.given_vectors else {})
+        yield from _duplicates(tree, kind)
         if isinstance(kind, EdgeType):
-            findings += _edges(base, kind)
-    ordered = sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message))
-    return CheckReport(tuple(ordered), sum(base.tree.count(kind) for kind in base.ontology))
+            yield from _edges(tree, kind)
 
 
 def _part(part: Part) -> Iterator[Finding]:
@@ -72,9 +94,8 @@ def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -
     return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
 
 
-def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
-    validator = base.validator(kind)
-    for row in base.tree.rows(kind):
+def _schema(tree: Tree, kind: RecordType, validator: Validator) -> Iterator[Finding]:
+    for row in tree.rows(kind):
         if not validator.is_valid(row.record.fields):
             for finding in validator.findings(row.record.fields):
                 yield replace(
@@ -82,10 +103,9 @@ def _schema(base: Base, kind: RecordType) -> Iterator[Finding]:
                 )
 
 
-def _lengths(base: Base, kind: RecordType) -> Iterator[Finding]:
+def _lengths(tree: Tree, kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
     """Vectors that are not as long as the others are not searched; the schema does not see that."""
-    expected = base.lengths(kind) if kind.given_vectors else {}
-    for row in base.tree.rows(kind) if expected else ():
+    for row in tree.rows(kind) if expected else ():
         for name, length in expected.items():
             value = row.record.fields.get(name)
             if isinstance(value, list) and len(value) != length and not kind.given_vectors[name].dimension:
@@ -93,22 +113,22 @@ def _lengths(base: Base, kind: RecordType) -> Iterator[Finding]:
                 yield _at(row, "E_SCHEMA", said, "change the record", f"/{name}")
 
 
-def _duplicates(base: Base, kind: RecordType) -> Iterator[Finding]:
-    for identity, rows in base.tree.duplicates(kind).items():
+def _duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
+    for identity, rows in tree.duplicates(kind).items():
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
         said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
         for row in rows[1:]:
             yield _at(row, "E_DUP_IDENTITY", said, "duckkb dedupe")
-    for number, rows in base.tree.id_clashes(kind).items():
+    for number, rows in tree.id_clashes(kind).items():
         named = " and ".join(identity_text(row.record.identity) for row in rows)
         for row in rows[1:]:
             yield _at(row, "E_DUP_ID", f"__id {number} is that of {named}", "duckkb dedupe --reassign")
 
 
-def _edges(base: Base, kind: EdgeType) -> Iterator[Finding]:
+def _edges(tree: Tree, kind: EdgeType) -> Iterator[Finding]:
     counts: dict[int, Counter[object]] = {side: Counter() for side in limited_sides(kind)}
-    for row in base.tree.rows(kind):
-        refs = base.tree.ends(kind, row.record.identity)
+    for row in tree.rows(kind):
+        refs = tree.ends(kind, row.record.identity)
         for name, ref in zip((FROM, TO), refs, strict=True):
             if ref is None or isinstance(ref, Ambiguous):
                 yield _lost_end(kind, row, name, ref)

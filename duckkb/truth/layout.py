@@ -61,7 +61,12 @@ def part_path(kind: Kind, table: str, day: str, number: int) -> str:
     >>> part_path("node", "characters", "20260101", 7)
     'data/nodes/characters/20260101/part_007.jsonl'
     """
-    return f"{DATA}/{FOLDERS[kind]}/{table}/{day}/part_{number:03d}.jsonl"
+    return f"{part_folder(kind, table)}/{day}/part_{number:03d}.jsonl"
+
+
+def part_folder(kind: Kind, table: str) -> str:
+    """The folder of a table's or label's day folders, relative to the knowledge base."""
+    return f"{DATA}/{FOLDERS[kind]}/{table}"
 
 
 @lru_cache(4096)

@@ -113,6 +113,8 @@ def split(line: bytes) -> dict[str, _Field]:
     {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
     """
     text = line.decode()
+    if (compact := _split_compact(text)) is not None:
+        return compact
     found: dict[str, _Field] = {}
     at = _after(text, _skip(text, 0), "{")
     if text[at : at + 1] != "}":
@@ -130,6 +132,23 @@ def split(line: bytes) -> dict[str, _Field]:
     if text[_skip(text, _after(text, at, "}")) :]:
         raise ValueError("something follows the object")
     return found
+
+
+def _split_compact(text: str) -> dict[str, _Field] | None:
+    """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
+    found: dict[str, _Field] = {}
+    scan, at, stop = _DECODER.scan_once, 1, 0
+    try:
+        while text[stop] == (",{"[stop == 0]):
+            name, end = scan(text, at)
+            stop = scan(text, end + 1)[1]
+            if text[at] != '"' or text[end] != ":" or name in found:
+                return None
+            found[name] = (text[at:end], text[end + 1 : stop])
+            at = stop + 1
+    except (StopIteration, IndexError, ValueError, RecursionError):
+        return None
+    return found if text[stop:] == "}" else None
 
 
 def _skip(text: str, at: int) -> int:
@@ -219,7 +238,7 @@ def _earliest(base: str | None, ours: str, theirs: str) -> str:
 
 def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     """What all have in the base's order, then what either side added, by source text: both directions give one result."""
-    lists = [_elements(text) for text in (base or "[]", ours, theirs)]
+    lists = [elements(text) for text in (base or "[]", ours, theirs)]
     if lists[1] is None or lists[2] is None:
         return None
     old, mine, other = (dict.fromkeys(elements or ()) for elements in lists)
@@ -228,7 +247,7 @@ def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     return f"[{','.join(kept + added)}]"
 
 
-def _elements(text: str) -> list[str] | None:
+def elements(text: str) -> list[str] | None:
     """The elements of an array as source text, None for another value."""
     if not text.startswith("["):
         return None

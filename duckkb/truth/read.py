@@ -46,7 +46,11 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part:
     except OSError as error:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
-    stamp = Stamp.of(status, read_ns)
+    return part_of(path, kind, raw, limits, Stamp.of(status, read_ns))
+
+
+def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
+    """The part that holds these bytes."""
     lines = Lines(path, kind, limits)
     lines.read(raw)
     return Part(

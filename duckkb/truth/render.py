@@ -7,7 +7,7 @@ are; lines that a person wrote (without id or times, or not in canonical form) a
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -53,8 +53,12 @@ class RenderedPart:
         return Part(self.path, self.kind, stamp, hashlib.sha256(self.data).hexdigest(), self.rows)
 
 
-def render(tree: Tree, changeset: Changeset, writer: Writer) -> list[RenderedPart]:
+def render(
+    tree: Tree, changeset: Changeset, writer: Writer, places: Mapping[tuple[str, int], str] | None = None
+) -> list[RenderedPart]:
     """The parts that a changeset changes, in path order; none whose bytes stay the same.
+
+    `places` has the parts, by type and id, of records that are to stand in one that they would not come to by themselves.
 
     A change to an identity that stands in several lines leaves one, at the first one's place. Inserts go, in the order of
     their identities, to the writer's part of the day of their creation and, when it is full, to the next number. A part
@@ -67,8 +71,11 @@ def render(tree: Tree, changeset: Changeset, writer: Writer) -> list[RenderedPar
     _refuse_taken(draft, changeset.changes)
     inserts: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
     for change in changeset.changes:
+        path = places.get((change.record.type, change.record.id)) if places else None
         if change.old:
-            draft.change(change.old, change.new)
+            draft.change(change.old, change.new, path)
+        elif change.new and path:
+            draft.put(change.new, path)
         elif change.new:
             inserts[change.new.type, day_of(change.new.created_at)].append(change.new)
     for (_, day), records in sorted(inserts.items()):
@@ -134,8 +141,13 @@ class _Draft:
     def holds(self, record: Record) -> bool:
         return bool(self._tree.stored(self._kind(record), record.identity))
 
-    def change(self, old: Record, new: Record | None) -> None:
-        """Put `new` at the place of the first line of `old`; every line of `old` goes."""
+    def put(self, record: Record, path: str) -> None:
+        """Add a record to a part, however full it is."""
+        kind = self._kinds[path] = self._kind(record)
+        self._come[path].append(self._row(kind, record, path))
+
+    def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
+        """Put `new` at the place of the first line of `old`, or into another part; every line of `old` goes."""
         kind = self._kind(old)
         lines = self._tree.stored(kind, old.identity)
         if not lines:
@@ -145,7 +157,7 @@ class _Draft:
             self.touch(line.path)
             self._gone[line.path].add(line.line_no)
         if new:
-            self._come[lines[0].path].append(self._row(kind, new, lines[0].path))
+            self.put(new, path or lines[0].path)
 
     def place(self, day: str, records: list[Record], writer: Writer) -> None:
         """Add records of one type and day to the writer's part, and from the next number on what does not fit."""

@@ -4,6 +4,7 @@ Git is run as processes of its own, with the hardening of `history`; GitPython, 
 import, is left out of a path on which people wait. Paths are relative to the knowledge base.
 """
 
+import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,25 +42,57 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A file that differs between two trees; None where a side has none."""
+    """A file that differs between two trees; None where a side has none. `unmerged` says that the index holds several
+    versions of it, and so no new one."""
 
     path: str
     old: Entry | None
     new: Entry | None
+    unmerged: bool = False
 
 
 def revision(root: Path, name: str) -> Revision:
     """What a name means; raises `errors.StateError` (E_REVISION) for one that git does not know here."""
-    if name and "\0" not in name:
-        said = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{tree}}"])
-        if said is not None:
-            commit = _asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
-            return Revision(name, (commit or b"").decode().strip(), said.decode().strip())
-    raise StateError(
+    return revisions(root, name)[0]
+
+
+def revisions(root: Path, *names: str) -> list[Revision]:
+    """What names mean, asked of one process. They are lines that it reads, so that none can be an option. Raises
+    `errors.StateError` (E_REVISION) for the first that git does not know here."""
+    sound = [name for name in names if name and "\0" not in name and "\n" not in name]
+    asked = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
+    told = iter(run(root, ["cat-file", "--batch-check"], stdin=os.fsencode(asked)).splitlines() if sound else ())
+    found = []
+    for name in names:
+        commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
+        if not tree:
+            raise _unknown(name)
+        found.append(Revision(name, commit, tree))
+    return found
+
+
+def _object(told: bytes) -> str:
+    """The id in `ID TYPE SIZE`; empty for the name of nothing."""
+    words = told.split(b" ")
+    return words[0].decode() if len(words) == 3 and words[1] in (b"commit", b"tree") else ""
+
+
+def _unknown(name: str) -> StateError:
+    return StateError(
         f"git knows no revision {name!r} here",
         code="E_REVISION",
         suggestion="`git log --oneline` and `git branch -a` list what there is; in a shallow clone `git fetch --unshallow`",
     )
+
+
+def head(root: Path) -> Revision:
+    """What HEAD is: the empty tree where nothing was committed yet."""
+    try:
+        return revision(root, "HEAD")
+    except StateError:
+        if _asked(root, ["symbolic-ref", "--quiet", "HEAD"]) is None:
+            raise
+    return Revision("HEAD", "", run(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
 
 
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
@@ -154,6 +187,26 @@ def lacking(blob: str) -> Unavailable:
     )
 
 
+def blob_id(data: bytes, like: str) -> str:
+    """The id that git gives to bytes, in hex, by the digest of another id of the repository (SHA-1 or SHA-256)."""
+    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+    digest.update(b"blob %d\0" % len(data))
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def lines(root: Path, at: Revision, folder: str) -> int:
+    """How many lines the files of a folder have, at a revision."""
+    found = [entry.blob for entry in entries(root, at, (folder,)).values() if entry.mode in REGULAR]
+    content = blobs(root, found)
+    return sum(content[blob].count(b"\n") for blob in found)
+
+
+def prefix(root: Path) -> str:
+    """The folder of the base inside its repository, with a final `/`; empty where the two are one."""
+    return repository_of(root).prefix
+
+
 def _raw(root: Path, command: list[str]) -> list[Touched]:
     repository = repository_of(root)
     wanted = [repository.prefix + place for place in WATCHED]
@@ -166,8 +219,9 @@ def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
     pieces = iter(told)
     for head in pieces:
         if head:
-            old_mode, new_mode, old, new, _ = head.decode().removeprefix(":").split(" ")
-            yield Touched(_path(repository, next(pieces)), _entry(old_mode, old), _entry(new_mode, new))
+            old_mode, new_mode, old, new, status = head.decode().removeprefix(":").split(" ")
+            sides = _entry(old_mode, old), _entry(new_mode, new)
+            yield Touched(_path(repository, next(pieces)), *sides, status == "U")
 
 
 def _entry(mode: str, blob: str) -> Entry | None:

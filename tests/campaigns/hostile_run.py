@@ -59,6 +59,12 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("fmt",),
     ("dedupe",),
     ("delete", "Note", "newer"),
+    ("put", "Note", '{"id":"a","title":"fax","text":"the quick fox","size":3}'),  # of the same length as before
+    ("diff",),
+    ("diff", "--staged", "--stat"),
+    ("diff", "main...other", "--format", "json"),
+    ("diff", "main..other", "--format", "patch"),
+    ("apply", "--check", "exported.jsonl"),
     ("repair",),
 )
 """Every verb at least once; those that ask git something come first."""

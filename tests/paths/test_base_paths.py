@@ -404,7 +404,9 @@ def test_threads_share_one_open_base(notes: Path) -> None:
 
 def test_a_base_that_grows_while_it_is_open_goes_on_out_of_a_snapshot(docs: Path) -> None:
     """It was too small for one when it was opened, and a type that was empty then is in it from its first records on."""
-    (docs / "config.yaml").write_text(f"{VECTORS}  Tag: {{identity: id, schema: {{properties: {{id: {{type: string}}}}}}}}\n", "utf-8")
+    (docs / "config.yaml").write_text(
+        f"{VECTORS}  Tag: {{identity: id, schema: {{properties: {{id: {{type: string}}}}}}}}\n", "utf-8"
+    )
 
     def some(start: int, text: str) -> list[dict[str, object]]:
         return [

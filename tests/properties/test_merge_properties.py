@@ -3,11 +3,12 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.truth.line import Limits, Shape, decode, encode
-from duckkb.truth.merge import MergeRules, merge_duplicates, merge_record
+from duckkb.truth.merge import MergeRules, merge_duplicates, merge_record, split
 
 SHAPE = Shape(("name",))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})
@@ -139,3 +140,28 @@ def test_duplicates_join_to_one_canonical_line_whatever_their_order(found: list[
     assert values.values.keys() == {key for each in held for key in each}
     assert values.values["__id"] == min(each["__id"] for each in held)
     assert values.values["__updated_at"] == max(each["__updated_at"] for each in held)
+
+
+keys = st.sampled_from(["a", "中", '"', "\\", ",", "}", ""])
+nested = st.recursive(values, lambda inside: st.lists(inside, max_size=3) | st.dictionaries(keys, inside, max_size=3))
+
+
+@given(st.dictionaries(keys, nested, max_size=5))
+@FAST
+def test_a_line_is_split_alike_with_blanks_and_without(held: dict[str, Any]) -> None:
+    texts = {json.dumps(name): json.dumps(value, ensure_ascii=False) for name, value in held.items()}
+    compact = "{" + ",".join(f"{name}:{value}" for name, value in texts.items()) + "}"
+    spaced = "{ " + " , ".join(f"{name} :\t{value}" for name, value in texts.items()) + " }"
+    assert (
+        split(compact.encode()) == split(spaced.encode()) == {json.loads(name): (name, texts[name]) for name in texts}
+    )
+
+
+@given(st.dictionaries(keys, nested, min_size=1, max_size=3), st.data())
+@FAST
+def test_a_line_that_is_cut_or_goes_on_is_no_object(held: dict[str, Any], data: st.DataObject) -> None:
+    whole = json.dumps(held, separators=(",", ":"))
+    wrong = [whole[: data.draw(st.integers(0, len(whole) - 1))], whole + "}", whole[:-1] + ",}", whole[1:]]
+    for text in wrong:
+        with pytest.raises(ValueError):
+            split(text.encode())

@@ -52,6 +52,6 @@ def test_the_public_names_are_pinned() -> None:
     assert len(duckkb.__all__) <= 20
     assert sorted(duckkb.__all__) == [
         "Change", "Changeset", "DuckkbError", "Expansion", "FindResult", "Finding", "Fusion", "Hit", "KnowledgeBase", "Notice",
-        "Receipt", "Record", "SqlResult", "check", "init", "open",
+        "Receipt", "Record", "SqlResult", "check", "diff", "init", "open",
     ]  # fmt: skip
     assert all(getattr(duckkb, name) is not None for name in duckkb.__all__)

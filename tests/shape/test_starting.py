@@ -11,7 +11,7 @@ import pytest
 import duckkb
 from duckkb.entries import Fingerprint
 from duckkb.llm.providers import LocalE5
-from tests.conftest import NOTES, make_base, run_in
+from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fakes import HashEmbedder
 
 LIBRARIES = (
@@ -83,6 +83,14 @@ def test_a_simple_filter_starts_no_engine(base: Path) -> None:
 
 def test_status_imports_no_engine(base: Path) -> None:
     assert not imported(base, "status") & {"duckdb", "pyarrow", "tantivy", "numpy", "git", "jsonschema", "onnxruntime"}
+
+
+def test_diff_imports_no_engine(base: Path) -> None:
+    commit(base)
+    (base / "config.yaml").write_text(NOTES + "# changed\n", "utf-8")
+    for args in ((), ("--stat",), ("--format", "json"), ("HEAD..HEAD",)):
+        found = imported(base, "diff", *args)
+        assert not found & set(LIBRARIES) and not found & {"asyncio", "email", "http", "socket", "tempfile"}, args
 
 
 def test_put_imports_the_quick_checker_and_no_engine(base: Path) -> None:

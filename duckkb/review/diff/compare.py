@@ -5,14 +5,15 @@ that both versions have alike are not decoded: a diff costs what changed, not wh
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
-from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Place, RecordChange, Versions
+from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Place, RecordChange, Versions
 from duckkb.truth.layout import DATA, parse_part
 from duckkb.truth.line import Limits, etag
 from duckkb.truth.lines import Lines
@@ -42,6 +43,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     """The changes of records between two versions, by type and identity, and what is wrong in the lines that changed."""
     findings = list(versions.findings)
     changes: list[RecordChange] = []
+    moves: list[Move] = []
     respelled = 0
     tables, strange = _tables(versions.paths)
     findings += [
@@ -58,6 +60,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         table = _Table(found[1], limits)
         table.read(versions, paths, found[0])
         changes += table.changes()
+        moves += table.moves
         respelled += table.respelled
         findings += table.findings
     return Diff(
@@ -68,6 +71,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         tuple(findings),
         sum(map(len, tables.values())),
         respelled,
+        tuple(moves),
     )
 
 
@@ -98,6 +102,7 @@ class _Table:
         self._old: dict[int, StoredRow] = {}
         self._new: dict[int, StoredRow] = {}
         self.findings: list[Finding] = []
+        self.moves: list[Move] = []
         self.respelled = 0
 
     def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
@@ -111,6 +116,16 @@ class _Table:
                 lines = self._lines(path, raw, self._kind, known)
                 self.findings += lines.findings
                 self._take(lines.rows)
+        self.moves = [move for old, new in _moved(versions, paths, known) for move in self._moves(old, new)]
+
+    def _moves(self, old: "_Spot", new: "_Spot") -> Iterator[Move]:
+        """The record of a line that stands in another part than before."""
+        for before, after in zip(
+            *(self._lines(path, line, self._kind, ()).rows for path, _, line in (old, new)), strict=True
+        ):
+            record = after.record
+            places = (replace(_place_of(row), line_no=number) for row, number in ((before, old[1]), (after, new[1])))
+            yield Move(record.type, record.id, identity_text(record.identity), *places)
 
     def _take(self, rows: Iterable[StoredRow]) -> None:
         for row in rows:
@@ -185,6 +200,25 @@ def _alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[s
     return frozenset(line for line, times in counts[0].items() if counts[1][line] == times)
 
 
+_Spot = tuple[str, int, bytes]
+"""A path, the number of a line, the line."""
+
+
+def _moved(versions: Versions, paths: Iterable[str], known: Collection[bytes]) -> Iterator[tuple[_Spot, _Spot]]:
+    """The lines that both versions have in different parts."""
+    gone: dict[bytes, _Spot] = {}
+    come: dict[bytes, _Spot] = {}
+    for path in paths:
+        sides = [side.get(path, b"").split(b"\n") for side in (versions.old, versions.new)]
+        held = [frozenset(lines) for lines in sides]
+        for found, lines, others in ((gone, sides[0], held[1]), (come, sides[1], held[0])):
+            some = ((no, line) for no, line in enumerate(lines, 1) if line in known and line not in others)
+            found |= {line: (path, no, line) for no, line in some if line}
+    for line, spot in gone.items():
+        if line in come:
+            yield spot, come[line]
+
+
 def _fields(old: StoredRow | None, new: StoredRow | None) -> tuple[FieldChange, ...]:
     before, after = (split(row.line) if row is not None else {} for row in (old, new))
     found = [
@@ -201,7 +235,11 @@ def _text(found: tuple[str, str] | None) -> str | None:
 
 
 def _place(row: StoredRow | None) -> Place | None:
-    return None if row is None else Place(row.path, row.line_no, row.line, etag(row.line))
+    return None if row is None else _place_of(row)
+
+
+def _place_of(row: StoredRow) -> Place:
+    return Place(row.path, row.line_no, row.line, etag(row.line))
 
 
 def _at(row: StoredRow, code: str, message: str) -> Finding:

@@ -68,6 +68,17 @@ class RecordChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A record that stands in another part than before and is the same: no change, but what a patch must say."""
+
+    type: str
+    id: int
+    identity: str
+    before: Place
+    after: Place
+
+
+@dataclass(frozen=True, slots=True)
 class OntologyChange:
     """Something that the ontology or config.yaml says otherwise: `what` names it (`node Note`, `node Note field /title`),
     `before` and `after` are what each side says, as JSON or YAML text, None where a side does not have it."""
@@ -81,7 +92,8 @@ class OntologyChange:
 @dataclass(frozen=True, slots=True)
 class Diff:
     """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
-    `respelled` the records whose line was only written otherwise."""
+    `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
+    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one."""
 
     base: Label
     head: Label
@@ -90,6 +102,8 @@ class Diff:
     findings: tuple[Finding, ...] = ()
     parts: int = 0
     respelled: int = 0
+    moves: tuple[Move, ...] = ()
+    prefix: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -115,3 +129,13 @@ class Versions:
     new: Mapping[str, bytes]
     findings: tuple[Finding, ...] = ()
     paths: tuple[str, ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
+    characters of a comment."""
+
+    full: bool = False
+    color: bool = False
+    budget: int = 60_000

@@ -19,8 +19,8 @@ _SUBMODULE = "160000"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What to compare: the name of the base, and what with: a commit (`head`, from the commit in which the two part where
-    `since_parting`), the index, or the working tree."""
+    """What to compare: the name of the base, and what with: a commit (`head`), the index, or the working tree. With
+    `since_parting` the base is the commit in which the two part; index and working tree part where HEAD does."""
 
     base: str
     against: Against = "worktree"
@@ -49,12 +49,9 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
 
 def read(root: Path, wanted: Range) -> Versions:
     """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
-    base = revisions.revision(root, wanted.base)
+    base, head = _ends(root, wanted)
     match wanted.against:
         case "commit":
-            head = revisions.revision(root, wanted.head)
-            if wanted.since_parting:
-                base = revisions.merge_base(root, base, head)
             touched = revisions.between(root, base, head)
             return _stored(root, touched, _label(wanted.base, base), _label(wanted.head, head))
         case "index":
@@ -63,17 +60,32 @@ def read(root: Path, wanted: Range) -> Versions:
             return _with_worktree(root, base, wanted.base)
 
 
+def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
+    """The base and what it is compared with; HEAD for index and working tree."""
+    head = wanted.head or "HEAD"
+    if wanted.base == head == "HEAD":
+        known = revisions.head(root)
+        return known, known
+    if wanted.against != "commit" and not wanted.since_parting:
+        known = revisions.revision(root, wanted.base)
+        return known, known
+    base, other = revisions.revisions(root, wanted.base, head)
+    return (revisions.merge_base(root, base, other) if wanted.since_parting else base), other
+
+
 def _label(name: str, found: Revision) -> Label:
     return Label(name, found.commit or found.tree)
 
 
 def _stored(root: Path, touched: Iterable[Touched], base: Label, head: Label) -> Versions:
     """Both sides lie in git."""
-    touched = [one for one in touched if one.old != one.new]
+    everything = [one for one in touched if one.old != one.new or one.unmerged]
+    touched = [one for one in everything if not one.unmerged]
     old = {one.path: blob for one in touched if (blob := _blob(one.old))}
     new = {one.path: blob for one in touched if (blob := _blob(one.new))}
     content = revisions.blobs(root, [*old.values(), *new.values()])
     findings = [finding for one in touched for finding in _no_file(one.path, one.new)]
+    findings += [_unmerged(one.path) for one in everything if one.unmerged]
     return Versions(
         base,
         head,
@@ -118,6 +130,11 @@ def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
 def _blob(entry: Entry | None) -> str:
     """The id of a regular file's bytes, empty for anything else."""
     return entry.blob if entry is not None and entry.mode in revisions.REGULAR else ""
+
+
+def _unmerged(path: str) -> Finding:
+    said = "is in conflict: the index has several versions of it, and was not compared"
+    return Finding("E_MERGE_IN_PROGRESS", said, path, remedy=CODES["E_MERGE_IN_PROGRESS"].remedy)
 
 
 def _no_file(path: str, entry: Entry | None) -> Iterable[Finding]:

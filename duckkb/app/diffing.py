@@ -1,0 +1,68 @@
+"""Comparing two versions of a base, which may be broken, so without opening it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from duckkb import config
+from duckkb.actions import comparing
+from duckkb.review.diff.configuration import Described, Files
+from duckkb.review.diff.model import Diff
+from duckkb.review.diff.sides import parse_range
+from duckkb.truth.line import Limits
+
+if TYPE_CHECKING:
+    from duckkb.review.findings import CheckReport
+
+
+def diff(
+    path: "str | Path | None" = None,
+    range: str | None = None,
+    *,
+    staged: bool = False,
+    worktree: bool = False,
+    only: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    whole: bool = False,
+) -> Diff:
+    """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
+    tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
+    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count. The findings are those that the
+    touched files tell; with `whole` all those that the change brings, for which more is read.
+
+    Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
+    `errors.OntologyError`.
+    """
+    wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
+    root = _root(path)
+    return comparing.diff(root, wanted, configuration_files(root))
+
+
+def check_change(path: "str | Path | None", since: str | None, *, staged: bool) -> "CheckReport":
+    """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
+    parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
+    from duckkb.review.findings import CheckReport
+
+    range = parse_range(since, staged=staged)
+    if range.against != "commit" and since is not None:
+        range = replace(range, since_parting=True)
+    root = _root(path)
+    found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
+    return CheckReport(found.findings, len(found.changes), found.prefix)
+
+
+def _root(path: "str | Path | None") -> Path:
+    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+
+
+def configuration_files(root: Path) -> Files:
+    """How the configuration of a base is read as it was in another version."""
+    env = config.around(root)
+
+    def load(instead: Mapping[str, bytes | None]) -> Described:
+        loaded = config.load(root, env, instead)
+        limits = Limits(loaded.settings.max_record_bytes, loaded.settings.max_depth)
+        return Described(loaded.ontology, limits, loaded.documents)
+
+    return Files(lambda: config.paths(root), load)

@@ -1,0 +1,141 @@
+"""diff: knowledge as it changed, record by record."""
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import (
+    base_options,
+    base_options_and,
+    chosen_format,
+    emit,
+    emit_lines,
+    only_json,
+    opened,
+    read_argument_or_stdin,
+    tell,
+)
+from duckkb.cli.formats import ROWS
+from duckkb.cli.lines import receipt_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckkb.review.diff.model import Diff
+
+_ONLY = "duckkb.only"
+_AT_ONCE = 64
+"""Pieces that are printed together: each print waits for the reader."""
+
+
+class _WithNames(click.Command):
+    """What stands behind `--` are names of types and records, whatever stands in front of it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_ONLY] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command("diff", cls=_WithNames, options_metavar="[OPTIONS]")
+@click.argument("range", required=False, metavar="[BASE[..HEAD|...HEAD]] [-- TYPE[:IDENTITY]...]")
+@click.option("--staged", is_flag=True, help="Compare with the index.")
+@click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
+@click.option("--stat", is_flag=True, help="Print numbers by type alone.")
+@click.option("--full", is_flag=True, help="Print long texts whole, not just around what changed.")
+@click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
+@click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
+@click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
+@click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=2_000),
+    default=60_000,
+    show_default=True,
+    help="The most characters of a comment (--format markdown).",
+)
+@base_options_and("text", "patch", "markdown", "html", "github")
+@click.pass_context
+def diff_command(ctx: click.Context, range: str | None, **given: Any) -> None:
+    """Print what became of each record between two versions, found by __id: moves between files are no change.
+
+    BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
+    which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text.
+    """
+    from duckkb.app.diffing import diff
+
+    options = {name: given[name] for name in ("staged", "worktree", "ignore")}
+    found = diff(
+        ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), whole=bool(given["fail_on"]), **options
+    )
+    _print(ctx, found, given)
+    findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
+    if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
+        ctx.exit(1)
+
+
+@click.command("apply")
+@click.argument("patch", metavar="PATCH|-")
+@click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
+@click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+@click.option("--allow-shrink", is_flag=True, help="Even if it deletes more than max(20, 10 %) of a table.")
+@base_options
+@click.pass_context
+def apply_command(ctx: click.Context, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:
+    """Apply a patch of `duckkb diff --format patch`: what it says of the older version must be what is stored.
+
+    Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files
+    hold what they held in the newer version, byte for byte. Prints one line: what was written.
+    """
+    with opened(ctx) as kb:
+        data = read_argument_or_stdin("-")[0] if patch == "-" else patch
+        receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **options)
+        if dry_run:
+            only_json("a patch")
+            printed.result(receipt.patch, end="")
+        elif not check_only:
+            emit(receipt_line(receipt, named=False))
+        tell(receipt.notices)
+
+
+def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
+    from duckkb.review.diff import formats
+    from duckkb.review.diff.model import Options
+
+    form = chosen_format(ctx, "text")
+    if given["stat"] and form != "text":
+        raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
+    if form in ROWS:
+        emit_lines(_rows(found), ("op", "type", "identity", "was", "fields", "path", "line"))
+        return
+    is_text = form == "text"
+    color = is_text and _wants_color(given["color"])
+    options = Options(full=given["full"], color=color, budget=given["budget"])
+    pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
+    while some := list(islice(pieces, _AT_ONCE)):
+        printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))
+
+
+def _wants_color(choice: str) -> bool:
+    from duckkb import config
+
+    return choice == "always" or (choice == "auto" and printed.on_terminal() and config.wants_color())
+
+
+def _rows(found: "Diff") -> "Iterator[dict[str, Any]]":
+    """A row a record, for csv, md and table."""
+    for change in found.changes:
+        yield {
+            "op": change.op,
+            "type": change.type,
+            "identity": change.identity,
+            "was": change.was,
+            "fields": ", ".join(field.name for field in change.fields) if change.op in ("update", "rename") else None,
+            "path": change.place.path,
+            "line": change.place.line_no,
+        }

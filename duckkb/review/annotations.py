@@ -1,0 +1,36 @@
+"""Findings as GitHub's workflow commands: lines in a job's log that GitHub shows beside the lines of files."""
+
+from collections.abc import Iterable, Iterator
+
+from duckkb.errors import Finding
+from duckkb.review.unseen import visible
+
+
+def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
+    """A command a finding, errors first, as GitHub shows only the first ten of each kind in a step. `prefix` is the folder
+    of the knowledge base inside its repository, empty or with `/` at its end."""
+    for finding in sorted(findings, key=lambda one: not one.is_error):
+        where = {"file": prefix + finding.path, "line": str(finding.line or 1)} if finding.path else {}
+        record = f" {finding.type} {finding.identity}" if finding.type else ""
+        said = f"{finding.field}: {finding.message}" if finding.field else finding.message
+        tail = f"\n{finding.remedy}" if finding.remedy else ""
+        yield command("error" if finding.is_error else "warning", said + tail, **where, title=finding.code + record)
+
+
+def command(kind: str, message: str, **properties: str) -> str:
+    r"""One workflow command, with what would end it or a property of it escaped as GitHub reads it.
+
+    >>> command("notice", "50 %\nof all", title="a,b:c")
+    '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
+    """
+    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{kind}{' ' if told else ''}{told}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    lines = (visible(line) for line in text.split("\n"))
+    return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

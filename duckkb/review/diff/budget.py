@@ -1,0 +1,92 @@
+"""A report that must not grow past a size: which pieces of which sections are shown, and what is said of the others."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+
+from duckkb.review.markup import span
+from duckkb.values import dataclass
+
+_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """Pieces of text of one sort, the first the most important. `share` (0 to 1) is the part of the budget that the section
+    may have even where others want it; `of` says of what each piece is (a type), `count` how many pieces there are."""
+
+    head: str
+    pieces: Callable[[], Iterable[str]]
+    of: Sequence[str]
+    share: float
+    foot: str = ""
+
+    @property
+    def count(self) -> int:
+        return len(self.of)
+
+
+def fitted(start: str, sections: Sequence[Section], budget: int, end: str = "") -> str:
+    """`start`, the sections with as many pieces as fit into `budget` characters, and `end`.
+
+    Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
+    needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
+    """
+    sections = [section for section in sections if section.count]
+    fixed = len(start) + len(end) + sum(_frame(section) for section in sections)
+    left = max(0, budget - fixed)
+    made = [_as_many(section.pieces(), left) for section in sections]
+    rooms = _rooms([sum(len(piece) + 1 for piece in pieces) for pieces in made], sections, left)
+    shown = [_section(*one) for one in zip(sections, made, rooms, strict=True)]
+    return "".join([start, *shown, end])
+
+
+def more(of: Sequence[str]) -> str:
+    """What is left out, by what it is.
+
+    >>> more(["Note", "Character", "Note"])
+    '3 more (2 `Note`, 1 `Character`)'
+    """
+    counts = sorted(Counter(of).items(), key=lambda one: (-one[1], one[0]))
+    named = [f"{count:,} {span(name)}" for name, count in counts[:_NAMED]]
+    others = sum(count for _, count in counts[_NAMED:])
+    named += [f"{others:,} of {len(counts) - _NAMED} others"] if others else []
+    return f"{len(of):,} more ({', '.join(named)})"
+
+
+def _frame(section: Section) -> int:
+    """The characters that a section has at most without its pieces."""
+    names = sorted(map(len, set(section.of)), reverse=True)[: _NAMED + 1]
+    tail = sum(names) + (len(names) + 1) * (len(f"{section.count:,}") + 12) + 12
+    return len(section.head) + len(section.foot) + tail + 2
+
+
+def _tail(section: Section, shown: int) -> str:
+    left = section.of[shown:]
+    return f"\n_{more(left)}_\n" if left else ""
+
+
+def _as_many(pieces: Iterable[str], room: int) -> list[str]:
+    """The pieces that could be shown if there were nothing else."""
+    found = []
+    for piece in pieces:
+        room -= len(piece) + 1
+        if room < 0:
+            break
+        found.append(piece)
+    return found
+
+
+def _rooms(wanted: Sequence[int], sections: Sequence[Section], left: int) -> Iterator[int]:
+    rooms = [min(want, int(section.share * left)) for want, section in zip(wanted, sections, strict=True)]
+    spare = left - sum(rooms)
+    for want, room in zip(wanted, rooms, strict=True):
+        more_of_it = min(want - room, max(0, spare))
+        spare -= more_of_it
+        yield room + more_of_it
+
+
+def _section(section: Section, pieces: Sequence[str], room: int) -> str:
+    shown = _as_many(islice(pieces, section.count), room)
+    body = "".join(f"{piece}\n" for piece in shown)
+    return f"{section.head}\n{body}{_tail(section, len(shown))}{section.foot}\n"

@@ -1,0 +1,171 @@
+"""A difference as a comment on a pull request: numbers, findings, then the records, the changed ones first.
+
+All data stands in spans or blocks of code, so it mentions nobody, links nowhere and injects nothing. What does not fit
+into the budget is counted by type.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from duckkb.errors import Finding
+from duckkb.review.diff.budget import Section, fitted
+from duckkb.review.diff.model import OPS, Diff, FieldChange, OntologyChange, Options, RecordChange
+from duckkb.review.diff.stat import WORDS
+from duckkb.review.diff.words import Run, around, json_words
+from duckkb.review.markup import block, cell, cut, span
+
+_INLINE = 60
+_WIDTH = 96
+_LINES_OF_FIELD = 60
+_FIELDS = 30
+_BRIEF_FIELDS = 3
+
+
+def render(diff: Diff, options: Options) -> Iterator[str]:
+    """The comment, of at most `options.budget` characters."""
+    yield fitted(_start(diff), list(_sections(diff, options)), options.budget).rstrip("\n")
+
+
+def _start(diff: Diff) -> str:
+    totals = {op: sum(count[op] for count in diff.counts.values()) for op in OPS}
+    said = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
+    said += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
+    said += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
+    errors = sum(finding.is_error for finding in diff.findings)
+    warnings = len(diff.findings) - errors
+    found = [_many(errors, "error")] if errors else []
+    found += [_many(warnings, "warning")] if warnings else []
+    between = f"From {span(cut(diff.base.shown, 120))} to {span(cut(diff.head.shown, 120))}"
+    tail = f"; **{' and '.join(found)}**" if found else ""
+    return f"### Knowledge: {', '.join(said) or 'no record differs'}\n\n{between}{tail}.\n\n"
+
+
+def _sections(diff: Diff, options: Options) -> Iterator[Section]:
+    yield _numbers(diff)
+    ordered = sorted(diff.findings, key=lambda one: not one.is_error)
+    yield Section("#### Findings\n", lambda: map(_finding, ordered), [one.code for one in ordered], 0.25)
+    named = [change.what.split(" ")[0] for change in diff.ontology]
+    yield Section("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
+    changed = [change for change in diff.changes if change.op in ("update", "rename")]
+    kinds = [change.type for change in changed]
+    yield Section("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds, 0.35)
+    removed = [change for change in diff.changes if change.op == "delete"]
+    yield _listed("\n#### Removed\n", removed)
+    added = [change for change in diff.changes if change.op == "insert"]
+    fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
+    yield _listed(fold, added, "\n</details>\n")
+
+
+def _listed(head: str, changes: Sequence[RecordChange], foot: str = "") -> Section:
+    return Section(head, lambda: map(_brief, changes), [change.type for change in changes], 0.1, foot)
+
+
+def _numbers(diff: Diff) -> Section:
+    """A row a type, those with the most changes first."""
+    counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
+    rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
+    head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
+    return Section(head, lambda: rows, [name for name, _ in counts], 0.1)
+
+
+def _finding(finding: Finding) -> str:
+    place = f" {span(cut(finding.place, 200))}" if finding.path else ""
+    who = f" {span(finding.type)} {span(cut(finding.identity, 200))}" if finding.type else ""
+    field = f" {span(cut(finding.field, 100))}" if finding.field else ""
+    remedy = f" → {span(cut(finding.remedy, 200))}" if finding.remedy else ""
+    grade = "**error**" if finding.is_error else "warning"
+    return f"- {grade} `{finding.code}`{place}{who}{field}: {span(cut(finding.message, 400))}{remedy}"
+
+
+def _configured(change: OntologyChange) -> str:
+    sides = [span(cut(side, 200)) if side is not None else "_nothing_" for side in (change.before, change.after)]
+    return f"- {span(cut(change.what, 200))}: {' → '.join(sides)}"
+
+
+def _brief(change: RecordChange) -> str:
+    """One line: what it is, and its first fields."""
+    shown = [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
+    shown.sort(key=lambda one: not _is_title(_value(one)))
+    fields = [f"{span(cut(one.name, 60))} {span(cut(_value(one), 80))}" for one in shown[:_BRIEF_FIELDS]]
+    fields += [_many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
+    return f"- {_name(change)}{': ' if fields else ''}{', '.join(fields)}"
+
+
+def _name(change: RecordChange) -> str:
+    was = f" (was {span(cut(change.was, 200))})" if change.was is not None else ""
+    return f"{span(change.type)} {span(cut(change.identity, 200))}{was}"
+
+
+def _is_identity(change: RecordChange, field: FieldChange) -> bool:
+    """Whether the identity, which stands before it, says as much."""
+    if change.kind == "edge" and field.name in ("from", "to"):
+        return True
+    value = json.loads(_value(field))
+    return isinstance(value, str | int) and str(value) == change.identity
+
+
+def _is_title(value: str) -> bool:
+    """Short texts tell most of what a record is."""
+    return value.startswith('"') and len(value) <= _INLINE
+
+
+def _value(field: FieldChange) -> str:
+    return field.after if field.after is not None else field.before or ""
+
+
+def _changed(change: RecordChange, options: Options) -> str:
+    lines = [f"\n##### {_name(change)}\n", _where(change)]
+    short = [field for field in change.fields if _is_short(field)]
+    long = [field for field in change.fields if not _is_short(field)]
+    lines += [f"- {span(cut(one.name, 100))}: {_side(one.before)} → {_side(one.after)}" for one in short[:_FIELDS]]
+    for field in long[:_FIELDS]:
+        lines += [f"- {span(cut(field.name, 100))}:\n", block(_word_lines(field, options), "diff")]
+    left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
+    return "\n".join([*lines, f"- {_many(left, 'more field')}"] if left else lines)
+
+
+def _where(change: RecordChange) -> str:
+    places = [place for place in (change.before, change.after) if place is not None]
+    if len(places) == 2 and places[0].path == places[1].path:
+        places = places[1:]
+    return " → ".join(span(f"{place.path}:{place.line_no}") for place in places) + "\n"
+
+
+def _is_short(field: FieldChange) -> bool:
+    return all(side is None or len(side) <= _INLINE for side in (field.before, field.after))
+
+
+def _side(text: str | None) -> str:
+    return span(text) if text is not None else "_none_"
+
+
+def _word_lines(field: FieldChange, options: Options) -> list[str]:
+    runs = json_words(field.before, field.after)
+    lines = list(_lines(runs if options.full else around(runs)))
+    if len(lines) > _LINES_OF_FIELD:
+        left = len(lines) - _LINES_OF_FIELD
+        lines = [*lines[:_LINES_OF_FIELD], f"  … {_many(left, 'more line')}"]
+    return lines
+
+
+def _lines(runs: Iterable[Run]) -> Iterator[str]:
+    marks = {"same": "  ", "gone": "- ", "new": "+ "}
+    for kind, text in runs:
+        if kind == "cut":
+            yield f"  … ({len(text):,} characters alike)"
+            continue
+        for line in text.removesuffix("\n").split("\n"):
+            yield from (marks[kind] + piece for piece in _wrapped(line))
+
+
+def _wrapped(line: str) -> Iterator[str]:
+    """Pieces of at most `_WIDTH` characters, cut behind a blank where there is one."""
+    while len(line) > _WIDTH:
+        at = line.rfind(" ", _WIDTH // 2, _WIDTH) + 1 or _WIDTH
+        yield line[:at]
+        line = line[at:]
+    yield line
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,84 @@
+"""A difference as JSON for programs: docs/diff.schema.json says what stands where."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from duckkb.errors import Finding
+from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Place, RecordChange
+
+VERSION = 1
+
+
+def as_json(diff: Diff) -> Iterator[str]:
+    """One object on one line."""
+    head = _dumps(summary(diff))[1:-1]
+    changes = ",".join(change_text(change) for change in diff.changes)
+    rest = {"ontology": [_ontology(one) for one in diff.ontology], "findings": [_finding(one) for one in diff.findings]}
+    yield f'{{{head},"changes":[{changes}],{_dumps(rest)[1:-1]}}}'
+
+
+def as_lines(diff: Diff) -> Iterator[str]:
+    """An object a line: each has an `entry` that says what it is, `change`, `ontology` or `finding`."""
+    for change in diff.changes:
+        yield f'{{"entry":"change",{change_text(change)[1:]}'
+    for one in diff.ontology:
+        yield _dumps({"entry": "ontology", **_ontology(one)})
+    for finding in diff.findings:
+        yield _dumps({"entry": "finding", **_finding(finding)})
+
+
+def summary(diff: Diff) -> dict[str, Any]:
+    """What stands before the changes: which versions, and how much of what."""
+    errors = sum(finding.is_error for finding in diff.findings)
+    counts = diff.counts
+    ops = {op: sum(count[op] for count in counts.values()) for op in OPS}
+    return {
+        "version": VERSION,
+        "base": _label(diff.base),
+        "head": _label(diff.head),
+        "summary": ops
+        | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
+        | {"errors": errors, "warnings": len(diff.findings) - errors},
+        "types": {name: dict(count) for name, count in counts.items()},
+    }
+
+
+def change_text(change: RecordChange) -> str:
+    """A change as JSON text. Values are copied as they stand in the lines, so that no number is written anew."""
+    head: dict[str, Any] = {"kind": change.kind, "type": change.type, "table": change.table, "id": change.id}
+    head |= {"op": change.op, "identity": change.identity}
+    head |= {"was": change.was} if change.was is not None else {}
+    fields = ",".join(map(_field, change.fields))
+    places = {"before": _place(change.before), "after": _place(change.after)}
+    return f'{_dumps(head)[:-1]},"fields":[{fields}],{_dumps(places)[1:]}'
+
+
+def _field(field: FieldChange) -> str:
+    sides = (("before", field.before), ("after", field.after))
+    told = "".join(f',"{side}":{text}' for side, text in sides if text is not None)
+    return f'{{"name":{_dumps(field.name)}{told}}}'
+
+
+def _place(place: Place | None) -> dict[str, Any] | None:
+    return {"path": place.path, "line": place.line_no, "etag": place.etag} if place is not None else None
+
+
+def _label(label: Label) -> dict[str, Any]:
+    return {"name": label.name, "commit": label.commit or None}
+
+
+def _ontology(change: OntologyChange) -> dict[str, Any]:
+    sides = (("before", change.before), ("after", change.after))
+    return {"what": change.what, **{side: text for side, text in sides if text is not None}, "path": change.path}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    found = {"code": finding.code, "severity": "error" if finding.is_error else "warning", "message": finding.message}
+    more = {"path": finding.path, "line": finding.line, "field": finding.field, "type": finding.type}
+    more |= {"identity": finding.identity, "remedy": finding.remedy}
+    return found | {name: value for name, value in more.items() if value}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,141 @@
+"""A difference for people at a terminal: a block a record, with what changed inside its fields.
+
+    changed Note a  data/nodes/note/20261122/part_867.jsonl:3
+        title: The quick [-red-]{+brown+} fox
+      + size: 3
+      - status: draft
+
+Whatever the data holds, it cannot move the cursor, set colours or reorder a line: what is not seen comes as an escape.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.review.diff import stat, values
+from duckkb.review.diff.model import Diff, OntologyChange, Options, RecordChange
+from duckkb.review.diff.values import Piece
+from duckkb.review.diff.words import Run, around
+from duckkb.review.unseen import visible
+
+_OWN = (ID, CREATED_AT, UPDATED_AT)
+_REACH = 60
+_LONGEST = 400
+"""Characters of a text that came or went whole, and around each change of another, without --full."""
+_MOST = 20
+"""Elements of a list that are told one by one, without --full."""
+_COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "warning": "33"}
+_MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
+
+
+def render(diff: Diff, options: Options) -> Iterator[str]:
+    """The configuration, the records, the findings, then all of it in numbers; a piece a block."""
+    shown = _Shown(options)
+    for one in diff.ontology:
+        yield "\n".join(shown.configuration(one))
+    for change in diff.changes:
+        yield "\n".join(shown.record(change))
+    for finding in diff.findings:
+        yield shown.finding(finding)
+    yield stat.total(diff)
+
+
+class _Shown:
+    def __init__(self, options: Options) -> None:
+        self._full, self._color = options.full, options.color
+
+    def record(self, change: RecordChange) -> Iterator[str]:
+        was = f" (was {_line(change.was)})" if change.was is not None else ""
+        name = f"{stat.WORDS[change.op]} {change.type} {_line(change.identity)}{was}"
+        yield f"{self._painted(name, 'head')}  {change.place.path}:{change.place.line_no}"
+        is_whole = change.op in ("insert", "delete")
+        for field in change.fields:
+            if not (is_whole and field.name in _OWN) or self._full:
+                yield from self._pieces(values.pieces(field.name, field.before, field.after))
+
+    def configuration(self, change: OntologyChange) -> Iterator[str]:
+        yield self._painted(f"configuration: {_line(change.what)}", "head") + f"  {_line(change.path)}"
+        yield from self._pieces(values.pieces("", change.before, change.after))
+
+    def finding(self, finding: Finding) -> str:
+        said = _line(str(finding if finding.remedy or finding.code not in CODES else _remedied(finding)))
+        return self._painted(said, "error" if finding.is_error else "warning")
+
+    def _pieces(self, pieces: Iterable[Piece]) -> Iterator[str]:
+        told, left = 0, 0
+        for piece in pieces:
+            told += piece.is_element
+            if piece.is_element and told > _MOST and not self._full:
+                left += 1
+            else:
+                yield from self._piece(piece)
+        if left:
+            yield f"      … {left:,} more elements (--full)"
+
+    def _piece(self, piece: Piece) -> Iterator[str]:
+        mark = {"gone": "-", "new": "+", "changed": " "}[piece.kind]
+        runs = piece.runs if self._full else self._shortened(piece)
+        name = f"{_line(piece.name)}: " if piece.name else ""
+        whole = piece.kind != "changed"
+        lines = _lines(runs)
+        if len(lines) > 1 and name:
+            yield self._painted(f"  {mark} {name.rstrip()}", piece.kind if whole else "")
+            yield from (self._row(f"  {mark}     ", runs, whole) for runs in lines)
+        else:
+            yield from (self._row(f"  {mark} {name}", runs, whole) for runs in lines)
+
+    def _row(self, head: str, runs: Sequence[Run], whole: bool) -> str:
+        """What came or went whole is marked at its beginning, other changes where they are."""
+        if whole:
+            text = head + "".join(_cut(run) if run.kind == "cut" else visible(run.text) for run in runs)
+            return self._painted(text, next((run.kind for run in runs if run.kind != "cut"), ""))
+        return head + "".join(map(self._run, runs))
+
+    def _run(self, run: Run) -> str:
+        if run.kind == "cut":
+            return self._painted(_cut(run), "cut")
+        text = visible(run.text)
+        if run.kind == "same":
+            return text
+        before, after = ("", "") if self._color else _MARKS[run.kind]
+        return before + self._painted(text, run.kind) + after
+
+    def _shortened(self, piece: Piece) -> Sequence[Run]:
+        if piece.kind == "changed":
+            return around(piece.runs, _REACH)
+        found: list[Run] = []
+        for run in piece.runs:
+            rest = run.text[_LONGEST:]
+            found += [run] if len(rest) < _REACH else [Run(run.kind, run.text[:_LONGEST]), Run("cut", rest)]
+        return found
+
+    def _painted(self, text: str, what: str) -> str:
+        return f"\x1b[{_COLORS[what]}m{text}\x1b[m" if self._color and what in _COLORS and text else text
+
+
+def _remedied(finding: Finding) -> Finding:
+    from dataclasses import replace
+
+    return replace(finding, remedy=CODES[finding.code].remedy)
+
+
+def _cut(run: Run) -> str:
+    return f" … {len(run.text):,} characters … "
+
+
+def _line(text: str) -> str:
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _lines(runs: Iterable[Run]) -> list[list[Run]]:
+    """The runs by line of the text; what is cut out stays one piece."""
+    found: list[list[Run]] = [[]]
+    for run in runs:
+        if run.kind == "cut":
+            found[-1].append(run)
+            continue
+        first, *others = run.text.split("\n")
+        found[-1].append(Run(run.kind, first))
+        found += [[Run(run.kind, line)] for line in others]
+    return [[run for run in line if run.text] for line in found]

@@ -1,0 +1,235 @@
+"""Two texts as runs of words: what both have, what is gone, what is new.
+
+The longest common sequence of words is found with one bit a word in large integers, which costs little for texts of some
+thousand words. Longer ones are first cut at what stands once on either side, so that the time grows with the length of
+the texts and not with its square. Nothing is lost: the runs without `new` are the old text, those without `gone` the new.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+Kind = Literal["same", "gone", "new", "cut"]
+
+_WORD = re.compile(
+    r"\d+(?:[.:-]\d+)*"  # a number, a date, a time
+    "|[^\\W\\d_\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+(?:['\u2019][^\\W\\d_]+)?"  # a word
+    r"|[^\S\n]+|.",  # blanks, and any other character by itself, Chinese ones among them
+    re.DOTALL,
+)
+# Bits that one table may have: 5 MB, and some hundred milliseconds. From the smaller size on it is cut where it can be.
+_TABLE = 40_000_000
+_SMALL_TABLE = 250_000
+_SHINGLE = 6
+
+
+class Run(NamedTuple):
+    """A piece of text: in both, only in the old (`gone`), only in the new; or of both and left out (`cut`)."""
+
+    kind: Kind
+    text: str
+
+
+def words(old: str, new: str) -> list[Run]:
+    """The difference of two texts in reading order; before a `new` run stands the `gone` one in whose place it is.
+
+    >>> words("the red fox", "the blue fox")
+    [Run(kind='same', text='the '), Run(kind='gone', text='red'), Run(kind='new', text='blue'), Run(kind='same', text=' fox')]
+    >>> words("知识库", "知识图")
+    [Run(kind='same', text='知识'), Run(kind='gone', text='库'), Run(kind='new', text='图')]
+    """
+    if old == new:
+        return [Run("same", old)] if old else []
+    one, other = _WORD.findall(old), _WORD.findall(new)
+    return _readable(_runs(one, other))
+
+
+def json_words(before: str | None, after: str | None) -> list[Run]:
+    """The difference of two values given as JSON text (None: absent): of the texts themselves where both are strings.
+
+    >>> json_words('"a"', None)
+    [Run(kind='gone', text='a')]
+    """
+    return words(_shown(before), _shown(after)) if _kind(before) is _kind(after) else words(before or "", after or "")
+
+
+def around(runs: Sequence[Run], reach: int = 60) -> list[Run]:
+    """The runs with what is the same kept only up to `reach` characters from a change; the rest is `cut`.
+
+    Cuts fall between words, near enough; what is no longer than twice the reach and a little is kept whole.
+    """
+    found: list[Run] = []
+    for number, run in enumerate(runs):
+        head = 0 if number == 0 else reach
+        tail = 0 if number == len(runs) - 1 else reach
+        if run.kind != "same" or len(run.text) <= head + tail + 20:
+            found.append(run)
+            continue
+        start, end = _at_word(run.text, head), _at_word(run.text, len(run.text) - tail)
+        pieces = (Run("same", run.text[:start]), Run("cut", run.text[start:end]), Run("same", run.text[end:]))
+        found += [piece for piece in pieces if piece.text]
+    return found
+
+
+def _kind(text: str | None) -> type:
+    return str if text is None or text.startswith('"') else object
+
+
+def _shown(text: str | None) -> str:
+    return str(json.loads(text)) if text and text.startswith('"') else text or ""
+
+
+def _at_word(text: str, at: int) -> int:
+    """A place near `at` at which no word is cut."""
+    if at in (0, len(text)):
+        return at
+    found = re.compile(r"\s|[\u2e80-\u9fff]").search(text, at, at + 20)
+    return found.end() if found else at
+
+
+def _runs(one: list[str], other: list[str]) -> Iterator[Run]:
+    names: dict[str, int] = {}
+    old, new = ([names.setdefault(word, len(names)) for word in some] for some in (one, other))
+    at, to = 0, 0
+    for start, goal, length in _matches(old, new):
+        yield Run("gone", "".join(one[at:start]))
+        yield Run("new", "".join(other[to:goal]))
+        yield Run("same", "".join(one[start : start + length]))
+        at, to = start + length, goal + length
+    yield Run("gone", "".join(one[at:]))
+    yield Run("new", "".join(other[to:]))
+
+
+def _matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """What both have, in order: (place in old, place in new, length)."""
+    waiting = [(0, len(old), 0, len(new))]
+    while waiting:
+        at, end, to, goal = waiting.pop()
+        head = _common(old, new, range(at, end), range(to, goal))
+        if head:
+            yield at, to, head
+        at, to = at + head, to + head
+        tail = _common(old, new, range(end - 1, at - 1, -1), range(goal - 1, to - 1, -1))
+        end, goal = end - tail, goal - tail
+        if tail:
+            # A place that is empty but for its tail: it comes when what lies before it is done.
+            waiting.append((end, end + tail, goal, goal + tail))
+        if at == end or to == goal:
+            continue
+        size = (end - at) * (goal - to)
+        pieces = _cut(old[at:end], new[to:goal], at, to) if size > _SMALL_TABLE else []
+        if pieces:
+            waiting += reversed(pieces)
+        elif size <= _TABLE:
+            yield from _longest(old[at:end], new[to:goal], at, to)
+
+
+def _common(old: Sequence[int], new: Sequence[int], some: range, others: range) -> int:
+    count = 0
+    for one, other in zip(some, others, strict=False):
+        if old[one] != new[other]:
+            break
+        count += 1
+    return count
+
+
+def _longest(old: Sequence[int], new: Sequence[int], at: int, to: int) -> Iterator[tuple[int, int, int]]:
+    """A longest common sequence. Row by row of `new` one bit a word of `old`, 0 where the sequence grows by that word
+    (Hyyrö 2004); the rows are kept to walk back on."""
+    places: dict[int, int] = {}
+    for number, word in enumerate(old):
+        places[word] = places.get(word, 0) | 1 << number
+    full = (1 << len(old)) - 1
+    row, rows = full, [full]
+    for word in new:
+        same = row & places.get(word, 0)
+        row = ((row + same) | (row - same)) & full
+        rows.append(row)
+    found: list[tuple[int, int, int]] = []
+    one, other = len(old) - 1, len(new)
+    while one >= 0 and other > 0:
+        if rows[other] >> one & 1:
+            one -= 1
+        elif rows[other - 1] >> one & 1:
+            found.append((at + one, to + other - 1, 1))
+            one, other = one - 1, other - 1
+        else:
+            other -= 1
+    yield from reversed(found)
+
+
+def _cut(old: Sequence[int], new: Sequence[int], at: int, to: int) -> list[tuple[int, int, int, int]]:
+    """Smaller pairs of places to compare, cut at what stands once on either side; none where nothing does."""
+    for length in (_SHINGLE, 1) if len(old) * len(new) > _TABLE else (_SHINGLE,):
+        found = _beginnings(_rising(_once(old, new, length)))
+        if found:
+            edges = [(0, 0), *found, (len(old), len(new))]
+            return [(at + one, at + end, to + other, to + goal) for (one, other), (end, goal) in pairwise(edges)]
+    return []
+
+
+def _once(old: Sequence[int], new: Sequence[int], length: int) -> list[tuple[int, int]]:
+    sides = []
+    for some in (old, new):
+        pieces = list(zip(*(some[shift:] for shift in range(length)), strict=False))
+        counts = Counter(pieces)
+        sides.append({piece: number for number, piece in enumerate(pieces) if counts[piece] == 1})
+    return [(place, sides[1][piece]) for piece, place in sides[0].items() if piece in sides[1]]
+
+
+def _rising(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest part of the pairs (in the order of their first numbers) whose second numbers rise too."""
+    from bisect import bisect_left
+
+    tops: list[int] = []
+    ends: list[int] = []
+    known = list(pairs)
+    before = [-1] * len(known)
+    for number, (_, goal) in enumerate(known):
+        pile = bisect_left(tops, goal)
+        before[number] = ends[pile - 1] if pile else -1
+        tops[pile : pile + 1], ends[pile : pile + 1] = [goal], [number]
+    found, number = [], ends[-1] if ends else -1
+    while number >= 0:
+        found.append(known[number])
+        number = before[number]
+    return found[::-1]
+
+
+def _beginnings(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of pairs that go on together the first: the others follow from it."""
+    known = set(pairs)
+    return [(one, other) for one, other in pairs if (one - 1, other - 1) not in known]
+
+
+def _readable(runs: Iterable[Run]) -> list[Run]:
+    """Neighbours of one kind as one run, and no lone blank or word kept between two changes that are longer than it."""
+    found: list[list[str]] = [["", "", ""]]  # gone, new, same after it
+    for kind, text in runs:
+        if kind == "same" and text:
+            found[-1][2] += text
+        elif text:
+            if found[-1][2]:
+                found.append(["", "", ""])
+            found[-1][kind == "new"] += text
+    joined: list[list[str]] = []
+    for gone, new, same in found:
+        if joined and _is_lost_between(joined[-1], (gone, new)):
+            between = joined[-1][2]
+            joined[-1] = [joined[-1][0] + between + gone, joined[-1][1] + between + new, same]
+        else:
+            joined.append([gone, new, same])
+    kinds: tuple[Kind, ...] = ("gone", "new", "same")
+    return [Run(kind, text) for piece in joined for kind, text in zip(kinds, piece, strict=True) if text]
+
+
+def _is_lost_between(before: Sequence[str], after: Sequence[str]) -> bool:
+    between = before[2]
+    if "\n" in between or not all(any(some) for some in (before[:2], after[:2])):
+        return False
+    least = min(max(map(len, before[:2])), max(map(len, after[:2])))
+    has_word = any(character.isalnum() for character in between)
+    return len(between) * (3 if has_word else 1) <= least and len(between) <= 20

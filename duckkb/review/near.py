@@ -1,0 +1,117 @@
+"""New records that nearly say what another record says: by the words of their searched fields, without a model.
+
+Two records are near when most of the runs of three words that either has stand in both. Chinese characters count as words.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.ontology.model import EVERY, NodeType, RecordType
+from duckkb.records import identity_text
+from duckkb.review.diff.model import Diff
+from duckkb.truth.table import StoredRow
+from duckkb.truth.tree import Tree
+from duckkb.values import dataclass, field
+
+NEAR = 0.8
+"""The least share of runs of words that two records have in common."""
+_RUN = 3
+_LEAST_RUNS = 6
+# More new records of one type than this are compared for equal words alone: nobody reads so many.
+_MANY = 2_000
+_FREQUENT = 50
+_WORD = re.compile(
+    "[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    "|[^\\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+Runs = frozenset[tuple[str, ...]]
+
+
+def near_duplicates(tree: Tree, diff: Diff) -> Iterator[Finding]:
+    """A W_NEAR_DUPLICATE for each new node that is near another one, which it names; of two new ones for the later."""
+    added: dict[str, set[int]] = defaultdict(set)
+    for change in diff.changes:
+        if change.op == "insert" and change.kind == "node":
+            added[change.type].add(change.id)
+    for kind in tree.ontology:
+        if isinstance(kind, NodeType) and kind.name in added:
+            yield from _of_type(tree, kind, added[kind.name])
+
+
+def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]:
+    known = _Known()
+    rows = [row for row in tree.rows(kind) if row.record.id in added]
+    for row in rows:
+        if runs := runs_of(kind, row.record.fields):
+            known.add(row, runs, by_runs=len(rows) <= _MANY)
+    if not known.rows:
+        return
+    for row in tree.rows(kind):
+        if runs := runs_of(kind, row.record.fields):
+            known.compare(row, runs, is_new=row.record.id in added)
+    for number, (share, other) in sorted(known.nearest.items()):
+        row = known.rows[number]
+        who = f"{kind.name} {identity_text(other.record.identity)} ({other.path}:{other.line_no})"
+        said = f"its texts say what {who} says" if share == 1 else f"{share:.0%} of its texts stand in {who}"
+        remedy, record = CODES["W_NEAR_DUPLICATE"].remedy, row.record
+        who = identity_text(record.identity)
+        yield Finding("W_NEAR_DUPLICATE", said, row.path, row.line_no, "", remedy, record.type, who)
+
+
+@dataclass
+class _Known:
+    """The new records by their runs of words, and for each the nearest other that was met."""
+
+    rows: list[StoredRow] = field(default_factory=list)
+    runs: list[Runs] = field(default_factory=list)
+    holders: dict[tuple[str, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
+    equal: dict[Runs, list[int]] = field(default_factory=lambda: defaultdict(list))
+    nearest: dict[int, tuple[float, StoredRow]] = field(default_factory=dict)
+
+    def add(self, row: StoredRow, runs: Runs, *, by_runs: bool) -> None:
+        number = len(self.rows)
+        self.rows.append(row)
+        self.runs.append(runs)
+        self.equal[runs].append(number)
+        for run in runs if by_runs else ():
+            self.holders[run].append(number)
+
+    def compare(self, row: StoredRow, runs: Runs, *, is_new: bool) -> None:
+        """Note the row where it is the nearest so far; a new one only for those that come after it."""
+        for number in {*self.equal.get(runs, ()), *self._candidates(runs)}:
+            other = self.rows[number]
+            if other.position == row.position or (is_new and row.position > other.position):
+                continue
+            share = len(runs & self.runs[number]) / len(runs | self.runs[number])
+            if share >= NEAR and share > self.nearest.get(number, (0.0, row))[0]:
+                self.nearest[number] = share, row
+
+    def _candidates(self, runs: Runs) -> Iterator[int]:
+        """Those that have enough of the runs that are not frequent."""
+        common = self.holders.keys() & runs
+        if len(common) < NEAR * len(runs):
+            return
+        counts: Counter[int] = Counter()
+        for run in common:
+            if len(holders := self.holders[run]) <= _FREQUENT:
+                counts.update(holders)
+        yield from counts
+
+
+def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
+    """The runs of three words in the searched texts of a record (all its texts where no field is searched); empty where
+    there are too few to tell."""
+    named = [item.name for item in (*kind.full_text, *kind.vectors) if not item.given and item.name != EVERY]
+    names = dict.fromkeys(named or [name for name in fields if name not in kind.identity_fields])
+    found: set[tuple[str, ...]] = set()
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str):
+            words = _WORD.findall(value.casefold())
+            found.update(zip(*(words[shift:] for shift in range(_RUN)), strict=False))
+    return frozenset(found) if len(found) >= _LEAST_RUNS else frozenset()

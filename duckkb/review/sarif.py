@@ -1,0 +1,88 @@
+"""Findings as SARIF 2.1.0, which code scanning on forges and editors reads (OASIS, sarif-v2.1.0)."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding
+from duckkb.review.unseen import visible
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_CONFIG = "config.yaml"
+_CODE_SPAN = re.compile("`([^`]*)`")
+
+
+def as_sarif(findings: Iterable[Finding], version: str, prefix: str = "") -> dict[str, Any]:
+    """One log with one run. `version` is duckkb's; `prefix` the folder of the base inside its repository, empty or with a
+    final `/`: paths are told from the root of the repository, percent-encoded. What has no path is told of config.yaml.
+
+    A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
+    """
+    found = list(findings)
+    names = sorted({one.code for one in found})
+    driver = {"name": "duckkb", "semanticVersion": version, "rules": [_rule(name) for name in names]}
+    results = [_result(one, names.index(one.code), prefix) for one in found]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _rule(name: str) -> dict[str, Any]:
+    code = CODES[name]
+    return {
+        "id": name,
+        "shortDescription": {"text": _plain(code.meaning)},
+        "help": {"text": _plain(code.remedy), "markdown": code.remedy},
+        "defaultConfiguration": {"level": _level(name)},
+    }
+
+
+def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
+    field = f"{finding.field}: " if finding.field else ""
+    remedy = f" ({_plain(finding.remedy)})" if finding.remedy else ""
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": rule,
+        "level": _level(finding.code),
+        # Brackets would make a link, braces a placeholder.
+        "message": {"text": _literal(visible(f"{field}{finding.message}{remedy}"))},
+        "locations": [_location(finding, prefix)],
+        "partialFingerprints": {"duckkb/v1": _fingerprint(finding)},
+    }
+
+
+def _location(finding: Finding, prefix: str) -> dict[str, Any]:
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(prefix + (finding.path or _CONFIG), safe="/")}}
+    if finding.line:
+        place["region"] = {"startLine": finding.line}
+    location: dict[str, Any] = {"physicalLocation": place}
+    if finding.type:
+        name = f"{finding.type}:{finding.identity}"
+        location["logicalLocations"] = [{"fullyQualifiedName": visible(name), "kind": "member"}]
+    return location
+
+
+def _fingerprint(finding: Finding) -> str:
+    said = (finding.type, finding.identity) if finding.type else (finding.path, finding.message)
+    return hashlib.sha256("\0".join((finding.code, *said, finding.field)).encode("utf-8", "replace")).hexdigest()
+
+
+def _level(code: str) -> str:
+    return "error" if code.startswith("E_") else "warning"
+
+
+def _plain(text: str) -> str:
+    return _CODE_SPAN.sub(r"\1", text)
+
+
+def _literal(text: str) -> str:
+    r"""A message of plain text in which nothing is a link or a placeholder (SARIF 3.11).
+
+    >>> _literal("[a](b) {0} [c]")
+    '\\[a\\](b) {{0}} \\[c\\]'
+    """
+    if "](" in text:
+        text = text.replace("[", "\\[").replace("]", "\\]")
+    return text.replace("{", "{{").replace("}", "}}")

@@ -1,0 +1,252 @@
+"""What a reviewer is told of a change: `check --since`, `check --staged` and `diff`, over real repositories."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
+
+DAY = "data/nodes/note/20260101"
+PART = f"{DAY}/part_001.jsonl"
+OTHER = f"{DAY}/part_002.jsonl"
+EDGES = "data/edges/cites/20260101/part_001.jsonl"
+TIME = "2026-01-01T00:00:00.000000Z"
+TALE = "The journal is sealed before any file changes so that a crash leaves either the old state or the new one "
+Change = Callable[[Path], None]
+
+
+def _line(number: int, key: str, /, **fields: Any) -> str:
+    first = {"__id": number} | ({} if "from" in fields else {"id": key})
+    ends = {name: fields.pop(name) for name in ("from", "to") if name in fields}
+    times = {"__created_at": fields.pop("created", TIME), "__updated_at": TIME}
+    return json.dumps(
+        {**first, **ends, **dict(sorted(fields.items())), **times}, ensure_ascii=False, separators=(",", ":")
+    )
+
+
+def _write(root: Path, path: str, lines: list[str]) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def _notes(root: Path, change: Callable[[list[dict[str, Any]]], None], path: str = PART) -> None:
+    """Edit the lines of a part as objects."""
+    records = [json.loads(line) for line in (root / path).read_text("utf-8").splitlines()]
+    change(records)
+    _write(root, path, [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in records])
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty notes and an edge; one note has broken its schema for long."""
+    root = make_base(tmp_path_factory.mktemp("ground") / "kb", NOTES)
+    notes = [_line(number, f"n{number:02}", title=f"Note {number}") for number in range(1, 61)]
+    notes[0] = _line(1, "n01", status="lost", title="Note 1")
+    notes[1] = _line(2, "n02", text=TALE * 2 + "一个部件最多一千条记录，超过就换下一个文件")
+    _write(root, PART, notes)
+    _write(root, EDGES, [_line(901, "", **{"from": "n03", "to": "n04"})])
+    commit(root)
+    git(root, "checkout", "-q", "-b", "topic")
+    return root
+
+
+@pytest.fixture
+def base(ground: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(ground, tmp_path / "kb", symlinks=True)
+
+
+def _delete(*numbers: int) -> Change:
+    def change(records: list[dict[str, Any]]) -> None:
+        records[:] = [one for one in records if one["__id"] not in numbers]
+
+    return lambda root: _notes(root, change)
+
+
+def _set(number: int, **fields: Any) -> Change:
+    def change(records: list[dict[str, Any]]) -> None:
+        for place, one in enumerate(records):
+            if one["__id"] == number:
+                times = {name: one.pop(name) for name in ("__created_at", "__updated_at")}
+                merged = one | {name: value for name, value in fields.items() if not name.startswith("__")}
+                head = {name: merged.pop(name) for name in ("__id", "id")}
+                own = {name: value for name, value in fields.items() if name.startswith("__")}
+                records[place] = head | dict(sorted(merged.items())) | times | own
+        records.sort(key=lambda one: one["id"])
+
+    return lambda root: _notes(root, change)
+
+
+def _add(path: str, *lines: str) -> Change:
+    return lambda root: _write(root, path, list(lines))
+
+
+def _link(root: Path) -> None:
+    (root / OTHER).symlink_to("part_001.jsonl")
+
+
+def _bytes(path: str, data: bytes) -> Change:
+    def change(root: Path) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+    return change
+
+
+def _appended(data: bytes) -> Change:
+    return lambda root: _bytes(PART, (root / PART).read_bytes() + data)(root)
+
+
+def _settings(old: str, new: str) -> Change:
+    def change(root: Path) -> None:
+        text = (root / "config.yaml").read_text("utf-8")
+        assert old in text
+        (root / "config.yaml").write_text(text.replace(old, new), "utf-8")
+
+    return change
+
+
+def _each(numbers: range) -> Iterator[Change]:
+    return (_set(number, title=f"Edited {number}") for number in numbers)
+
+
+def _all(*changes: Change) -> Change:
+    def change(root: Path) -> None:
+        for one in changes:
+            one(root)
+
+    return change
+
+
+NEAR = TALE * 2 + "一个部件最多一千条记录，超过就换下一个文件夹"
+FAR = "A reviewer reads records and not lines, which is why a difference names what became of each of them in words"
+CASES: dict[str, tuple[Change, set[tuple[str, str]]]] = {
+    "nothing": (lambda root: None, set()),
+    "a harmless edit": (_set(5, title="Other"), set()),
+    "a node that an edge names": (_delete(4), {("E_DANGLING_EDGE", '["n03","n04"]')}),
+    "an identity that another part has": (_add(OTHER, _line(777, "n07")), {("E_DUP_IDENTITY", "n07")}),
+    "an id that another record has": (_add(OTHER, _line(7, "new")), {("E_DUP_ID", "new")}),
+    "another id": (_set(8, __id=888), {("E_ID_CHANGED", "n08")}),
+    "a schema broken by the change": (_set(9, status="gone"), {("E_SCHEMA", "n09")}),
+    "a broken record touched": (_set(1, title="Edited"), {("E_SCHEMA", "n01")}),
+    "a schema that old records break": (_settings("required: [id]", "required: [id, title]"), {("E_SCHEMA", "n02")}),
+    "a type that is gone": (_settings("  cites: {", "  quotes: {"), {("E_UNEXPECTED_FILE", "")}),
+    "a renamed record": (_set(10, id="n10b"), {("W_RENAMED", "n10b")}),
+    "another time of creation": (_set(11, __created_at="2026-01-01T09:00:00.000000Z"), {("W_CREATED_AT", "n11")}),
+    "another day of creation": (
+        _set(11, __created_at="2026-01-02T00:00:00.000000Z"),
+        {("W_CREATED_AT", "n11"), ("E_MISPLACED", "n11")},
+    ),
+    "a record on the wrong day": (_add(OTHER, _line(800, "x", created="2025-12-31T00:00:00.000000Z")), {("E_MISPLACED", "x")}),
+    "twenty records gone": (_delete(*range(20, 40)), set()),
+    "twenty-one records gone": (_delete(*range(20, 41)), {("W_MASS_DELETE", "")}),
+    "twenty-one records edited": (_all(*_each(range(20, 41))), {("W_MASS_CHANGE", "")}),
+    "a text with a tag": (_set(12, text="a\U000e0041b"), {("W_INVISIBLE", "n12")}),
+    "a text with what has no width": (_set(12, tags=["fine", "b\u200bad"]), {("W_INVISIBLE", "n12")}),
+    "an emoji that is joined": (_set(12, text="👩\u200d💻 می\u200cخواهم"), set()),
+    "letters that look like others": (_add(OTHER, _line(801, "p\u0430ypal")), {("W_INVISIBLE", "p\u0430ypal")}),
+    "Greek in formulas": (_add(OTHER, _line(801, "Δx-μm"), _line(802, "知识graph")), set()),
+    "nearly the same text": (_add(OTHER, _line(802, "near", text=NEAR)), {("W_NEAR_DUPLICATE", "near")}),
+    "another text": (_add(OTHER, _line(803, "far", text=FAR)), set()),
+    "the team's cache": (_bytes("data/indices/search_cache.parquet", b"PAR1"), {("W_CACHE_IN_PR", "")}),
+    "a stranger": (_bytes("data/nodes/note/readme.txt", b"hello"), {("E_UNEXPECTED_FILE", "")}),
+    "a pointer": (_bytes(OTHER, b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"), {("E_POINTER", "")}),
+    "markers": (_appended(b"<<<<<<< ours\n=======\n>>>>>>> theirs\n"), {("E_MARKERS", "")}),
+    "no JSON": (_appended(b"{broken\n"), {("E_JSON", "")}),
+    "a link": (_link, {("E_SYMLINK", "")}),
+    "lines out of order": (
+        _all(_add(OTHER, _line(901, "z"), _line(900, "y"))), {("E_NOT_CANONICAL", "")}
+    ),
+}  # fmt: skip
+
+
+def _found(ran: Ran) -> set[tuple[str, str]]:
+    return {(one["code"], one.get("identity", "")) for one in ran.line["findings"]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_since_tells_what_the_change_brings_and_nothing_else(base: Path, name: str) -> None:
+    change, expected = CASES[name]
+    change(base)
+    ran = run_in(base, ["check", "--since", "main", "--json"])
+    assert _found(ran) == expected
+    assert ran.code == any(code.startswith("E_") for code, _ in expected)
+
+
+SOME = (
+    "a node that an edge names",
+    "an identity that another part has",
+    "a schema that old records break",
+    "twenty-one records gone",
+    "a link",
+)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_an_index_a_range_and_diff_are_judged_alike(base: Path, name: str) -> None:
+    change, expected = CASES[name]
+    change(base)
+    git(base, "add", "-A")
+    assert _found(run_in(base, ["check", "--staged", "--json"])) == expected
+    commit(base)
+    (base / PART).write_bytes(b"the working tree does not count\n")
+    ranged = run_in(base, ["check", "--since", "main...topic", "--json"])
+    assert _found(ranged) == expected
+    warned = run_in(base, ["diff", "main...topic", "--fail-on", "warning", "--json"])
+    assert _found(warned) == expected and warned.code == bool(expected)
+
+
+def test_a_large_record_is_named(base: Path) -> None:
+    _settings("nodes:", "limits: {max_record_bytes: 2000}\nnodes:")(base)
+    _set(3, text="long " * 500)(base)
+    assert _found(run_in(base, ["check", "--since", "main", "--json"])) == {
+        ("E_TOO_LARGE", ""),
+        ("E_DANGLING_EDGE", '["n03","n04"]'),
+    }
+
+
+def test_what_lies_in_the_working_tree_alone_is_not_staged(base: Path) -> None:
+    _set(9, status="gone")(base)
+    assert _found(run_in(base, ["check", "--staged", "--json"])) == set()
+    assert _found(run_in(base, ["check", "--since", "HEAD", "--json"])) == {("E_SCHEMA", "n09")}
+
+
+def test_what_the_other_branch_did_meanwhile_is_not_of_this_change(base: Path) -> None:
+    git(base, "checkout", "-q", "main")
+    _delete(4)(base)
+    commit(base)
+    git(base, "checkout", "-q", "topic")
+    assert _found(run_in(base, ["check", "--since", "main", "--json"])) == set()
+
+
+def test_diff_alone_tells_what_the_touched_files_tell(base: Path) -> None:
+    _all(_delete(4), _set(10, id="n10b"))(base)
+    assert _found(run_in(base, ["diff", "main", "--json"])) == {("W_RENAMED", "n10b")}
+    failing = run_in(base, ["diff", "main", "--json", "--fail-on", "error"])
+    assert failing.code == 1 and ("E_DANGLING_EDGE", '["n03","n04"]') in _found(failing)
+
+
+def test_a_first_commit_is_checked_before_it_is_made(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "new", NOTES)
+    _write(root, PART, [_line(1, "a", status="lost")])
+    git(root, "add", "-A")
+    assert _found(run_in(root, ["check", "--staged", "--json"])) == {("E_SCHEMA", "a")}
+
+
+def test_a_copy_names_the_record_that_it_copies(base: Path) -> None:
+    _add(OTHER, _line(802, "near", text=NEAR), _line(803, "same", text=NEAR))(base)
+    found = run_in(base, ["check", "--since", "main", "--json"]).line["findings"]
+    said = {one["identity"]: one["message"] for one in found}
+    assert said["same"] == f"its texts say what Note near ({OTHER}:1) says"
+    assert said["near"].endswith(f"% of its texts stand in Note n02 ({PART}:2)")
+
+
+@pytest.mark.parametrize(
+    "args", [["--since", "nowhere"], ["--since", "--output=x"], ["--since", "main..topic", "--staged"]]
+)
+def test_a_revision_that_is_none_is_an_error(base: Path, args: list[str]) -> None:
+    ran = run_in(base, ["check", *args, "--json"])
+    assert (ran.code, ran.error["code"]) == ((2, "E_USAGE") if "--staged" in args else (1, "E_REVISION"))
