@@ -84,7 +84,7 @@ class _Copy:
             self.duckkb("put", "concept", json.dumps({"id": name, **fields}, ensure_ascii=False), "--merge")
         new = {**NEW, "__created_at": TIME, "__updated_at": TIME}
         self.duckkb("import", "concept", "-", stdin=json.dumps(new, ensure_ascii=False))
-        edge = {"from": "fsync-batching", "to": "fsync", "__created_at": TIME, "__updated_at": TIME}
+        edge = {"from": "fsync-batching", "to": "fsync", "how": "part of", "__created_at": TIME, "__updated_at": TIME}
         self.duckkb("import", "relates_to", "-", stdin=json.dumps(edge))
         self.duckkb("delete", "concept", "surrogate-key", "--cascade")
         self._commit("Storage, said more clearly")

@@ -101,12 +101,9 @@ class KnowledgeBase:
         where: str | None = None,
         limit: int = 10,
     ) -> "Why":
-        """Why a record is found where it is by a question, or is not found: its rank in each lane, also beyond the cut, the
-        tokens, the filter, missing vectors. Raises as `find` and `get` do."""
-        from duckkb.actions import tracing
-
+        """Why a question finds a record where it does, or does not find it. Raises as `find` and `get` do."""
         with self._turn:
-            return tracing.why(self._fresh(), type, identity, Intent(query, mode, where, limit))
+            return actions.tracing.why(self._fresh(), type, identity, Intent(query, mode, where, limit))
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""

@@ -15,21 +15,19 @@ if TYPE_CHECKING:
 _MEASURES = ("ndcg", "recall", "lost")
 
 
-class Limit(click.ParamType):
-    """`ndcg=0.05`: a measure and the number from which on it fails."""
-
-    name = "limit"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
-        name, _, number = value.partition("=")
+def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    """`ndcg=0.05`: a measure, and the number from which on it fails."""
+    found = {}
+    for text in given:
+        name, _equals, number = text.partition("=")
         try:
             limit = float(number)
         except ValueError:
             limit = -1.0
-        whole = name != "lost" or limit == int(limit) if 0 <= limit < 1e9 else False
-        if name not in _MEASURES or not whole:
-            self.fail(f"{value!r}: give ndcg=DROP, recall=DROP (0 to 1) or lost=NUMBER", param, ctx)
-        return name, limit
+        if name not in _MEASURES or not 0 <= limit < 1e9 or (name == "lost" and limit != int(limit)):
+            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1) or lost=NUMBER")
+        found[name] = limit
+    return found
 
 
 @click.command("impact")
@@ -38,16 +36,14 @@ class Limit(click.ParamType):
 @click.option(
     "--fail-on",
     "limits",
-    type=Limit(),
+    callback=_limits,
     multiple=True,
     metavar="MEASURE=LIMIT",
     help="Exit 1 where mean ndcg or recall falls by this much or more, or this many judged records are lost; repeatable.",
 )
 @base_options_and("text", "markdown")
 @click.pass_context
-def impact_command(
-    ctx: click.Context, range_text: str | None, *, k: int, limits: tuple[tuple[str, float], ...]
-) -> None:
+def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float]) -> None:
     """Ask the judged questions of ontology/ before and after a change, and say what moved.
 
     \b
@@ -61,7 +57,7 @@ def impact_command(
     from duckkb.app.impact import impact
     from duckkb.review.impact_report import as_markdown, as_object, as_text
 
-    report = impact(ctx.ensure_object(dict).get("kb"), range_text, k=k, fail_on=dict(limits))
+    report = impact(ctx.ensure_object(dict).get("kb"), range_text, k=k, fail_on=limits)
     form = chosen_format(ctx, "text")
     pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
     if form in pages:

@@ -199,7 +199,7 @@ def crossed(report: Report, limits: Mapping[str, float]) -> tuple[str, ...]:
 
 def _drop(report: Report, name: str) -> tuple[float, str]:
     if name == "lost":
-        return report.lost, f"{report.lost} judged records lost from the first {report.k}"
+        return report.lost, f"judged records lost from the first {report.k}: {report.lost}"
     before, after = report.mean(name)
     if before is None or after is None:
         return 0.0, ""

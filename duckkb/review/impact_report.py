@@ -66,7 +66,7 @@ def as_markdown(report: Report) -> Iterator[str]:
         yield "</details>"
     said = list(_closing(report, span))
     if said:
-        yield from ("", *said)
+        yield from ("", *(f"- {line}" for line in said))
 
 
 def span(text: str) -> str:

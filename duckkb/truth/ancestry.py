@@ -42,7 +42,9 @@ def steps(root: Path, at: Revision, folder: str) -> Iterator[Step]:
         return
     place = revisions.repository_of(root).prefix + folder
     told = revisions.run(
-        root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", place], **_top(root)
+        root,
+        ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", place],
+        at=revisions.repository_of(root).work_tree,
     )
     lines = [line.split() for line in told.decode().splitlines()]
     size, start = _FIRST, 0
@@ -134,7 +136,7 @@ def _differences(root: Path, pairs: Sequence[tuple[str, str]], place: str) -> li
         root,
         ["diff-tree", "--stdin", "--always", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", "--", place],
         stdin="".join(f"{commit} {parent}\n" for commit, parent in pairs).encode(),
-        **_top(root),
+        at=revisions.repository_of(root).work_tree,
     )
     repository = revisions.repository_of(root)
     groups: list[list[bytes]] = []
@@ -149,8 +151,3 @@ def _differences(root: Path, pairs: Sequence[tuple[str, str]], place: str) -> li
 def _is_head(groups: list[list[bytes]]) -> bool:
     """Whether a commit's id may come next: not where a path must, which could look like one."""
     return not groups or len(groups[-1]) % 2 == 0
-
-
-def _top(root: Path) -> dict[str, Path]:
-    """Paths are given from the top of the work tree."""
-    return {"at": revisions.repository_of(root).work_tree}
