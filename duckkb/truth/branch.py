@@ -10,6 +10,7 @@ from duckkb.truth.revisions import Revision
 from duckkb.values import dataclass
 
 _DURABLE = {"core.fsync": "all"}
+_COMMIT = _DURABLE | {"i18n.commitEncoding": "UTF-8"}
 _FILE = "100644"
 
 
@@ -57,12 +58,14 @@ def commit(root: Path, target: Branch, parent: Revision, files: Mapping[str, byt
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
         index = Path(folder) / "index"
         revisions.run(root, ["read-tree", parent.commit], index=index)
-        lines = [_index_line(root, repository.prefix + path, data) for path, data in sorted(files.items())]
+        lines = [_index_line(root, parent, repository.prefix + path, data) for path, data in sorted(files.items())]
         revisions.run(
             root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index, at=repository.work_tree
         )
         tree = revisions.run(root, ["write-tree"], index=index, more=_DURABLE).decode().strip()
-    made = revisions.run(root, ["commit-tree", "-p", parent.commit, tree], stdin=message.encode(), more=_DURABLE)
+    made = revisions.run(
+        root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), more=_COMMIT
+    )
     new = made.decode().strip()
     old = target.tip.commit if target.tip else "0" * len(new)
     if revisions.asked(root, ["update-ref", "-m", "duckkb propose", target.ref, new, old]) is None:
@@ -74,8 +77,8 @@ def commit(root: Path, target: Branch, parent: Revision, files: Mapping[str, byt
     return new
 
 
-def _index_line(root: Path, path: str, data: bytes | None) -> bytes:
+def _index_line(root: Path, parent: Revision, path: str, data: bytes | None) -> bytes:
     if data is None:
-        return b"0 " + b"0" * 40 + b"\t" + path.encode() + b"\0"
+        return b"0 " + b"0" * len(parent.commit) + b"\t" + path.encode() + b"\0"
     blob = revisions.run(root, ["hash-object", "-w", "--stdin"], stdin=data, more=_DURABLE).strip()
     return _FILE.encode() + b" " + blob + b"\t" + path.encode() + b"\0"
