@@ -234,7 +234,7 @@ _WARNINGS = {
 _OF_CHANGES = {
     "W_MASS_DELETE": ("A change removes more than max(20, 10 %) of a type's records.", "Look whether that is meant; `git revert` brings them back."),
     "W_MASS_CHANGE": ("A change edits more than max(20, 10 %) of a type's records.", "Look whether that is meant; review a large edit apart from others."),
-    "W_RENAMED": ("A record has another identity than before.", "None needed if that is meant; `duckkb rename` takes the edges along."),
+    "W_RENAMED": ("A record has another identity than before.", "None needed if that is meant; `duckkb rename` takes edges along."),
     "W_CREATED_AT": ("A record has another time of creation than before.", "Restore __created_at from git."),
     "W_INVISIBLE": ("A text holds characters that nobody sees (bidirectional controls, characters without width, tags), or an identity mixes letters that look alike.", "Remove them: `duckkb put` with the text as it should read."),
     "W_CACHE_IN_PR": ("A change touches the team's cache in data/indices/, which is built on the main branch alone.", "Take it out of the change: `git checkout BASE -- data/indices/`."),

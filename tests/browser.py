@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_SECONDS = 120.0
+_SECONDS = 60.0
+_KEYS = {"Escape": 27}
 # The browser wants its pipes as 3 and 4, which may be anything here.
 _EXEC = """
 import fcntl, os, sys
@@ -51,8 +52,9 @@ def chromium() -> str | None:
 class Page:
     """One tab. `problems` are exceptions, errors on the console and violations of policy; `asked` the addresses loaded."""
 
-    def __init__(self, send: Callable[..., dict[str, Any]]) -> None:
+    def __init__(self, send: Callable[..., dict[str, Any]], listen: Callable[[], None]) -> None:
         self._send = send
+        self._listen = listen
         self.problems: list[str] = []
         self.asked: list[str] = []
         self.loaded = 0
@@ -73,9 +75,16 @@ class Page:
                 self.loaded += 1
 
     def open(self, path: Path) -> None:
+        self._go("Page.navigate", url=path.as_uri())
+
+    def reload(self) -> None:
+        self._go("Page.reload")
+
+    def _go(self, method: str, **parameters: str) -> None:
         before = self.loaded
-        self._send("Page.navigate", url=path.as_uri())
-        self.wait(lambda: self.loaded > before)
+        self._send(method, **parameters)
+        while self.loaded == before:
+            self._listen()
 
     def run(self, script: str) -> Any:
         """The value of an expression in the page; a promise is awaited."""
@@ -91,7 +100,7 @@ class Page:
             self.run("new Promise((done) => requestAnimationFrame(() => done(1)))")
 
     def press(self, key: str) -> None:
-        text = {"text": key} if len(key) == 1 else {}
+        text: dict[str, Any] = {"text": key} if len(key) == 1 else {"windowsVirtualKeyCode": _KEYS[key]}
         self._send("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
         self._send("Input.dispatchKeyEvent", type="keyUp", key=key)
 
@@ -162,6 +171,12 @@ class _Wire:
             if "method" in told:
                 self.on_event(told)
 
+    def listen(self) -> None:
+        """Wait for one event."""
+        told = self._next()
+        if "method" in told:
+            self.on_event(told)
+
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._held:
             ready, _, _ = select.select([self._read], [], [], _SECONDS)
@@ -175,7 +190,7 @@ class _Wire:
 def _first_tab(wire: _Wire) -> Page:
     target = wire.send("Target.createTarget", url="about:blank")["targetId"]
     session = wire.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-    page = Page(lambda method, **parameters: wire.send(method, session, **parameters))
+    page = Page(lambda method, **parameters: wire.send(method, session, **parameters), wire.listen)
     wire.on_event = page.note
     for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
         wire.send(f"{domain}.enable", session)

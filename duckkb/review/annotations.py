@@ -11,10 +11,10 @@ def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
     of the knowledge base inside its repository, empty or with `/` at its end."""
     for finding in sorted(findings, key=lambda one: not one.is_error):
         where = {"file": prefix + finding.path, "line": str(finding.line or 1)} if finding.path else {}
-        record = f" {finding.type} {finding.identity}" if finding.type else ""
+        title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
         said = f"{finding.field}: {finding.message}" if finding.field else finding.message
         tail = f"\n{finding.remedy}" if finding.remedy else ""
-        yield command("error" if finding.is_error else "warning", said + tail, **where, title=finding.code + record)
+        yield command("error" if finding.is_error else "warning", said + tail, **where, title=title)
 
 
 def command(kind: str, message: str, **properties: str) -> str:

@@ -21,7 +21,6 @@ from duckkb.review.near import near_duplicates
 from duckkb.truth import layout, read, revisions
 from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
 
-_NO_FILE = Stamp(-1, 0, 0, 0)
 _Table = tuple[layout.Kind, str]
 
 
@@ -101,7 +100,7 @@ def _tree(
             elif path in unchanged and path in known and known[path].kind == kind:
                 parts[path] = known[path]
             else:
-                parts[path] = read.part_of(path, kind, raw, side.limits, _NO_FILE)
+                parts[path] = read.part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
     return Tree(side.ontology, side.limits, parts, []), strange
 
 

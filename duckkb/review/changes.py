@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -26,7 +26,11 @@ def of_change(diff: Diff, versions: Versions, count: Count) -> Iterator[Finding]
     """
     yield from _caches(versions)
     yield from _masses(diff, count)
+    renamed = {
+        change.was: change.identity for change in diff.changes if change.kind == "node" and change.was is not None
+    }
     for change in diff.changes:
+        yield from _renamed(change, renamed)
         yield from _of_record(change)
     for move in diff.moves:
         if said := _misplaced(move.after):
@@ -55,13 +59,22 @@ def _sort(change: RecordChange) -> str:
     return "W_MASS_DELETE" if change.op == "delete" else "W_MASS_CHANGE"
 
 
+def _renamed(change: RecordChange, nodes: Mapping[str, str]) -> Iterator[Finding]:
+    """An edge that only followed a node which was renamed is as it was."""
+    if change.was is None or change.after is None:
+        return
+    if change.kind == "edge":
+        old, new = json.loads(change.was), json.loads(change.identity)
+        if [nodes.get(str(one), one) if isinstance(one, str | int) else one for one in old] == new:
+            return
+    said = f"was {change.was}: links and citations by the old identity lead nowhere"
+    yield _finding("W_RENAMED", said, change.after, change)
+
+
 def _of_record(change: RecordChange) -> Iterator[Finding]:
     after = change.after
     if after is None:
         return
-    if change.op == "rename":
-        said = f"was {change.was}: links and citations by the old identity lead nowhere"
-        yield _finding("W_RENAMED", said, after, change)
     if change.op != "insert":
         for field in change.fields:
             if field.name == CREATED_AT:

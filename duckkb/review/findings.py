@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
+from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
 from duckkb.truth import history, layout
 from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
@@ -83,10 +85,20 @@ def _part(part: Part) -> Iterator[Finding]:
             yield _at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
         elif not row.canonical:
             yield _at(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
+        yield from _hidden(row)
         day = row.record.created_at[:10].replace("-", "")
         if address is not None and day != address.day:
             said = f"created on {day}, but stands in the folder of {address.day}"
             yield _at(row, "E_MISPLACED", said, "restore __created_at from git")
+
+
+def _hidden(row: StoredRow) -> Iterator[Finding]:
+    remedy = CODES["W_INVISIBLE"].remedy
+    if may_hide(row.line):
+        for field, said in hidden_in(row.record.fields):
+            yield _at(row, "W_INVISIBLE", said, remedy, field)
+    if said := mixed_identity(row.record.identity):
+        yield _at(row, "W_INVISIBLE", said, remedy)
 
 
 def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -> Finding:

@@ -12,6 +12,20 @@ from duckkb.records import Component, Identity, TypedEnd
 from duckkb.review.unseen import named, unseen
 
 _ESCAPED = re.compile(r"\\u|\\[bf]")
+# How what is not seen begins in UTF-8, and escapes.
+_BEGINNINGS = (
+    *(b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0"),
+    *(
+        b"\xe2\x80",
+        b"\xe2\x81",
+        b"\xe3\x85\xa4",
+        b"\xef\xb8",
+        b"\xef\xbb\xbf",
+        b"\xef\xbe\xa0",
+        b"\xef\xbf",
+        b"\xf3\xa0",
+    ),
+)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 # Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that are drawn as Latin letters are.
@@ -22,6 +36,13 @@ _LOOK_ALIKES = re.compile(
     "\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb]"
 )
 _SCRIPTS = {"GREEK": "Greek", "CYRILLIC": "Cyrillic", "ARMENIAN": "Armenian", "CHEROKEE": "Cherokee"}
+
+
+def may_hide(line: bytes) -> bool:
+    """Whether a line, in canonical form, may hold what nobody sees. Quick: most lines do not."""
+    if line.isascii():
+        return b"\\" in line and _ESCAPED.search(line.decode()) is not None
+    return any(beginning in line for beginning in _BEGINNINGS)
 
 
 def hidden_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -135,6 +135,14 @@ CASES: dict[str, tuple[Change, set[tuple[str, str]]]] = {
     "a schema that old records break": (_settings("required: [id]", "required: [id, title]"), {("E_SCHEMA", "n02")}),
     "a type that is gone": (_settings("  cites: {", "  quotes: {"), {("E_UNEXPECTED_FILE", "")}),
     "a renamed record": (_set(10, id="n10b"), {("W_RENAMED", "n10b")}),
+    "a renamed node with its edge": (
+        _all(_set(4, id="n04b"), _add(EDGES, _line(901, "", **{"from": "n03", "to": "n04b"}))),
+        {("W_RENAMED", "n04b")},
+    ),
+    "an edge that leads elsewhere": (
+        _add(EDGES, _line(901, "", **{"from": "n03", "to": "n05"})),
+        {("W_RENAMED", '["n03","n05"]')},
+    ),
     "another time of creation": (_set(11, __created_at="2026-01-01T09:00:00.000000Z"), {("W_CREATED_AT", "n11")}),
     "another day of creation": (
         _set(11, __created_at="2026-01-02T00:00:00.000000Z"),

@@ -14,7 +14,7 @@ from duckkb.errors import Finding
 from duckkb.review.diff.formats import render
 from duckkb.review.diff.model import Diff, FieldChange, Label, OntologyChange, Op, Options, Place, RecordChange
 from tests.browser import Page, browsing, chromium
-from tests.conftest import commit, git, make_base, run_in
+from tests.conftest import NOTES, commit, git, make_base, run_in
 
 EVIL = '</script><script>document.title="owned"</script><img src=x onerror=\'document.title="owned"\'><!-- ${1+1}'
 LONG = "一个部件最多一千条记录。The journal is sealed before any file changes. " * 60
@@ -77,7 +77,7 @@ def test_the_data_ends_no_block_and_the_policy_lets_nothing_else_run() -> None:
 
 
 def test_records_without_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    from duckkb.review.html import page
+    from duckkb.review.diff.html import page
 
     monkeypatch.setattr(page, "MOST_CHARACTERS", 2_000)
     data = json.loads(_page(_many()).partition('id="data">')[2].partition("</script>")[0])
@@ -102,9 +102,7 @@ def fresh(request: pytest.FixtureRequest) -> None:
     """Every test finds the page as it is when it was opened."""
     if "page" in request.fixturenames:
         tab = request.getfixturevalue("page")
-        loaded = tab.loaded
-        tab.run("location.reload()")
-        tab.wait(lambda: tab.loaded > loaded)
+        tab.reload()
         tab.problems.clear()
         tab.dark(False)
 
@@ -148,9 +146,9 @@ def test_filters_by_type_op_and_words_work_together(page: Page) -> None:
     expected = sum(number % 3 == 2 and number % 4 != 1 for number in range(5_000))
     assert _count(page) == f"{expected:,} of 5,000 changed records"
     page.press("/")
-    page.type("TEXT of 4998 new")
+    page.type("TEXT of 4991 new")
     page.wait(lambda: _count(page).startswith("1 of"))
-    assert page.run("document.querySelector('article code').textContent") == "图书-4998".lower()
+    assert page.run("document.querySelector('article code').textContent") == "图书-4991".lower()
 
 
 def test_the_keyboard_walks_the_records_searches_and_helps(page: Page) -> None:
@@ -231,7 +229,7 @@ def test_text_stands_out_enough_from_its_ground(page: Page) -> None:
 
 
 def test_diff_prints_the_page(tmp_path: Path, page: Page) -> None:
-    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\nnodes: {Note: {table: note, identity: id}}\n")
+    root = make_base(tmp_path / "kb", NOTES)
     run_in(root, ["put", "Note", '{"id": "a", "text": "one \\u202e two"}'])
     commit(root)
     git(root, "tag", "before")

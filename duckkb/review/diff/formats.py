@@ -51,7 +51,7 @@ def _github(diff: Diff, options: Options) -> Iterable[str]:
 
 
 def _html(diff: Diff, options: Options) -> Iterable[str]:
-    from duckkb.review.html import page
+    from duckkb.review.diff.html import page
 
     return page.render(diff, options)
 

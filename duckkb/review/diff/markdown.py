@@ -72,7 +72,8 @@ def _finding(finding: Finding) -> str:
     place = f" {span(cut(finding.place, 200))}" if finding.path else ""
     who = f" {span(finding.type)} {span(cut(finding.identity, 200))}" if finding.type else ""
     field = f" {span(cut(finding.field, 100))}" if finding.field else ""
-    remedy = f" → {span(cut(finding.remedy, 200))}" if finding.remedy else ""
+    is_needed = finding.remedy and not finding.remedy.lower().startswith("none needed")
+    remedy = f" → {span(cut(finding.remedy, 200))}" if is_needed else ""
     grade = "**error**" if finding.is_error else "warning"
     return f"- {grade} `{finding.code}`{place}{who}{field}: {span(cut(finding.message, 400))}{remedy}"
 

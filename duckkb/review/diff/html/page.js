@@ -73,7 +73,7 @@
     const where = before && after && before.split(":")[0] !== after.split(":")[0] ? `${before} → ${after}` : after || before;
     const made = element("article", { tabIndex: -1 });
     made.dataset.place = String(place);
-    made.setAttribute("aria-labelledby", title.id);
+    made.setAttribute("aria-label", title.textContent);
     made.append(element("header", {}, title, element("div", { className: "place" }, where)));
     if (change.fields.length) made.append(fieldTable(change));
     return made;

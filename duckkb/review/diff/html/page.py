@@ -34,10 +34,10 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
     left: Counter[str] = Counter()
     for change in diff.changes:
         told = _safe(_change(change))
-        room -= len(told)
-        if room < 0:
+        if len(told) > room:
             left[change.type] += 1
             continue
+        room -= len(told)
         yield comma + told
         comma = ","
     yield f'],"left":{_safe(dict(left))}}}</script>\n<script>{script}</script>\n</html>'
