@@ -36,6 +36,7 @@ def normalised(loaded: Loaded) -> dict[str, Any]:
         "kb": _variable(loaded.env.kb, "DUCKKB_KB"),
         "writer": _variable(loaded.env.writer, "DUCKKB_WRITER"),
         "sandbox": _variable(loaded.env.sandbox, "DUCKKB_SANDBOX"),
+        "agent": _variable(loaded.env.agent, "DUCKKB_AGENT"),
     }
     return shown
 
