@@ -18,6 +18,7 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/review.py --check
 	$(BIN)/duckkb --kb . check
 	$(MAKE) test
 
@@ -38,8 +39,9 @@ bench-peers: $(STAMP)  ## Beside LanceDB, Chroma, sqlite-vec and agentcairn, whi
 	$(BIN)/python bench/peers.py
 	$(BIN)/python bench/report.py
 
-docs: $(STAMP)  ## Write the generated references anew
+docs: $(STAMP)  ## Write the generated references and the page of review anew
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/review.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -151,6 +151,10 @@ _GIT = {
         "git is missing, failed, or does not have an object that is needed.",
         "`git status` and `git fsck` say more.",
     ),
+    "E_REVIEW": (
+        "The ontology has changes of this type or field reviewed, and an agent tried to write one directly.",
+        "Write it with `duckkb propose put|import|delete|rename ...`, which makes a branch to review.",
+    ),
     "E_REVISION": (
         "No commit, branch or tag has this name here, or two have no commit in common.",
         "`git branch -a` and `git log --oneline` list them; `git fetch --unshallow` in a shallow clone.",

@@ -92,5 +92,6 @@ class Environment:
     writer: str | None = None
     trust: str | None = None
     sandbox: bool = False
+    agent: bool = False
     cache_home: Path = Path("~/.cache/duckkb")
     state_home: Path = Path("~/.local/state/duckkb")

@@ -87,7 +87,7 @@ def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         GIT_COMMITTER_NAME="test",
         GIT_COMMITTER_EMAIL="test@example.org",
     )
-    for name in ("DUCKKB_KB", "DUCKKB_WRITER", "DUCKKB_TRUST", "DUCKKB_SANDBOX"):
+    for name in ("DUCKKB_KB", "DUCKKB_WRITER", "DUCKKB_TRUST", "DUCKKB_SANDBOX", "DUCKKB_AGENT"):
         os.environ.pop(name, None)
     yield
     os.environ.clear()

@@ -9,10 +9,23 @@ if TYPE_CHECKING:
     from duckkb.app.folder import config_show, init, recover, trust
     from duckkb.app.health import doctor, repair
     from duckkb.app.knowledge import KnowledgeBase
+    from duckkb.app.provenance import parse_citation
     from duckkb.engine.base import Progress
     from duckkb.ports import Clock, Embedder
 
-__all__ = ["KnowledgeBase", "check", "config_show", "diff", "doctor", "init", "open", "recover", "repair", "trust"]
+__all__ = [
+    "KnowledgeBase",
+    "check",
+    "config_show",
+    "diff",
+    "doctor",
+    "init",
+    "open",
+    "parse_citation",
+    "recover",
+    "repair",
+    "trust",
+]
 
 
 def open(
@@ -25,20 +38,22 @@ def open(
     clock: "Clock | None" = None,
     isolate_sql: bool = False,
     first_filter: str | None = None,
+    at: str | None = None,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
     `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
     the configured model and the system's time. `isolate_sql` runs filters and SQL in a process of their own, killed where
     one overruns its time or memory: for statements that others wrote, wherever this process has to live on; that process
-    is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none. Raises
-    `errors.StateError` (E_NO_KB), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none.
+    `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
+    cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.app.wiring import Choice, find
 
     chosen = Choice(
-        lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql, first_filter=first_filter
+        lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql, first_filter=first_filter, at=at
     )
     return KnowledgeBase(find(path), chosen)
 
@@ -70,6 +85,10 @@ def __getattr__(name: str) -> Any:
         from duckkb.app import health
 
         return getattr(health, name)
+    if name == "parse_citation":
+        from duckkb.app.provenance import parse_citation
+
+        return parse_citation
     if name in ("config_show", "init", "recover", "trust"):
         from duckkb.app import folder
 

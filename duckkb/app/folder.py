@@ -46,15 +46,18 @@ edges:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new base: its folder, and the files that were written, relative to it."""
+    """A new base: its folder, and the files that were written, relative to it or, for a forge, to the top of its repository;
+    `kept` are files of these that were there already, with other content."""
 
     root: Path
     files: tuple[str, ...]
+    kept: tuple[str, ...] = ()
 
 
-def init(path: "str | Path" = ".") -> Made:
+def init(path: "str | Path" = ".", *, github: bool = False) -> Made:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
-    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder.
+    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder. With
+    `github` also workflows and hooks, which a base that exists can get too.
 
     What was interrupted is no base yet: config.yaml comes last, and the next init begins anew.
     """
@@ -64,7 +67,13 @@ def init(path: "str | Path" = ".") -> Made:
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
     _refuse_outside(root)
-    return make(root)
+    if not github:
+        return make(root)
+    from duckkb.app import forge
+
+    made = Made(root.resolve(), ()) if (root / "config.yaml").is_file() else make(root)
+    hosted = forge.github(root)
+    return Made(made.root, (*made.files, *hosted.files), hosted.kept)
 
 
 def make(root: Path) -> Made:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from duckkb.app.collections import Collections
+    from duckkb.app.provenance import Provenance
     from duckkb.app.vectors import Vectors
     from duckkb.engine.jobs import Built, Listen
     from duckkb.engine.plan import Plan
+    from duckkb.review.why import Why
 
 
 class KnowledgeBase:
@@ -88,6 +90,20 @@ class KnowledgeBase:
         with self._turn:
             intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
             return actions.asking.find(self._fresh(), type, intent)
+
+    def why(
+        self,
+        type: str,
+        identity: Any,
+        query: str,
+        *,
+        mode: Mode | None = None,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> "Why":
+        """Why a question finds a record where it does, or does not find it. Raises as `find` and `get` do."""
+        with self._turn:
+            return actions.tracing.why(self._fresh(), type, identity, Intent(query, mode, where, limit))
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
@@ -348,6 +364,13 @@ class KnowledgeBase:
         from duckkb.app.vectors import Vectors
 
         return Vectors(self._in_turn, self._elsewhere)
+
+    @property
+    def provenance(self) -> "Provenance":
+        """Which commits records, their fields and their changes are from."""
+        from duckkb.app.provenance import Provenance
+
+        return Provenance(self._in_turn)
 
     def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
         """The turns of another base, opened as this one was; the last one stays open."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
-from duckkb.engine.base import EndIds, Progress, Wiring
+from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -15,12 +15,14 @@ from duckkb.values import dataclass
 if TYPE_CHECKING:
     from duckkb.backends.duckdb.isolated import Isolated
     from duckkb.config import Loaded
+    from duckkb.truth.revisions import Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
-    `cache_home` stands for the user's folder of converted models."""
+    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, `proposal`
+    where what is written to that goes."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -30,6 +32,8 @@ class Choice:
     cache_home: Path | None = None
     isolate_sql: bool = False
     first_filter: str | None = None
+    at: str | None = None
+    proposal: Proposal | None = None
 
 
 def find(path: "str | Path | None") -> Path:
@@ -41,7 +45,8 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
     env = replace(env, cache_home=chosen.cache_home or env.cache_home)
-    loaded = config.load(root, env)
+    revision, instead = _past(root, chosen.at)
+    loaded = config.load(root, env, instead)
     engine = _engine(chosen)
     models = _Models(loaded, env, chosen.embedder)
     wiring = Wiring(
@@ -58,8 +63,22 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         lock_timeout=chosen.lock_timeout,
         lenient=chosen.lenient,
         progress=chosen.progress,
+        at=revision,
+        proposal=chosen.proposal,
     )
     return loaded, wiring
+
+
+def _past(root: Path, name: str | None) -> "tuple[Revision | None, dict[str, bytes | None]]":
+    """The revision that a name means, and the files of its configuration instead of those that lie in the base."""
+    if name is None:
+        return None, {}
+    from duckkb.engine import at
+    from duckkb.truth import revisions
+
+    revision = revisions.revision(root, name)
+    gone: dict[str, bytes | None] = dict.fromkeys(config.paths(root))
+    return revision, gone | at.config_files(root, revision)
 
 
 def unbounded(chosen: Choice) -> tuple[Notice, ...]:

@@ -11,20 +11,26 @@ from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, want
 
 @click.command("init")
 @click.argument("path", required=False, default=".")
+@click.option("--github", is_flag=True, help="Also write workflows and hooks; a base that exists gets those alone.")
 @base_options
 @click.pass_context
-def init_command(ctx: click.Context, path: str) -> None:
+def init_command(ctx: click.Context, path: str, *, github: bool) -> None:
     """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
 
-    Prints the files made, a `file` a line.
+    Prints the files made, a `file` a line. With --github also .github/workflows/duckkb-*.yml at the top of the repository
+    (every record checked, pull requests reviewed, the index built at night) and .pre-commit-config.yaml; files that are
+    there already stay as they are.
     """
     from duckkb import app
 
-    made = app.init(path)
+    made = app.init(path, github=github)
+    for file in made.kept:
+        printed.note(f"kept as it is: {file}")
     if wants_json(ctx):
         emit({"path": str(made.root), "files": list(made.files)})
     else:
         emit_lines({"file": file} for file in made.files)
+    if not wants_json(ctx) and "config.yaml" in made.files:
         printed.note('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit')
 
 

@@ -96,6 +96,11 @@ def _with_options(callback: Callback, form: Format) -> Callback:
     return callback
 
 
+at_option = click.option(
+    "--at", metavar="REF", help="As it was at a commit, branch or tag; read from git, nothing is checked out."
+)
+
+
 def chosen_format(ctx: click.Context, default: str = "jsonl") -> str:
     chosen = ctx.ensure_object(dict)
     return "json" if chosen.get("json") else chosen.get("format") or default
@@ -115,13 +120,17 @@ def only_json(what: str) -> None:
 
 @contextmanager
 def opened(
-    ctx: click.Context, *, isolate_sql: bool = False, first_filter: str | None = None
+    ctx: click.Context, *, isolate_sql: bool = False, first_filter: str | None = None, at: str | None = None
 ) -> "Iterator[KnowledgeBase]":
     """The base that the command line names, closed afterwards; its notices go to stderr. `isolate_sql` is for commands
     that run a filter or SQL; `first_filter` as for `app.open`."""
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
+    if "proposing" in chosen:
+        with chosen["proposing"](ctx).opened(lenient=bool(chosen.get("lenient"))) as kb:
+            yield kb
+        return
     kb = app.open(
         chosen.get("kb"),
         lenient=bool(chosen.get("lenient")),
@@ -129,6 +138,7 @@ def opened(
         progress=_progress() if sys.stderr.isatty() else None,
         isolate_sql=isolate_sql,
         first_filter=first_filter,
+        at=at,
     )
     with kb:
         yield kb

@@ -10,6 +10,7 @@ import click
 from duckkb.cli import printed
 from duckkb.cli.common import (
     Seconds,
+    at_option,
     base_options,
     emit,
     emit_lines,
@@ -33,6 +34,8 @@ from duckkb.cli.common import (
     "--vector", metavar="FILE|-", help="A question as a vector: a JSON array of numbers, or as `embed` prints it."
 )
 @click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
+@click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
+@at_option
 @base_options
 @click.pass_context
 def find_command(
@@ -45,6 +48,8 @@ def find_command(
     limit: int,
     vector: str | None,
     explain: bool,
+    provenance: bool,
+    at: str | None,
 ) -> None:
     """Search one type, or all of them.
 
@@ -57,21 +62,22 @@ def find_command(
     ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
     """
-    from duckkb.cli.lines import hit_line, result_object
+    from duckkb.cli.lines import hit_lines, result_object
     from duckkb.errors import NotFound
 
     if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
-    with opened(ctx, isolate_sql=where is not None, first_filter=where) as kb:
+    with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
         asked = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=asked, explain=explain)
         tell(result.notices)
         if not result:
             raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
+        origins = kb.provenance.of(result) if provenance else ()
         if wants_json(ctx):
-            emit(result_object(result))
+            emit(result_object(result, origins))
         else:
-            emit_lines(hit_line(hit, degraded=result.degraded) for hit in result)
+            emit_lines(hit_lines(result, origins))
 
 
 @click.command("sql")

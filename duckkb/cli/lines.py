@@ -1,12 +1,14 @@
 """How values look on stdout: the keys of result lines. Keys with a leading _ are duckkb's own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
 
 if TYPE_CHECKING:
     from duckkb.queries import FindResult, Hit, Receipt
+    from duckkb.review.provenance import Origin
 
 
 def hit_line(hit: "Hit", *, degraded: bool) -> dict[str, Any]:
@@ -26,10 +28,29 @@ def hit_line(hit: "Hit", *, degraded: bool) -> dict[str, Any]:
     return line
 
 
-def result_object(result: "FindResult") -> dict[str, Any]:
+def hit_lines(result: "FindResult", origins: "Sequence[Origin]" = ()) -> Iterator[dict[str, Any]]:
+    """The hits of an answer, each with its origin where these are given."""
+    for hit, origin in zip_longest(result, origins):
+        line = hit_line(hit, degraded=result.degraded)
+        yield line | ({"_provenance": origin_object(origin)} if origin else {})
+
+
+def origin_object(origin: "Origin") -> dict[str, Any]:
+    """Where a record's line is from. Without a commit it is not committed as it is; `shallow` says that history ends
+    there, so that the line may be older."""
+    line: dict[str, Any] = {"commit": None, "path": origin.path, "line": origin.line_no}
+    if origin.by is None:
+        line["uncommitted"] = True
+    else:
+        line |= {"commit": origin.by.commit, "author": origin.by.author, "date": origin.by.date}
+        line |= {"shallow": True} if origin.is_boundary else {}
+    return line | {"uri": origin.uri}
+
+
+def result_object(result: "FindResult", origins: "Sequence[Origin]" = ()) -> dict[str, Any]:
     """A whole answer as one object, for `--json`."""
     found: dict[str, Any] = {
-        "results": [hit_line(hit, degraded=result.degraded) for hit in result],
+        "results": list(hit_lines(result, origins)),
         "mode": result.mode,
         "engine": result.engine,
         "degraded": result.degraded,

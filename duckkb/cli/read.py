@@ -1,35 +1,62 @@
 """get, list, schema, export: reading records as they stand."""
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, only_json, opened, tell, wants_json
+from duckkb.cli.common import at_option, base_options, emit, emit_lines, only_json, opened, tell, wants_json
+
+if TYPE_CHECKING:
+    from duckkb.review.citation import Citation
 
 
 @click.command("get")
 @click.argument("type_name", metavar="TYPE")
-@click.argument("identity")
+@click.argument("identity", required=False)
+@at_option
 @base_options
 @click.pass_context
-def get_command(ctx: click.Context, type_name: str, identity: str) -> None:
+def get_command(ctx: click.Context, type_name: str, identity: str | None, *, at: str | None) -> None:
     """Print one record as a JSON line: its fields, __id, times, _type and _etag.
 
     A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
+
+    A citation stands for both arguments, and for --at: duckkb get duckkb://concept/chunk@1f0c2a9 prints the record as it
+    was at that commit, with the `_chunk` that a #field/0 at its end names.
     """
-    with opened(ctx) as kb:
-        emit(kb.get(type_name, identity))
+    cited = _cited(type_name, identity, at)
+    with opened(ctx, at=cited.commit if cited else at) as kb:
+        emit(kb.provenance.cited(cited) if cited else kb.get(type_name, identity))
         tell(kb.notices)
+
+
+def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | None":
+    if not type_name.startswith("duckkb:"):
+        if identity is None:
+            raise click.UsageError("Missing argument 'IDENTITY'.")
+        return None
+    if identity is not None:
+        raise click.UsageError("a citation names the record already; leave IDENTITY out")
+    from duckkb import app
+
+    found = app.parse_citation(type_name)
+    if at is not None and found.commit:
+        raise click.UsageError("the citation names a commit already; leave --at out")
+    return replace(found, commit=found.commit or at)
 
 
 @click.command("list")
 @click.argument("type_name", metavar="TYPE")
 @click.option("-l", "--limit", type=int, default=100, show_default=True, help="How many records.")
 @click.option("--after", metavar="IDENTITY", help="Start behind this identity.")
+@at_option
 @base_options
 @click.pass_context
-def list_command(ctx: click.Context, type_name: str, limit: int, after: str | None) -> None:
+def list_command(ctx: click.Context, type_name: str, limit: int, after: str | None, *, at: str | None) -> None:
     """Print records in the order of their identities, a page at a time."""
-    with opened(ctx) as kb:
+    with opened(ctx, at=at) as kb:
         page = kb.list(type_name, after=after, limit=limit)
         if wants_json(ctx):
             emit({"records": list(page.records), "total": page.total, "next": page.next})

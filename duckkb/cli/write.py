@@ -1,6 +1,6 @@
 """put, delete, rename, import: everything or nothing, one receipt line."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,7 +8,7 @@ from duckkb.cli import printed
 from duckkb.cli.common import base_options, emit, only_json, opened, read_argument_or_stdin, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from duckkb.queries import Notice, Receipt
 
@@ -150,7 +150,7 @@ def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
         printed.result(receipt.patch, end="")
     counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}
     line = {**counts, "errors": len(receipt.errors)}
-    emit(line) if not receipt.dry_run else printed.note(f"dry run: {line}")
+    emit({**line, **_proposed()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
     tell((*notices, *receipt.notices))
 
 
@@ -178,5 +178,11 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = T
             f"{receipt.unchanged} unchanged"
         )
     else:
-        emit(receipt_line(receipt, named=named))
+        emit({**receipt_line(receipt, named=named), **_proposed()})
     tell((*notices, *receipt.notices))
+
+
+def _proposed() -> "Mapping[str, Any]":
+    """What `duckkb propose` adds to a receipt."""
+    found: Callable[[], Mapping[str, Any]] | None = click.get_current_context().ensure_object(dict).get("proposed")
+    return found() if found else {}

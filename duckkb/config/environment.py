@@ -24,6 +24,7 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         trust=given.get("DUCKKB_TRUST") or None,
         # A word that nobody expected switches the sandbox on: the safe side.
         sandbox=given.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
+        agent=given.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
         cache_home=Path(cache_home) if cache_home else _user_folder(given, "XDG_CACHE_HOME", home / ".cache"),
         state_home=_user_folder(given, "XDG_STATE_HOME", home / ".local" / "state"),
     )

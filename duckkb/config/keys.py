@@ -186,8 +186,8 @@ KEYS: tuple[Key, ...] = (
 )  # fmt: skip
 
 SECTIONS: Mapping[str, str] = {
-    "nodes": "Node types: table, identity, schema (JSON Schema 2020-12), search, policy, merge.",
-    "edges": "Edge types: label, from, to, cardinality, identity, schema, search, policy, merge.",
+    "nodes": "Node types: table, identity, schema (JSON Schema 2020-12), search, policy, merge, review (`required`: agents propose).",
+    "edges": "Edge types: label, from, to, cardinality, identity, schema, search, policy, merge, review.",
     "policies": "How records are indexed and searched: see `duckkb policy show`.",
     "collections": "Collections, each with its own policy; `duckkb col init` writes them to ontology/collections/.",
     "questions": "Judged questions: question, type, mode, where, expected.",
@@ -198,6 +198,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DUCKKB_WRITER", "Stands for this clone's id when new records get their file; for CI and tests."),
     Variable("DUCKKB_TRUST", "The hash of the demands that this run accepts; `duckkb trust --show` prints it."),
     Variable("DUCKKB_SANDBOX", "1: paths given to commands must lie inside the knowledge base."),
+    Variable("DUCKKB_AGENT", "1: an agent writes, who has to propose what the ontology wants reviewed."),
     Variable("DUCKKB_CACHE_HOME", "Folder for converted models and dictionaries, instead of the user's cache folder."),
     Variable("XDG_CACHE_HOME", "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache."),
     Variable("XDG_STATE_HOME", "The user's state folder; duckkb keeps what was trusted there. Default ~/.local/state."),

@@ -36,6 +36,7 @@ def normalised(loaded: Loaded) -> dict[str, Any]:
         "kb": _variable(loaded.env.kb, "DUCKKB_KB"),
         "writer": _variable(loaded.env.writer, "DUCKKB_WRITER"),
         "sandbox": _variable(loaded.env.sandbox, "DUCKKB_SANDBOX"),
+        "agent": _variable(loaded.env.agent, "DUCKKB_AGENT"),
     }
     return shown
 
@@ -100,6 +101,7 @@ def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
         for key, items in (("full_text", kind.full_text), ("vectors", kind.vectors))
     }
     shown["merge"] = {"granularity": _leaf(kind.granularity, origin(group, kind.name, "merge", "granularity"))}
+    shown["review"] = _leaf("required" if kind.review else None, origin(group, kind.name, "review"))
     return shown
 
 

@@ -28,9 +28,20 @@ from duckkb.values import dataclass, field
 if TYPE_CHECKING:
     import numpy as np
 
+    from duckkb.truth.revisions import Revision
+
 Progress = Callable[[str, int, int], None]
 Answer = TypeVar("Answer")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Where the writes of a base read at a revision go: the `branch` that they are for, and what takes the files, by path
+    with their bytes, None for those that go."""
+
+    branch: str
+    keep: Callable[[Mapping[str, bytes | None]], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,8 @@ class Wiring:
     """The real parts of one base, as `app` chose them. `backend` takes what resolves edges' ends and what gives the rows
     of the caches; `embedder` is the base's own model, `embedder_for` the one of a policy; `preview` reads the
     ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
-    seconds."""
+    seconds; `at` is the revision that is read, None for the files as they lie; such a base is
+    written by way of a `proposal` alone."""
 
     root: Path
     settings: Settings
@@ -53,6 +65,8 @@ class Wiring:
     lock_timeout: float = 60.0
     lenient: bool = False
     progress: Progress | None = None
+    at: "Revision | None" = None
+    proposal: Proposal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from duckkb.engine import loading
 from duckkb.engine.base import Answer, Base, BootReport, EndIds, Wiring
-from duckkb.errors import Finding, StateError, Unreadable
+from duckkb.errors import Finding, Refused, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
@@ -23,6 +23,13 @@ _ATTEMPTS = 3
 def boot(wiring: Wiring) -> Base:
     """Load a base; raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing one."""
     refuse_tracked_state(wiring.root)
+    if wiring.at is not None:
+        from duckkb.engine import at
+
+        base = at.boot(wiring, wiring.at, _end_ids)
+        if not wiring.lenient:
+            refuse_unreadable(base.tree)
+        return base
     with shadow.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
         tree, snapshot = _opened(wiring)
@@ -64,6 +71,8 @@ def observe(wiring: Wiring) -> Base:
 
 def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
+    if base.wiring.at is not None:
+        return
     base.adrift = base.adrift or (base.snapshot is not None and base.snapshot.is_dropped)
     if base.adrift or read.changed(base.tree, base.root) or shadow.pending(base.root):
         refuse_tracked_state(base.root)
@@ -76,8 +85,10 @@ def refresh(base: Base) -> None:
 def sync(base: Base) -> None:
     """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does.
 
-    Where another process has moved the snapshot on, what it holds now takes the place of what is loaded.
+    Where another process has moved the snapshot on, what it holds now takes the place of what is loaded. Raises
+    `errors.Refused` for the base of a revision, which nobody syncs but to write.
     """
+    refuse_past(base)
     if base.adrift:
         tree, snapshot = _opened(base.wiring)
         base.restart(tree, snapshot, base.wiring.backend(_end_ids(tree), base.cache.table))
@@ -104,6 +115,15 @@ def answered(base: Base, ask: Callable[[], Answer]) -> Answer:
             refresh(base)
     base.go_alone()
     return ask()
+
+
+def refuse_past(base: Base) -> None:
+    """Raise `errors.Refused` for the base of a revision, which cannot be written."""
+    if base.wiring.at is not None:
+        raise Refused(
+            f"this is the base as it was at {base.wiring.at.name}, which cannot be changed",
+            suggestion="leave the revision out",
+        )
 
 
 def refuse_unreadable(tree: Tree) -> None:

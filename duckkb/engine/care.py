@@ -32,7 +32,7 @@ def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
     with settled(base):
         mended = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
         parts = render.render(base.tree, Changeset(tuple(mended)), render.Writer())
-        said = patch(base.root, parts) if dry_run else ""
+        said = patch(base, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)

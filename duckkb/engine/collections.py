@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from duckkb.engine.base import Base
+from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import emptying, settled
 from duckkb.errors import Conflict, Finding, InvalidRecord, OntologyError, Refused, StateError, UsageError
 from duckkb.ontology.model import RecordType
@@ -37,6 +38,7 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
     """Delete a collection's files and definition; raises `errors.Refused` (E_SHRINK) where it holds records and that was not
     confirmed, (E_EDGES) where edges touch them."""
     with settled(base):
+        refuse_agent_of(base, kind)
         definition = _own_file(base, kind)
         count = base.tree.count(kind)
         if count and not confirmed:
@@ -55,6 +57,7 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
 def rename(base: Base, kind: RecordType, name: str) -> Changed:
     """Give a collection another name, and its files the folder that goes with it; every line stays as it is."""
     with settled(base):
+        refuse_agent_of(base, kind)
         definition = _own_file(base, kind)
         _refuse_taken(base, name)
         _refuse_named(base, kind)

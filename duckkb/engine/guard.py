@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.draft import same_fields
 from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
-from duckkb.records import FROM, TO, Changeset, Identity, Record, TypedEnd, component_of, identity_text
+from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_of, identity_text
 from duckkb.truth import history
 from duckkb.truth.ends import end_identity
 from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
@@ -51,6 +52,43 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
         )
     if not allow_shrink:
         _refuse_shrinking(base.tree, changeset)
+
+
+def refuse_agents(base: Base, changeset: Changeset) -> None:
+    """Where an agent writes directly what the ontology wants reviewed, raise `errors.Refused` (E_REVIEW)."""
+    if not base.wiring.env.agent or base.wiring.proposal is not None:
+        return
+    found = []
+    for change in changeset.changes:
+        kind = _kind(base.tree, change.record.type)
+        touched = sorted(_touched(change) & kind.reviewed_fields)
+        if kind.review or touched:
+            what = kind.name if kind.review else f"{kind.name} {', '.join(touched)}"
+            said = f"changes of {what} are reviewed before they count"
+            found.append(_found("E_REVIEW", said, "duckkb propose put|import|delete|rename ...", change.record))
+    if found:
+        raise Refused(
+            f"{found[0].message}, and DUCKKB_AGENT says that an agent writes; nothing was written",
+            code="E_REVIEW",
+            suggestion="write the same with `duckkb propose put|import|delete|rename ...`: it makes a branch to review",
+            findings=found,
+        )
+
+
+def refuse_agent_of(base: Base, kind: RecordType) -> None:
+    """As `refuse_agents`, for what is done to all records of a type."""
+    if base.wiring.env.agent and (kind.review or kind.reviewed_fields):
+        raise Refused(
+            f"changes of {kind.name} are reviewed before they count, and DUCKKB_AGENT says that an agent writes",
+            code="E_REVIEW",
+            suggestion="let a person do this, or propose changes of single records with `duckkb propose`",
+        )
+
+
+def _touched(change: Change) -> set[str]:
+    """The fields whose value a change gives, takes or replaces."""
+    old, new = (record.fields if record is not None else {} for record in (change.old, change.new))
+    return {name for name in {**old, **new} if not same_fields(old.get(name), new.get(name))}
 
 
 def _found(code: str, message: str, remedy: str, record: Record) -> Finding:

@@ -103,6 +103,7 @@ def build(base: Base, options: Options, listen: Listen) -> Built:
 
 
 def _job(base: Base, verb: str, options: Options, listen: Listen) -> Built:
+    boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
         return Built()
     with lock.job(base.root, math.inf if options.wait else _MOMENT):

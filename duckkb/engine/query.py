@@ -84,6 +84,31 @@ def _find(base: Base, intent: Intent) -> FindResult:
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
+    limit; and by type the ids that a filter allows, None without one."""
+
+    plan: Plan
+    lanes: Lanes
+    fused: Sequence[Fused]
+    allowed: Mapping[str, IdSet | None]
+
+
+def rank(base: Base, intent: Intent) -> Ranked:
+    """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
+    return boot.answered(base, lambda: _rank(base, intent))
+
+
+def _rank(base: Base, intent: Intent) -> Ranked:
+    chosen, allowed = _plan(base, intent), _allowed(base, intent)
+    records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
+    lanes = base.until_honest(lambda: _run(base, intent, replace(chosen, depth=records), allowed))
+    cut = {lane: ranking[: chosen.depth] for lane, ranking in lanes.rankings.items()}
+    every = replace(chosen, limit=records)
+    return Ranked(chosen, lanes, _fused(base, intent, every, replace(lanes, rankings=cut)), allowed)
+
+
 def _plan(base: Base, intent: Intent) -> Plan:
     ask = Ask(
         mode=intent.mode,

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from duckkb.engine import boot, ends, guard
-from duckkb.engine.base import Base
+from duckkb.engine.base import Base, Proposal
 from duckkb.engine.counted import Before
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
 from duckkb.engine.embedding import batches, embed
@@ -34,15 +33,16 @@ class Options:
 def write(base: Base, request: Request, options: Options) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
-    known = None if options.dry_run else Before.of(base)
-    notices = _warm(base, request) if options.embed and not options.dry_run else ()
+    known = None if options.dry_run or base.wiring.at is not None else Before.of(base)
+    notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with settled(base):
         drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
+        guard.refuse_agents(base, drafted.changeset)
         parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
         notices += _strange(base, drafted)
         if options.dry_run:
-            return _receipt(base, drafted, parts, notices, patch=patch(base.root, parts))
+            return _receipt(base, drafted, parts, notices, patch=patch(base, parts))
         known = known if known and known.holds(base) else None
         commit(base, parts)
         if known:
@@ -54,6 +54,11 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
 def settled(base: Base) -> Iterator[None]:
     """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
     boot.refuse_tracked_state(base.root)
+    if base.wiring.proposal is not None:
+        boot.refuse_unreadable(base.tree)
+        yield
+        return
+    boot.refuse_past(base)
     with shadow.writing(base.root, base.wiring.lock_timeout):
         boot.sync(base)
         guard.settle(base)
@@ -64,6 +69,9 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
     """Replace files all or nothing, then let memory follow; the caller holds the exclusive lock."""
     if not parts:
         return
+    if base.wiring.proposal is not None:
+        _propose(base, base.wiring.proposal, parts)
+        return
     changes = [shadow.FileChange(part.path, part.before, part.data) for part in parts]
     known = render.format_change(base.root)
     if known is not None:
@@ -72,6 +80,15 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
         facts = shadow.commit(base.root, changes)
     stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(stored)
+
+
+def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> None:
+    from duckkb.engine import at
+
+    files: dict[str, bytes | None] = {part.path: part.data for part in parts}
+    proposal.keep(
+        files if at.has(base.wiring, layout.FORMAT_PATH) else {**files, layout.FORMAT_PATH: layout.format_bytes()}
+    )
 
 
 @contextmanager
@@ -92,11 +109,19 @@ def emptying(base: Base, changes: Sequence[shadow.FileChange]) -> Iterator[None]
         state.unmark_emptied(base.root)
 
 
-def patch(root: Path, parts: Iterable[RenderedPart]) -> str:
+def patch(base: Base, parts: Iterable[RenderedPart]) -> str:
     """The unified diff that git would show for these parts."""
     return history.diff_text(
-        (part.path, (root / part.path).read_bytes() if part.before is not None else None, part.data) for part in parts
+        (part.path, _bytes(base, part.path) if part.before is not None else None, part.data) for part in parts
     )
+
+
+def _bytes(base: Base, path: str) -> bytes:
+    if base.wiring.at is None:
+        return (base.root / path).read_bytes()
+    from duckkb.engine import at
+
+    return at.bytes_of(base.wiring, path)
 
 
 def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
@@ -147,7 +172,8 @@ def _writer(base: Base) -> render.Writer:
     if base.settings.part == "fixed":
         return render.Writer()
     clone = base.wiring.env.writer or state.clone_id(base.root)
-    return render.Writer(layout.base_number(clone, history.branch(base.root)))
+    proposal = base.wiring.proposal
+    return render.Writer(layout.base_number(clone, proposal.branch if proposal else history.branch(base.root)))
 
 
 def _check(base: Base, request: Request, drafted: Draft, options: Options) -> None:

@@ -89,7 +89,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class _RecordType:
-    """What node and edge types share. `place` is the file:line that declares the type."""
+    """What node and edge types share. `place` is the file:line that declares the type; `review` says that what agents write
+    of it has to be proposed."""
 
     name: str
     table: str
@@ -101,6 +102,7 @@ class _RecordType:
     granularity: Literal["field", "record"] | None = None
     place: str = ""
     relational: Reach | tuple[str, ...] = ()
+    review: bool = False
 
     @property
     def has_text_vectors(self) -> bool:
@@ -127,6 +129,11 @@ class _RecordType:
     def merge_rules(self) -> Mapping[str, str]:
         """`x-merge` by field: `set` or `text`."""
         return {name: rule["x-merge"] for name, rule in self.properties.items() if "x-merge" in rule}
+
+    @cached_property
+    def reviewed_fields(self) -> frozenset[str]:
+        """The fields whose changes by agents have to be proposed (`x-review`)."""
+        return frozenset(name for name, rule in self.properties.items() if "x-review" in rule)
 
 
 @dataclass(frozen=True)

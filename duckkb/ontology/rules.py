@@ -17,6 +17,7 @@ LANGUAGES = (
 MODES: tuple[Mode, ...] = ("similar", "match", "hybrid", "where")
 CARDINALITIES = ("1:1", "1:N", "N:1", "N:N")
 GRANULARITIES = ("field", "record")
+REVIEWS = ("required",)
 
 # The forms of keys that the large providers and forges give out, a private key, a JSON web token.
 _SECRET = re.compile(

@@ -12,6 +12,7 @@ from duckkb.ontology.rules import (
     CHUNK_SIZE,
     GRANULARITIES,
     LANGUAGE,
+    REVIEWS,
     WEIGHT,
     Choice,
     Rule,
@@ -22,9 +23,9 @@ from duckkb.ontology.schema import check_schema
 from duckkb.ontology.section import Section
 from duckkb.records import FROM, TO
 
-NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge")
-EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge")
-COLLECTION_KEYS = ("table", "policy", "merge")
+NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
+EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
+COLLECTION_KEYS = ("table", "policy", "merge", "review")
 SEARCH_KEYS = ("full_text", "vectors")
 SEARCH_FIELD: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
 
@@ -92,6 +93,7 @@ def collection(name: str, section: Section) -> NodeType:
         merge.get("granularity", Choice(GRANULARITIES), None),
         section.place(),
         fields.relational,
+        _review(section),
         generated=own.generated,
         is_collection=True,
     )
@@ -188,6 +190,7 @@ class _Common(TypedDict):
     granularity: Any
     place: str
     relational: Reach | tuple[str, ...]
+    review: bool
 
 
 def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> _Common:
@@ -207,7 +210,13 @@ def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, 
         "granularity": merge.get("granularity", Choice(GRANULARITIES), None),
         "place": section.place(),
         "relational": fields.relational if fields else (),
+        "review": _review(section),
     }
+
+
+def _review(section: Section) -> bool:
+    """`review: required`: what agents write of the type has to be proposed."""
+    return section.get("review", Choice(REVIEWS), None) is not None
 
 
 def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iterator[SearchField]:

@@ -122,8 +122,15 @@ def is_main_branch(root: Path) -> bool:
     repository = find_repository(root)
     if repository is None or name in _MAIN_BRANCHES:
         return True
-    default = _read(repository.common_dir / "refs/remotes/origin/HEAD")
-    return bool(name) and default == f"ref: refs/remotes/origin/{name}"
+    return bool(name) and name == default_branch(root)
+
+
+def default_branch(root: Path) -> str:
+    """The branch that origin/HEAD names; empty where that is not known."""
+    repository = find_repository(root)
+    head = _read(repository.common_dir / "refs/remotes/origin/HEAD") if repository else ""
+    prefix = "ref: refs/remotes/origin/"
+    return head.removeprefix(prefix) if head.startswith(prefix) else ""
 
 
 def operation_in_progress(root: Path) -> str | None:

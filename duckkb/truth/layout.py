@@ -143,6 +143,11 @@ def read_format(root: Path) -> int:
     except OSError as error:
         said, remedy = f"{FORMAT_PATH} cannot be read: {error.strerror}", CODES["E_IO"].remedy
         raise Unavailable(said, code="E_IO", suggestion=remedy) from error
+    return check_format(raw)
+
+
+def check_format(raw: bytes) -> int:
+    """The number in what data/FORMAT.json holds; raises `StateError` (E_FORMAT) for one not known here."""
     try:
         number = json.loads(raw)["format"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -61,7 +61,7 @@ def revisions(root: Path, *names: str) -> list[Revision]:
     `errors.StateError` (E_REVISION) for the first that git does not know here."""
     sound = [name for name in names if name and "\0" not in name and "\n" not in name]
     asked = "".join(f"{name}^{{commit}}\n{name}^{{tree}}\n" for name in sound)
-    told = iter(_run(root, ["cat-file", "--batch-check"], stdin=os.fsencode(asked)).splitlines() if sound else ())
+    told = iter(run(root, ["cat-file", "--batch-check"], stdin=os.fsencode(asked)).splitlines() if sound else ())
     found = []
     for name in names:
         commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
@@ -92,7 +92,7 @@ def head(root: Path) -> Revision:
     except StateError:
         if _asked(root, ["symbolic-ref", "--quiet", "HEAD"]) is None:
             raise
-    return Revision("HEAD", "", _run(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
+    return Revision("HEAD", "", run(root, ["hash-object", "-t", "tree", "--stdin"]).decode().strip())
 
 
 def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
@@ -137,9 +137,9 @@ def without_filters(root: Path) -> dict[str, str]:
 
 def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of a tree under some places, by path."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in places]
-    listed = _run(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *wanted])
+    listed = run(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *wanted])
     found = {}
     for line in listed.split(b"\0"):
         if line:
@@ -151,9 +151,9 @@ def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[s
 
 def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
     """The files of the index under some places, by path; those in conflict are left out."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in places]
-    listed = _run(root, ["ls-files", "-s", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    listed = run(root, ["ls-files", "-s", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
     found = {}
     for line in listed.split(b"\0"):
         head, _, name = line.partition(b"\t")
@@ -166,11 +166,11 @@ def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entr
 def unsaved(root: Path) -> list[str]:
     """The watched paths whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in WATCHED]
     quiet = _without_filters(root)
-    changed = _run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
-    others = _run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
+    changed = run(root, ["diff-files", "--name-only", "-z", "--", *wanted], at=repository.work_tree, more=quiet)
+    others = run(root, ["ls-files", "--others", "-z", "--full-name", "--", *wanted], at=repository.work_tree)
     names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
     return sorted(_path(repository, name) for name in names)
 
@@ -181,21 +181,26 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
     if not wanted:
         return {}
     found: dict[str, bytes] = {}
-    told = memoryview(_run(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
+    told = memoryview(run(root, ["cat-file", "--batch"], stdin="".join(f"{one}\n" for one in wanted).encode()))
     at = 0
     for one in wanted:
         end = at + bytes(told[at : at + 200]).index(b"\n")
         words = bytes(told[at:end]).split(b" ")
         if len(words) != 3 or words[1] != b"blob":
-            raise Unavailable(
-                f"git does not have the object {one} here",
-                code="E_GIT",
-                suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
-            )
+            raise lacking(one)
         at = end + 1 + int(words[2])
         found[one] = bytes(told[end + 1 : at])
         at += 1
     return found
+
+
+def lacking(blob: str) -> Unavailable:
+    """The error for an object that is not here."""
+    return Unavailable(
+        f"git does not have the object {blob} here",
+        code="E_GIT",
+        suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
+    )
 
 
 def blob_id(data: bytes, like: str) -> str:
@@ -215,19 +220,19 @@ def lines(root: Path, at: Revision, folder: str) -> int:
 
 def prefix(root: Path) -> str:
     """The folder of the base inside its repository, with a final `/`; empty where the two are one."""
-    return _repository(root).prefix
+    return repository_of(root).prefix
 
 
 def _raw(root: Path, command: list[str]) -> list[Touched]:
-    repository = _repository(root)
+    repository = repository_of(root)
     wanted = [repository.prefix + place for place in WATCHED]
-    told = _run(root, [*command, "--", *wanted], at=repository.work_tree)
-    return sorted(_touched(repository, told), key=lambda one: one.path)
+    told = run(root, [*command, "--", *wanted], at=repository.work_tree)
+    return sorted(touched(repository, told.split(b"\0")), key=lambda one: one.path)
 
 
-def _touched(repository: Repository, told: bytes) -> Iterator[Touched]:
-    """`:100644 100644 OLD NEW M` NUL path NUL, again and again."""
-    pieces = iter(told.split(b"\0"))
+def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
+    """What git tells in its raw form: `:100644 100644 OLD NEW M`, then a path, again and again."""
+    pieces = iter(told)
     for head in pieces:
         if head:
             old_mode, new_mode, old, new, status = head.decode().removeprefix(":").split(" ")
@@ -243,7 +248,7 @@ def _path(repository: Repository, name: bytes) -> str:
     return os.fsdecode(name).removeprefix(repository.prefix)
 
 
-def _repository(root: Path) -> Repository:
+def repository_of(root: Path) -> Repository:
     found = find_repository(root)
     if found is None:
         raise StateError(
@@ -263,22 +268,30 @@ def _without_filters(root: Path) -> dict[str, str]:
     return {name: "false" if name.endswith(".required") else "" for name in names}
 
 
+def asked(root: Path, arguments: Sequence[str]) -> str | None:
+    """What git prints, as a text without the last line end; None where it fails."""
+    told = _asked(root, arguments)
+    return None if told is None else told.decode(errors="surrogateescape").rstrip("\n")
+
+
 def _asked(root: Path, arguments: Sequence[str]) -> bytes | None:
     """What git prints, None where it fails."""
     done = _process(root, arguments, b"", None, {})
     return done.stdout if done.returncode == 0 else None
 
 
-def _run(
+def run(
     root: Path,
     arguments: Sequence[str],
     *,
     stdin: bytes = b"",
     at: Path | None = None,
     more: Mapping[str, str] | None = None,
+    index: Path | None = None,
 ) -> bytes:
-    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run."""
-    done = _process(root, arguments, stdin, at, more or {})
+    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails. `more` are settings for this run, `index` is a
+    file to use as the index instead of the repository's own."""
+    done = _process(root, arguments, stdin, at, more or {}, index)
     if done.returncode == 0:
         return done.stdout
     said = done.stderr.decode(errors="replace").strip().splitlines()
@@ -290,27 +303,49 @@ def _run(
 
 
 def _process(
-    root: Path, arguments: Sequence[str], stdin: bytes, at: Path | None, more: Mapping[str, str]
+    root: Path,
+    arguments: Sequence[str],
+    stdin: bytes,
+    at: Path | None,
+    more: Mapping[str, str],
+    index: Path | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    repository = _repository(root)
-    settings = hardening() | {"GIT_INDEX_FILE": str(repository.git_dir / "index")}
+    command, env = _command(root, arguments, more, index)
+    try:
+        return subprocess.run(
+            command, input=stdin, capture_output=True, cwd=at or root, env=env, timeout=SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise _no_git() from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT") from error
+
+
+def started(root: Path, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """A git that stays, with pipes for its stdin and stdout; raises `errors.Unavailable` (E_GIT)."""
+    command, env = _command(root, arguments, {}, None)
+    try:
+        return subprocess.Popen(
+            command, cwd=root, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except FileNotFoundError as error:
+        raise _no_git() from error
+
+
+def _command(
+    root: Path, arguments: Sequence[str], more: Mapping[str, str], index: Path | None
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of a hardened git; `more` are settings."""
+    repository = repository_of(root)
+    settings = hardening() | {"GIT_INDEX_FILE": str(index or repository.git_dir / "index")}
     count = int(settings["GIT_CONFIG_COUNT"])
     for number, (name, value) in enumerate(more.items(), count):
         settings |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     settings["GIT_CONFIG_COUNT"] = str(count + len(more))
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
-    try:
-        return subprocess.run(
-            ["git", "--no-pager", *places, *arguments],
-            input=stdin,
-            capture_output=True,
-            cwd=at or root,
-            env={**os.environ, **settings},
-            timeout=SECONDS,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        said = "git is not installed, and comparing revisions needs it"
-        raise Unavailable(said, code="E_GIT", suggestion="install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT") from error
+    return ["git", "--no-pager", *places, *arguments], {**os.environ, **settings}
+
+
+def _no_git() -> Unavailable:
+    said = "git is not installed, and comparing revisions needs it"
+    return Unavailable(said, code="E_GIT", suggestion="install git")

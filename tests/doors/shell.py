@@ -19,13 +19,18 @@ for value in jq.compile(words[0]).input_text(text).all():
 
 def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a script in bash, stopping at the first command that fails; stdin is empty."""
+    env = {**os.environ, "PATH": f"{commands(folder)}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
+    options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, **options)
+
+
+def commands(folder: Path) -> Path:
+    """A folder for PATH with `duckkb` and `jq`, made in `folder`."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     (bin_folder / "run_jq.py").write_text(_JQ, "utf-8")
-    commands = {"duckkb": f'{sys.executable} -m duckkb "$@"', "jq": f'{sys.executable} {bin_folder / "run_jq.py"} "$@"'}
-    for name, command in commands.items():
+    found = {"duckkb": f'{sys.executable} -m duckkb "$@"', "jq": f'{sys.executable} {bin_folder / "run_jq.py"} "$@"'}
+    for name, command in found.items():
         (bin_folder / name).write_text(f"#!/bin/sh\nexec {command}\n", "utf-8")
         (bin_folder / name).chmod(0o755)
-    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
-    options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, **options)
+    return bin_folder

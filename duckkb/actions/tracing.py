@@ -1,0 +1,126 @@
+"""Where records come from: origins of hits, blame, log, citations."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from duckkb.actions.reading import line_of
+from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
+from duckkb.engine.base import Base
+from duckkb.engine.draft import not_found
+from duckkb.engine.ends import plain_identity
+from duckkb.engine.query import Intent
+from duckkb.errors import NotFound, StateError, UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.queries import Hit
+from duckkb.records import Identity, identity_text
+from duckkb.review import provenance, provenance_log
+from duckkb.review import why as explanation
+from duckkb.review.citation import Citation
+from duckkb.review.provenance import FieldOrigin, Ground, Origin
+from duckkb.review.provenance_log import Entry, Wanted
+from duckkb.review.why import Why
+from duckkb.truth import history, revisions
+from duckkb.truth.table import StoredRow
+
+
+def origins(base: Base, hits: Sequence[Hit]) -> list[Origin]:
+    """Where the line of each hit is from."""
+    ground = _ground(base)
+    found: dict[tuple[str, int], Origin] = {}
+    for name in dict.fromkeys(hit.type for hit in hits):
+        kind = kind_named(base, name)
+        rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
+        found |= {(name, number): origin for number, origin in provenance.origins(ground, kind, rows).items()}
+    return [_cited(found[hit.type, hit.id], base, hit) for hit in hits]
+
+
+def blame(base: Base, type_name: str, identity: Any, field: str | None) -> list[FieldOrigin]:
+    """Where each field of a record is from, or one of them."""
+    kind, named = _named(base, type_name, identity)
+    row = _row(base, kind, named)
+    found = provenance.fields(_ground(base), kind, row)
+    wanted = [one for one in found if field is None or one.name == field]
+    if not wanted:
+        raise NotFound(
+            f"{kind.name} {identity_text(named)} has no field {field!r}",
+            suggestion=f"duckkb get {kind.name} {identity_text(named)}",
+        )
+    return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+
+
+def log(base: Base, type_name: str, identity: Any) -> list[Entry]:
+    """The changes of a record, also of one that is gone; raises `errors.NotFound` where there never was one."""
+    kind, named = _named(base, type_name, identity)
+    found = provenance_log.changes(_ground(base), base.ontology, Wanted(kind, named, base.tree.get(kind, named)))
+    if not found:
+        missing = not_found(kind, named)
+        raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
+    return found
+
+
+def cited(base: Base, citation: Citation) -> dict[str, Any]:
+    """The record that a citation names, in a base of its commit; with the `_chunk`, where it names one."""
+    kind, named = _named(base, citation.type, citation.identity)
+    row = _row(base, kind, named)
+    line = line_of(kind, row)
+    if citation.field is None:
+        return line
+    text = base.rows(kind).text(row.record.id, citation.field, citation.seq)
+    if not text:
+        raise NotFound(
+            f"{kind.name} {identity_text(named)} has no chunk {citation.field}/{citation.seq}",
+            suggestion="leave out what stands behind #",
+        )
+    return line | {"_chunk": {"field": citation.field, "chunk_seq": citation.seq, "text": text}}
+
+
+def why(base: Base, type_name: str, identity: Any, intent: Intent) -> Why:
+    """Why a record is found where it is; the intent comes without its types."""
+    positive(intent.limit)
+    if not (text_or_none(intent.text, "a query") or "").strip():
+        raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
+    kind, named = _named(base, type_name, identity)
+    return explanation.why(base, kind, _row(base, kind, named), replace(intent, kinds=(kind,)))
+
+
+def _named(base: Base, type_name: str, identity: Any) -> tuple[RecordType, Identity]:
+    kind = kind_named(base, type_name)
+    return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
+
+
+def _row(base: Base, kind: RecordType, named: Identity) -> StoredRow:
+    row = base.tree.get(kind, named)
+    if row is None:
+        missing = not_found(kind, named)
+        raise NotFound(missing.message, suggestion=missing.remedy)
+    return row
+
+
+def _ground(base: Base) -> Ground:
+    """The revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside of git."""
+    at = base.wiring.at
+    if at is None and history.head_commit(base.root) is not None:
+        at = revisions.revision(base.root, "HEAD")
+    elif at is None:
+        revisions.repository_of(base.root)
+    elif not at.commit:
+        raise StateError(
+            f"{at.name} is a tree, and no commit", code="E_REVISION", suggestion="name a commit, branch or tag"
+        )
+    return Ground(base.root, at, base.limits)
+
+
+def _cited(origin: Origin, base: Base, hit: Hit) -> Origin:
+    kind = kind_named(base, hit.type)
+    row = base.tree.by_id(kind, hit.id)
+    assert row is not None, "a hit is a record"
+    return replace(origin, uri=_uri(kind, row, origin, hit))
+
+
+def _uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:
+    commit = origin.by.commit if origin.by else None
+    citation = Citation(kind.name, identity_text(row.record.identity), commit)
+    if hit is not None and hit.chunk is not None:
+        citation = replace(citation, field=hit.chunk.field, seq=hit.chunk.seq)
+    return str(citation)

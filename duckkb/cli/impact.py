@@ -1,0 +1,117 @@
+"""impact, why: what a change does to search, and why a record is not found."""
+
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import at_option, base_options_and, chosen_format, emit, emit_lines, opened, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from duckkb.review.impact import Report
+
+_MEASURES = ("ndcg", "recall", "lost")
+
+
+def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+    """`ndcg=0.05`: a measure, and the number from which on it fails."""
+    found = {}
+    for text in given:
+        name, _equals, number = text.partition("=")
+        try:
+            limit = float(number)
+        except ValueError:
+            limit = -1.0
+        if name not in _MEASURES or not 0 <= limit < 1e9 or (name == "lost" and limit != int(limit)):
+            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1) or lost=NUMBER")
+        found[name] = limit
+    return found
+
+
+@click.command("impact")
+@click.argument("range_text", metavar="[BASE[...HEAD]]", required=False)
+@click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
+@click.option(
+    "--fail-on",
+    "limits",
+    callback=_limits,
+    multiple=True,
+    metavar="MEASURE=LIMIT",
+    help="Exit 1 where mean ndcg or recall falls by this much or more, or this many judged records are lost; repeatable.",
+)
+@base_options_and("text", "markdown")
+@click.pass_context
+def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float]) -> None:
+    """Ask the judged questions of ontology/ before and after a change, and say what moved.
+
+    \b
+    duckkb impact                                      HEAD against the working tree
+    duckkb impact main...topic --fail-on ndcg=0.05 --fail-on lost=1
+    duckkb impact main...HEAD --format markdown
+
+    A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides are read from
+    git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
+    """
+    from duckkb.app.impact import impact
+    from duckkb.review.impact_report import as_markdown, as_object, as_text
+
+    report = impact(ctx.ensure_object(dict).get("kb"), range_text, k=k, fail_on=limits)
+    form = chosen_format(ctx, "text")
+    pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
+    if form in pages:
+        for line in pages[form](report):
+            printed.result(line)
+    elif form == "json":
+        emit(as_object(report))
+    else:
+        emit_lines(as_object(report)["results"])
+    for said in report.crossed:
+        printed.note(f"limit crossed: {said}")
+    if report.crossed:
+        ctx.exit(1)
+
+
+@click.command("why")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identity")
+@click.argument("query")
+@click.option("-s", "--similar", "mode", flag_value="similar", help="By meaning.")
+@click.option("-m", "--match", "mode", flag_value="match", help="By words.")
+@click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
+@click.option("-w", "--where", metavar="CONDITION", help="The filter of the search.")
+@click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records the search gives.")
+@at_option
+@base_options_and("text")
+@click.pass_context
+def why_command(
+    ctx: click.Context,
+    type_name: str,
+    identity: str,
+    query: str,
+    *,
+    mode: Literal["similar", "match", "hybrid"] | None,
+    where: str | None,
+    limit: int,
+    at: str | None,
+) -> None:
+    """Say why a search finds a record where it does, or does not find it.
+
+    \b
+    duckkb why concept fsync "what happens when the power goes out"
+    duckkb why concept fsync "power" -m -w "topic = 'storage'"
+
+    Names what the filter or a -word removed, the words of the question that the record has and lacks, its rank in each lane
+    also where it is below the cut, chunks without a vector, and what the type's policy allows. A page of text, or --json.
+    """
+    from duckkb.review.why_report import as_object, as_text
+
+    with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
+        found = kb.why(type_name, identity, query, mode=mode, where=where, limit=limit)
+        if chosen_format(ctx, "text") == "text":
+            for line in as_text(found):
+                printed.result(printed.one_line(line))
+        else:
+            emit(as_object(found))
+        tell(kb.notices)

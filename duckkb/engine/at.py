@@ -1,0 +1,108 @@
+"""A base as it was at a revision: its configuration and its truth read from git's objects, without a checkout.
+
+It is held in memory, answers as any other base does, shares the caches of tokens and vectors with the present, and is
+never written.
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from duckkb.codes import CODES
+from duckkb.engine.base import Base, BootReport, EndIds, Wiring
+from duckkb.errors import Finding, OntologyError, StateError
+from duckkb.indexing.cache import SearchCache
+from duckkb.ontology.model import RecordType
+from duckkb.truth import layout, revisions
+from duckkb.truth.line import Limits
+from duckkb.truth.lines import Lines
+from duckkb.truth.revisions import REGULAR, Entry, Revision
+from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
+
+CONFIG, ONTOLOGY = "config.yaml", "ontology"
+_NO_FILE = Stamp(-1, 0, 0, 0)
+
+
+def config_files(root: Path, at: Revision) -> dict[str, bytes]:
+    """The files of the configuration at a revision, by path; raises `errors.StateError` (E_NO_KB) where there was no base
+    yet, and `errors.OntologyError` for a link."""
+    found = revisions.entries(root, at, (CONFIG, ONTOLOGY))
+    wanted = {path: entry for path, entry in found.items() if _is_configuration(path)}
+    if CONFIG not in wanted:
+        raise StateError(
+            f"there was no knowledge base here at {at.name}: it has no {CONFIG}",
+            code="E_NO_KB",
+            suggestion=f"`git log --oneline -- {CONFIG}` lists the commits that have one",
+        )
+    links = [path for path, entry in wanted.items() if entry.mode not in REGULAR]
+    if links:
+        said = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
+        raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=said)
+    content = revisions.blobs(root, (entry.blob for entry in wanted.values()))
+    return {path: content[entry.blob] for path, entry in wanted.items()}
+
+
+def boot(wiring: Wiring, at: Revision, end_ids: Callable[[Tree], EndIds]) -> Base:
+    """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object."""
+    if has(wiring, layout.FORMAT_PATH):
+        layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
+    limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
+    tree = _tree(wiring, at, limits)
+    cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
+    report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
+    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)
+
+
+def has(wiring: Wiring, path: str) -> bool:
+    """Whether a file is there at the base's revision."""
+    assert wiring.at is not None, "asked of a past base"
+    return path in revisions.entries(wiring.root, wiring.at, (path,))
+
+
+def bytes_of(wiring: Wiring, path: str) -> bytes:
+    """What a file holds at the base's revision; raises KeyError where it is not there."""
+    assert wiring.at is not None, "asked of a past base"
+    entry = revisions.entries(wiring.root, wiring.at, (path,))[path]
+    return revisions.blobs(wiring.root, (entry.blob,))[entry.blob]
+
+
+def _is_configuration(path: str) -> bool:
+    """As on disk: hidden files, and what lies in hidden folders, are editors' own."""
+    names = path.split("/")
+    return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
+
+
+def _tree(wiring: Wiring, at: Revision, limits: Limits) -> Tree:
+    kinds: dict[str, tuple[RecordType, Entry]] = {}
+    findings = []
+    for path, entry in revisions.entries(wiring.root, at, (layout.DATA,)).items():
+        address = layout.parse_part(path)
+        kind = wiring.ontology.by_table(address.kind, address.table) if address else None
+        if kind is None:
+            continue
+        if entry.mode in REGULAR:
+            kinds[path] = kind, entry
+        else:
+            findings.append(
+                Finding("E_SYMLINK", "a link, where only files belong", path, remedy=CODES["E_SYMLINK"].remedy)
+            )
+    content = revisions.blobs(wiring.root, (entry.blob for _, entry in kinds.values()))
+    with collector_paused():
+        parts = {path: _part(path, kind, content[entry.blob], limits) for path, (kind, entry) in kinds.items()}
+    return Tree(wiring.ontology, limits, parts, findings)
+
+
+def _part(path: str, kind: RecordType, raw: bytes, limits: Limits) -> Part:
+    lines = Lines(path, kind, limits)
+    lines.read(raw)
+    order = [row.order for row in lines.rows]
+    return Part(
+        path,
+        kind,
+        _NO_FILE,
+        hashlib.sha256(raw).hexdigest(),
+        tuple(lines.rows),
+        tuple(lines.findings),
+        canonical=lines.canonical,
+        sorted=order == sorted(order),
+    )

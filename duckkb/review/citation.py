@@ -1,0 +1,62 @@
+"""Citations: a record, the commit at which it stood so, and a chunk of it, as one URI that `get` resolves.
+
+    duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ
+
+TYPE and IDENTITY are percent-encoded, the identity as the command line writes it (a JSON array where it is composite or an
+edge's). Without `@COMMIT` it is the record as it is now.
+"""
+
+import re
+from urllib.parse import quote, unquote
+
+from duckkb.errors import UsageError
+from duckkb.values import dataclass
+
+_FORM = re.compile(
+    r"duckkb://(?P<type>[^/@#]+)/(?P<identity>[^/@#]+)(?:@(?P<commit>[^/@#]+))?(?:#(?P<field>[^/@#]+)/(?P<seq>[0-9]{1,9}))?"
+)
+_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """`identity` as the command line writes it; `commit` is a name that git knows, None for the present; a chunk is named by
+    its field and its number there."""
+
+    type: str
+    identity: str
+    commit: str | None = None
+    field: str | None = None
+    seq: int = 0
+
+    def __str__(self) -> str:
+        """
+        >>> str(Citation("cites", '["a/b","c"]', "1f0c2a9", "why", 0))
+        'duckkb://cites/%5B%22a%2Fb%22%2C%22c%22%5D@1f0c2a9#why/0'
+        """
+        text = f"duckkb://{_quoted(self.type)}/{_quoted(self.identity)}"
+        text += f"@{_quoted(self.commit)}" if self.commit else ""
+        return text + (f"#{_quoted(self.field)}/{self.seq}" if self.field is not None else "")
+
+
+def parse(uri: str) -> Citation:
+    """The inverse of `str`; raises `errors.UsageError`."""
+    found = _FORM.fullmatch(uri)
+    if found is None or _ESCAPE.search(uri):
+        raise _refused(uri)
+    try:
+        part = {name: unquote(text, errors="strict") for name, text in found.groupdict().items() if text is not None}
+    except UnicodeDecodeError as error:
+        raise _refused(uri) from error
+    return Citation(part["type"], part["identity"], part.get("commit"), part.get("field"), int(part.get("seq", "0")))
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _refused(uri: str) -> UsageError:
+    return UsageError(
+        f"{uri} is no citation: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, percent-encoded",
+        suggestion="`duckkb find --provenance` prints the URI of each hit",
+    )

@@ -1,0 +1,262 @@
+"""What a change does to search: the judged questions asked on both sides, compared rank by rank."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from duckkb.engine import query, vectors
+from duckkb.engine.base import Base
+from duckkb.engine.query import Intent
+from duckkb.errors import DuckkbError, NotFound, UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.records import identity_text
+from duckkb.values import dataclass, field
+
+Measure = tuple[str, ...]
+MEASURES: Measure = ("ndcg", "recall", "lost")
+"""What a change can be failed on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A judged question; `expected` has a grade by identity, as the command line writes identities."""
+
+    text: str
+    type: str
+    expected: Mapping[str, int]
+    mode: Any = None
+    where: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.text, self.type, self.mode or "", self.where or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The first identities that a side gives to a question, best first; `problem` says why there are none, `degraded` what
+    the answer lacked."""
+
+    ranked: tuple[str, ...] = ()
+    problem: str = ""
+    degraded: str = ""
+
+    def rank(self, identity: str) -> int | None:
+        """From 1; None beyond what was asked for."""
+        return self.ranked.index(identity) + 1 if identity in self.ranked else None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A judged record whose rank differs; None is beyond the first k."""
+
+    identity: str
+    grade: int
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question on both sides. `before` is None where the older side cannot be asked it. `moves` are judged records;
+    `entered` and `left` are all records that came into the first k or went out of it."""
+
+    question: Question
+    before: Answer | None
+    after: Answer
+    k: int
+
+    @property
+    def ndcg(self) -> tuple[float | None, float]:
+        return self._both(ndcg)
+
+    @property
+    def recall(self) -> tuple[float | None, float]:
+        return self._both(recall)
+
+    def _both(self, measure: Any) -> tuple[float | None, float]:
+        expected = self.question.expected
+        before = None if self.before is None else measure(self.before.ranked, expected, self.k)
+        return before, measure(self.after.ranked, expected, self.k)
+
+    @property
+    def moves(self) -> list[Move]:
+        if self.before is None:
+            return []
+        sides = [
+            (name, grade, self.before.rank(name), self.after.rank(name))
+            for name, grade in self.question.expected.items()
+        ]
+        return [Move(*one) for one in sides if one[2] != one[3]]
+
+    @property
+    def lost(self) -> list[str]:
+        """Judged records (of a grade above 0) that were among the first k and are not any more."""
+        return [move.identity for move in self.moves if move.grade and move.before and move.after is None]
+
+    @property
+    def entered(self) -> list[str]:
+        known = self.before.ranked if self.before else self.after.ranked
+        return [name for name in self.after.ranked if name not in known]
+
+    @property
+    def left(self) -> list[str]:
+        return [name for name in (self.before.ranked if self.before else ()) if name not in self.after.ranked]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.before is None or self.before != self.after
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The judged questions of `head`, asked of both sides; `removed` are those that only `base` has. `crossed` are the limits
+    that the change goes beyond, in words."""
+
+    base: str
+    head: str
+    k: int
+    rows: tuple[Row, ...] = ()
+    removed: tuple[Question, ...] = ()
+    crossed: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def compared(self) -> list[Row]:
+        """The questions that both sides were asked."""
+        return [row for row in self.rows if row.before is not None]
+
+    def mean(self, name: str) -> tuple[float | None, float | None]:
+        """The mean of `ndcg` or `recall` before and after, over the questions that both sides were asked."""
+        pairs = [getattr(row, name) for row in self.compared]
+        return _mean([before for before, _ in pairs]), _mean([after for _, after in pairs])
+
+    @property
+    def lost(self) -> int:
+        return sum(len(row.lost) for row in self.rows)
+
+    @property
+    def degraded(self) -> list[str]:
+        answers = [answer for row in self.rows for answer in (row.before, row.after) if answer is not None]
+        return list(dict.fromkeys(answer.degraded for answer in answers if answer.degraded))
+
+
+def read(found: Sequence[Mapping[str, Any]]) -> list[Question]:
+    """Questions as the ontology's files have them."""
+    return [
+        Question(one["question"], one["type"], _graded(one["expected"]), one.get("mode"), one.get("where"))
+        for one in found
+    ]
+
+
+def ask(base: Base, questions: Sequence[Question], k: int) -> list[Answer | None]:
+    """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
+    Vectors that are missing are made first, however long that takes."""
+    kinds = {one.type: kind for one in questions if (kind := base.ontology.find(one.type)) is not None}
+    _embed(base, kinds.values())
+    return [_answer(base, kinds[one.type], one, k) if one.type in kinds else None for one in questions]
+
+
+def compare(
+    sides: tuple[str, str], before: Sequence[Answer | None], after: Sequence[Answer | None], asked: Any
+) -> Report:
+    """`asked`: the questions, those that were removed, and k."""
+    questions, removed, k = asked
+    rows = [
+        Row(question, old, new or Answer(problem=f"no type {question.type}"), k)
+        for question, old, new in zip(questions, before, after, strict=True)
+    ]
+    return Report(*sides, k, tuple(rows), tuple(removed))
+
+
+def ndcg(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
+    """Normalised discounted cumulative gain of the first k, the grade being the gain; 1.0 where nothing is expected.
+
+    >>> ndcg(["b", "a"], {"a": 1}, 10)
+    0.6309297535714575
+    """
+    best = sorted(expected.values(), reverse=True)[:k]
+    ideal = _gain(best)
+    return _gain([expected.get(name, 0) for name in ranked[:k]]) / ideal if ideal else 1.0
+
+
+def recall(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
+    """The share of the records with a grade above 0 that are among the first k; 1.0 where there is none."""
+    right = {name for name, grade in expected.items() if grade}
+    return len(right & set(ranked[:k])) / len(right) if right else 1.0
+
+
+def crossed(report: Report, limits: Mapping[str, float]) -> tuple[str, ...]:
+    """The limits that are reached, in words: a drop of a mean, or a number of judged records lost; 0 stands for any."""
+    said = []
+    for name, limit in limits.items():
+        drop, told = _drop(report, name)
+        if drop > 1e-9 and drop >= limit - 1e-9:
+            said.append(f"{told} (limit {limit:g})")
+    return tuple(said)
+
+
+def _drop(report: Report, name: str) -> tuple[float, str]:
+    if name == "lost":
+        return report.lost, f"judged records lost from the first {report.k}: {report.lost}"
+    before, after = report.mean(name)
+    if before is None or after is None:
+        return 0.0, ""
+    return before - after, f"mean {name} fell by {before - after:.4f}, from {before:.4f} to {after:.4f}"
+
+
+def _graded(expected: Any) -> dict[str, int]:
+    """Grades by identity; a list grades each as 1, and a composite identity stands there as an array."""
+    if isinstance(expected, dict):
+        return {_named(name): grade for name, grade in expected.items()}
+    return {_named(item): 1 for item in expected}
+
+
+def _named(item: Any) -> str:
+    """An identity as the command line prints it, also where the array of a composite one was written with spaces."""
+    if isinstance(item, str) and item.startswith("["):
+        with suppress(ValueError):
+            item = json.loads(item)
+    if not isinstance(item, list):
+        return str(item)
+    return json.dumps(item, ensure_ascii=False, separators=(",", ":"))
+
+
+def _embed(base: Base, kinds: Any) -> None:
+    """All vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
+    wanted: list[RecordType] = [kind for kind in kinds if kind.has_text_vectors]
+    left = math.inf
+    while base.settings.embedding.model != "none":
+        for kind in wanted:
+            base.ensure(kind)
+        pending = sum(len(base.backend.pending(kind)) for kind in wanted)
+        if not pending or pending >= left:
+            return
+        left = pending
+        vectors.fill_pending(base, wanted)
+
+
+def _answer(base: Base, kind: RecordType, question: Question, k: int) -> Answer:
+    intent = Intent(question.text, question.mode, question.where, k, kinds=(kind,))
+    try:
+        found = query.find(base, intent)
+    except (UsageError, NotFound) as problem:
+        return Answer(problem=problem.message)
+    except DuckkbError as problem:
+        return Answer(problem=problem.message, degraded=problem.message)
+    said = next((notice.message for notice in found.notices if notice.code == "W_DEGRADED"), "")
+    return Answer(tuple(_text(hit.identity) for hit in found), degraded=said)
+
+
+def _text(identity: Any) -> str:
+    return identity_text(identity if isinstance(identity, tuple) else (identity,))
+
+
+def _gain(grades: Sequence[int]) -> float:
+    return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

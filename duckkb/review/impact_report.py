@@ -1,0 +1,172 @@
+"""An impact report for people and programs: text, markdown, a JSON object. Data stands in code spans alone in markdown."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from duckkb.review.impact import Answer, Question, Report, Row
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
+_MOST_ROWS = 50
+_LONGEST = 200
+
+
+def as_object(report: Report) -> dict[str, Any]:
+    """The whole report; `version` rises when a key changes its meaning."""
+    means = {name: _before_after(*report.mean(name)) for name in ("ndcg", "recall")}
+    return {
+        "version": 1,
+        "base": report.base,
+        "head": report.head,
+        "k": report.k,
+        "questions": len(report.rows),
+        "compared": len(report.compared),
+        **means,
+        "lost": report.lost,
+        "crossed": list(report.crossed),
+        "degraded": report.degraded,
+        "results": [_row_object(row) for row in report.rows],
+        "removed": [_asked(question) for question in report.removed],
+    }
+
+
+def as_text(report: Report) -> Iterator[str]:
+    """Lines for a terminal."""
+    yield f"{report.base} -> {report.head}: {_count(len(report.rows), 'judged question')}, the first {report.k} results"
+    yield from _means(report)
+    for row in report.rows:
+        if row.is_changed:
+            yield ""
+            yield f"{_plain(row.question.type)}: {_plain(row.question.text)}"
+            yield from (f"  {line}" for line in _row_lines(row, _plain))
+    yield from _closing(report, _plain)
+
+
+def as_markdown(report: Report) -> Iterator[str]:
+    """Lines for a pull request's comment: the means, then the questions whose answers differ, the worst first."""
+    yield f"### Retrieval impact: {span(report.base)} → {span(report.head)}"
+    yield ""
+    yield "| | before | after |"
+    yield "|---|---|---|"
+    for name in ("ndcg", "recall"):
+        before, after = report.mean(name)
+        yield f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |"
+    yield f"| judged records lost | | {report.lost} |"
+    changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
+    if changed:
+        yield ""
+        yield "<details open><summary>Questions whose answers changed</summary>"
+        yield ""
+        for row in changed[:_MOST_ROWS]:
+            yield f"- {span(row.question.type)} {span(row.question.text)}"
+            yield from (f"  - {line}" for line in _row_lines(row, span))
+        if len(changed) > _MOST_ROWS:
+            yield f"- {len(changed) - _MOST_ROWS} more"
+        yield ""
+        yield "</details>"
+    said = list(_closing(report, span))
+    if said:
+        yield from ("", *(f"- {line}" for line in said))
+
+
+def span(text: str) -> str:
+    r"""A text as a code span on one line, which cannot end it, mention, link or hide anything.
+
+    >>> span("a `b` @c\n")
+    '`` a `b` @c\\u000a ``'
+    """
+    shown = _plain(text) or " "
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    gap = " " if len(fence) > 1 or shown.startswith(" ") or shown.endswith(" ") else ""
+    return f"{fence}{gap}{shown}{gap}{fence}"
+
+
+def _row_lines(row: Row, show: Any) -> Iterator[str]:
+    if row.before is None:
+        yield f"new: ndcg {_number(row.ndcg[1])}, recall {_number(row.recall[1])}"
+        yield from _problems(row.after, show)
+        return
+    for name, (before, after) in (("ndcg", row.ndcg), ("recall", row.recall)):
+        if before != after:
+            yield f"{name} {_number(before)} → {_number(after)}"
+    for move in row.moves:
+        yield f"{show(move.identity)} (grade {move.grade}): rank {_rank(move.before, row)} → {_rank(move.after, row)}"
+    judged = {move.identity for move in row.moves}
+    for word, names in (("came in", row.entered), ("went out", row.left)):
+        others = [show(name) for name in names if name not in judged]
+        if others:
+            yield f"{word}, not judged: {', '.join(others)}"
+    if not (row.moves or row.entered or row.left) and row.before.ranked != row.after.ranked:
+        yield "others changed their order"
+    yield from _problems(row.after, show)
+
+
+def _problems(answer: Answer, show: Any) -> Iterator[str]:
+    if answer.problem:
+        yield f"no answer: {show(answer.problem)}"
+
+
+def _closing(report: Report, show: Any) -> Iterator[str]:
+    for question in report.removed:
+        yield f"No longer asked: {show(question.text)}"
+    for said in report.degraded:
+        yield f"Degraded answers, so that this compares words alone: {show(said)}"
+    for said in report.crossed:
+        yield f"Limit crossed: {said}"
+    if not report.rows:
+        yield "There are no judged questions: list some under `questions` in ontology/questions.yaml"
+
+
+def _means(report: Report) -> Iterator[str]:
+    for name in ("ndcg", "recall"):
+        before, after = report.mean(name)
+        if before is not None and after is not None:
+            yield f"mean {name}@{report.k}: {_number(before)} -> {_number(after)} ({after - before:+.4f})"
+    yield f"judged records lost: {report.lost}"
+
+
+def _row_object(row: Row) -> dict[str, Any]:
+    answers = {"before": list(row.before.ranked) if row.before else None, "after": list(row.after.ranked)}
+    found = {**_asked(row.question), "ndcg": _before_after(*row.ndcg), "recall": _before_after(*row.recall), **answers}
+    found["moves"] = [
+        {"identity": move.identity, "grade": move.grade, "before": move.before, "after": move.after}
+        for move in row.moves
+    ]
+    found |= {"lost": row.lost, "entered": row.entered, "left": row.left}
+    return found | ({"problem": row.after.problem} if row.after.problem else {})
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    found: dict[str, Any] = {"question": question.text, "type": question.type, "expected": dict(question.expected)}
+    found |= {"mode": question.mode} if question.mode else {}
+    return found | ({"where": question.where} if question.where else {})
+
+
+def _before_after(before: float | None, after: float | None) -> dict[str, float | None]:
+    return {"before": _round(before), "after": _round(after)}
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
+
+
+def _loss(row: Row) -> tuple[float, str]:
+    before, after = row.ndcg
+    return (after - before if before is not None else 0.0), row.question.text
+
+
+def _rank(rank: int | None, row: Row) -> str:
+    return str(rank) if rank else f"beyond {row.k}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _plain(text: str) -> str:
+    shown = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"

@@ -1,0 +1,79 @@
+"""Where a proposal goes: its branch, and how its pull request is opened."""
+
+import re
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from duckkb.truth import history, revisions
+from duckkb.values import dataclass
+
+_SCP = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!//)(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A remote by its name, its forge's host and the path of the repository there; both empty for a folder."""
+
+    name: str
+    host: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a pull request is opened: the command that pushes the branch (empty without a remote), and the page that then
+    opens it (empty where the forge is not known)."""
+
+    push: str = ""
+    url: str = ""
+
+
+def branch_name(verb: str, what: str, unique: str) -> str:
+    """
+    >>> branch_name("put", "Note Book", "1f3a9c")
+    'propose/put-note-book-1f3a9c'
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", f"{verb} {what}".lower()).strip("-")
+    return f"propose/{words[:60]}-{unique}"
+
+
+def remote(root: Path) -> Remote | None:
+    """The remote that the branch checked out follows, else `origin`, else the only one."""
+    names = (revisions.asked(root, ["remote"]) or "").split("\n")
+    followed = revisions.asked(root, ["config", "--get", f"branch.{history.branch(root)}.remote"])
+    for name in (followed, "origin", names[0] if len(names) == 1 else None):
+        if name and name in names:
+            address = revisions.asked(root, ["config", "--get", f"remote.{name}.url"]) or ""
+            return Remote(name, *_forge(address))
+    return None
+
+
+def opening(where: Remote | None, branch: str, onto: str) -> Opening:
+    """The way from a branch to a pull request onto another."""
+    if where is None:
+        return Opening()
+    push = f"git push -u {where.name} {branch}"
+    page, source = f"https://{where.host}/{quote(where.path)}", quote(branch, safe="")
+    if "github" in where.host:
+        return Opening(push, f"{page}/compare/{quote(onto, safe='')}...{source}?expand=1")
+    if "gitlab" in where.host:
+        wanted = f"merge_request%5Bsource_branch%5D={source}&merge_request%5Btarget_branch%5D={quote(onto, safe='')}"
+        return Opening(push, f"{page}/-/merge_requests/new?{wanted}")
+    return Opening(push)
+
+
+def _forge(address: str) -> tuple[str, str]:
+    """Host and path of a repository's address, without the names and passwords that it may hold.
+
+    >>> _forge("git@github.com:team/kb.git"), _forge("https://me:secret@gitlab.com/a/b/kb"), _forge("/srv/kb.git")
+    (('github.com', 'team/kb'), ('gitlab.com', 'a/b/kb'), ('', ''))
+    """
+    if "://" in address:
+        parts = urlsplit(address)
+        host, path = (parts.hostname or "", parts.path) if parts.scheme != "file" else ("", "")
+    elif found := _SCP.fullmatch(address):
+        host, path = found[1], found[2]
+    else:
+        host, path = "", ""
+    path = path.strip("/").removesuffix(".git")
+    return (host.lower(), path) if host and path and re.fullmatch(r"[A-Za-z0-9.-]+", host) else ("", "")

@@ -1,0 +1,84 @@
+"""Commits on a branch that is checked out nowhere, made by git's plumbing: working tree, index and HEAD stay as they are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from duckkb.errors import Conflict, Refused, UsageError
+from duckkb.truth import revisions
+from duckkb.truth.revisions import Revision
+from duckkb.values import dataclass
+
+_DURABLE = {"core.fsync": "all"}
+_COMMIT = _DURABLE | {"i18n.commitEncoding": "UTF-8"}
+_FILE = "100644"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch by its name, and the commit that it is at, None where it does not exist yet."""
+
+    name: str
+    tip: Revision | None
+
+    @property
+    def ref(self) -> str:
+        return f"refs/heads/{self.name}"
+
+
+def branch(root: Path, name: str) -> Branch:
+    """A branch that may be written; raises `errors.UsageError` for what is no name of one, `errors.Refused` for one that is
+    checked out, here or in another work tree."""
+    if revisions.asked(root, ["check-ref-format", "--branch", name]) != name or name == "HEAD":
+        raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
+    ref = f"refs/heads/{name}"
+    used = revisions.asked(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref]) or ""
+    here = revisions.asked(root, ["symbolic-ref", "--quiet", "HEAD"])
+    if used.strip() or here == ref:
+        raise Refused(
+            f"branch {name} is checked out, and its files would not follow",
+            suggestion="propose on another branch: --branch NAME",
+        )
+    known = revisions.asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
+    return Branch(name, revisions.revision(root, ref) if known else None)
+
+
+def contains(root: Path, newer: Revision, older: Revision) -> bool:
+    """Whether one commit is the other or an ancestor of it."""
+    return revisions.asked(root, ["merge-base", "--is-ancestor", older.commit, newer.commit]) is not None
+
+
+def commit(root: Path, target: Branch, parent: Revision, files: Mapping[str, bytes | None], message: str) -> str:
+    """Put a commit of `parent` with these files instead (None: gone) on a branch; returns its id in hex.
+
+    Raises `errors.Conflict` (E_STALE) where the branch is not where it was, `errors.Unavailable` (E_GIT) where git fails, as
+    without a name to commit by.
+    """
+    repository = revisions.repository_of(root)
+    with TemporaryDirectory(prefix="duckkb-index-") as folder:
+        index = Path(folder) / "index"
+        revisions.run(root, ["read-tree", parent.commit], index=index)
+        lines = [_index_line(root, parent, repository.prefix + path, data) for path, data in sorted(files.items())]
+        revisions.run(
+            root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index, at=repository.work_tree
+        )
+        tree = revisions.run(root, ["write-tree"], index=index, more=_DURABLE).decode().strip()
+    made = revisions.run(
+        root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), more=_COMMIT
+    )
+    new = made.decode().strip()
+    old = target.tip.commit if target.tip else "0" * len(new)
+    if revisions.asked(root, ["update-ref", "-m", "duckkb propose", target.ref, new, old]) is None:
+        raise Conflict(
+            f"branch {target.name} moved meanwhile; nothing was proposed",
+            code="E_STALE",
+            suggestion="propose it again",
+        )
+    return new
+
+
+def _index_line(root: Path, parent: Revision, path: str, data: bytes | None) -> bytes:
+    if data is None:
+        return b"0 " + b"0" * len(parent.commit) + b"\t" + path.encode() + b"\0"
+    blob = revisions.run(root, ["hash-object", "-w", "--stdin"], stdin=data, more=_DURABLE).strip()
+    return _FILE.encode() + b" " + blob + b"\t" + path.encode() + b"\0"

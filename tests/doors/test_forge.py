@@ -1,0 +1,283 @@
+"""`init --github`: what it writes is linted, and its shell steps run here, in clones of a repository of their own."""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
+from tests.doors.shell import commands
+
+WORKFLOWS = ("check", "comment", "index", "review")
+GH = """\
+#!/bin/sh
+# What the API would answer: the head of the pull request, the comments that were posted; posted bodies are kept.
+echo "$@" >> "$GH_LOG"
+body=""
+for word in "$@"; do case "$word" in body=@*) body="${word#body=@}" ;; esac; done
+case "$*" in
+  *pulls/*) echo "$GH_HEAD" ;;
+  *--paginate*) [ ! -f "$GH_POSTED" ] || echo 4711 ;;
+  *) cp "$body" "$GH_POSTED" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a base in a folder of it, and its workflows."""
+    top = tmp_path_factory.mktemp("forge") / "work"
+    make_base(top / "kb", NOTES)
+    (top / "kb/.git").rename(top / ".git")
+    assert run_in(top / "kb", ["put", "Note", '{"id":"n1","title":"storm","text":"备注"}']).code == 0
+    assert run_in(top / "kb", ["put", "Note", '{"id":"n2","title":"tide"}']).code == 0
+    assert run_in(top / "kb", ["put", "cites", '{"from":"n1","to":"n2"}']).code == 0
+    assert run_in(top / "kb", ["init", "--github"]).code == 0
+    questions = "questions: [{question: storm, type: Note, expected: {n1: 1}}]\n"
+    (top / "kb/ontology").mkdir()
+    (top / "kb/ontology/questions.yaml").write_text(questions, "utf-8")
+    commit(top)
+    return top
+
+
+@pytest.fixture
+def hosted(made: Path, tmp_path: Path) -> Path:
+    """A copy of it, and a bare repository that it is pushed to."""
+    top = tmp_path / "work"
+    shutil.copytree(made, top)
+    git(tmp_path, "clone", "-q", "--bare", "work", "origin.git")
+    git(top, "remote", "add", "origin", str(tmp_path / "origin.git"))
+    return top
+
+
+def _workflow(top: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((top / f".github/workflows/duckkb-{name}.yml").read_text("utf-8"))
+    return found
+
+
+def _steps(top: Path, name: str) -> Iterator[dict[str, Any]]:
+    (job,) = _workflow(top, name)["jobs"].values()
+    yield from job["steps"]
+
+
+class _Runner:
+    """Runs the shell steps of a workflow as the forge would, in a clone; what installs duckkb is left out."""
+
+    def __init__(self, top: Path, folder: Path) -> None:
+        self.top, self.temp = top, folder / "runner"
+        self.temp.mkdir()
+        self.summary, self.output = self.temp / "summary.md", self.temp / "output"
+        self.output.touch()
+
+    def step(
+        self, workflow: str, name: str, known: dict[str, str] | None = None, **env: str
+    ) -> "subprocess.CompletedProcess[str]":
+        (step,) = [one for one in _steps(self.top, workflow) if one.get("name") == name]
+        values = {key: (known or {}).get(value, value) for key, value in step.get("env", {}).items()}
+        assert not [value for value in values.values() if "${{" in value], "an expression that the test does not know"
+        assert "${{" not in step["run"], "values reach a script through the environment alone"
+        place = self.top / "kb" if workflow != "comment" else self.top
+        around = {
+            **os.environ,
+            "PATH": f"{commands(self.temp)}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONUTF8": "1",
+            "PAUSE": "0",
+        }
+        around |= {
+            "RUNNER_TEMP": str(self.temp),
+            "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_OUTPUT": str(self.output),
+        }
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        return subprocess.run(
+            command,
+            cwd=place,
+            env=around | values | env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def passes(self, workflow: str, *names: str, **env: str) -> None:
+        for name in names:
+            done = self.step(workflow, name, **env)
+            assert done.returncode == 0, (name, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def runner(hosted: Path, tmp_path: Path) -> _Runner:
+    return _Runner(hosted, tmp_path)
+
+
+def _lint(tool: str, *args: str, at: Path) -> int:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / tool), *args], cwd=at, capture_output=True, text=True, check=False
+    )
+    return done.returncode
+
+
+def test_the_workflows_pass_the_linters_wherever_the_base_lies(tmp_path: Path) -> None:
+    for place in (".", 'a kb\'s "place" @KB@'):
+        top = tmp_path / str(len(place))
+        (top / place).mkdir(parents=True)
+        git(top, "init", "-q", "-b", "trunk/1")
+        assert run_in(top / place, ["init", "--github"]).code == 0
+        assert _lint("actionlint", at=top) == 0
+        assert _lint("zizmor", "--offline", "--no-progress", ".", at=top) == 0
+        assert _workflow(top, "index")["jobs"]["index"]["defaults"]["run"]["working-directory"] == place
+        assert _workflow(top, "index")["jobs"]["index"]["env"]["BRANCH"] == "trunk/1"
+        assert len(yaml.safe_load((top / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]) == 2
+
+
+def test_the_linters_find_what_is_wrong(hosted: Path) -> None:
+    path = hosted / ".github/workflows/duckkb-review.yml"
+    good = path.read_text("utf-8")
+    path.write_text(good.replace("timeout-minutes", "timeout-hours"), "utf-8")
+    assert _lint("actionlint", at=hosted) != 0
+    path.write_text(
+        good.replace("echo '<!-- duckkb-review -->'", "echo '${{ github.event.pull_request.title }}'"), "utf-8"
+    )
+    assert _lint("zizmor", "--offline", "--no-progress", ".", at=hosted) != 0
+
+
+def test_nothing_of_a_pull_request_runs_with_the_right_to_write(hosted: Path) -> None:
+    for name in WORKFLOWS:
+        found = _workflow(hosted, name)
+        ((_, job),) = found["jobs"].items()
+        events = found[True]  # YAML 1.1 reads `on` so
+        assert "pull_request_target" not in events and found["permissions"] == {}
+        if "pull_request" in events:
+            assert job["permissions"] == {"contents": "read"}
+        if "workflow_run" in events:
+            assert not [step for step in job["steps"] if "checkout" in step.get("uses", "")]
+        assert all("secrets." not in json.dumps(step) for step in job["steps"])
+
+
+def test_files_that_are_there_stay_as_they_are(hosted: Path) -> None:
+    path = hosted / ".github/workflows/duckkb-check.yml"
+    path.write_text("name: my own\n", "utf-8")
+    again = run_in(hosted / "kb", ["init", "--github"])
+    assert (again.code, again.out) == (0, "") and "kept as it is: .github/workflows/duckkb-check.yml" in again.err
+    assert path.read_text("utf-8") == "name: my own\n"
+
+
+def test_links_and_sandboxes_are_respected(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    top = tmp_path / "work"
+    (top / "kb").mkdir(parents=True)
+    git(top, "init", "-q", "-b", "main")
+    (top / ".github").symlink_to(outside)
+    assert run_in(top / "kb", ["init", "--github"]).code == 2
+    (top / ".github").unlink()
+    inside = {"DUCKKB_SANDBOX": "1", "DUCKKB_KB": str(top / "kb")}
+    assert run_in(top / "kb", ["init", "--github"], env=inside).code == 2
+    assert not list(outside.iterdir()) and not (top / ".github").exists()
+
+
+def test_the_check_passes_and_fails(runner: _Runner) -> None:
+    runner.passes("check", "Check every record", "Check the form of the files")
+    (part, *_) = sorted(runner.top.glob("kb/data/nodes/note/*/*.jsonl"))
+    part.write_text(part.read_text("utf-8") + "<<<<<<< ours\n", "utf-8")
+    assert runner.step("check", "Check every record").returncode == 1
+
+
+def test_a_pull_request_is_reviewed_and_commented_once(runner: _Runner, tmp_path: Path) -> None:
+    top, base = runner.top, git(runner.top, "rev-parse", "HEAD").strip()
+    git(top, "switch", "-q", "-c", "topic")
+    assert run_in(top / "kb", ["put", "Note", '{"id":"n1","title":"weather","text":"@octocat `x`"}']).code == 0
+    commit(top)
+    head = git(top, "rev-parse", "HEAD").strip()
+    known = {"${{ github.event.pull_request.base.sha }}": base, "${{ github.event.pull_request.number }}": "7"}
+    done = runner.step("review", "Compare", known)
+    assert done.returncode == 0, done.stderr
+    comment = (runner.temp / "duckkb-review/comment.md").read_text("utf-8")
+    assert comment.startswith("<!-- duckkb-review -->\n") and "weather" in comment and "Retrieval impact" in comment
+    assert runner.summary.read_text("utf-8") == comment and "n1" in comment
+    assert runner.output.read_text("utf-8") == "failed=1\n"  # the judged record is lost
+    assert runner.step("review", "Verdict", {"${{ steps.compare.outputs.failed }}": "1"}).returncode == 1
+    assert runner.step("review", "Verdict", {"${{ steps.compare.outputs.failed }}": "0"}).returncode == 0
+    log = _comment(runner, head, tmp_path)
+    assert [line.split()[:3] for line in log] == [
+        ["api", "repos/t/kb/pulls/7", "--jq"],
+        ["api", "--paginate", "repos/t/kb/issues/7/comments"],
+        ["api", "--method", "POST"],
+    ]
+    assert (tmp_path / "posted").read_text("utf-8") == comment
+    assert _comment(runner, head, tmp_path)[-1].startswith("api --method PATCH repos/t/kb/issues/comments/4711 ")
+
+
+def _comment(runner: _Runner, head: str, tmp_path: Path, sha: str = "") -> list[str]:
+    """The calls of the API that posting makes."""
+    tool, log = commands(runner.temp) / "gh", tmp_path / "gh.log"
+    tool.write_text(GH, "utf-8")
+    tool.chmod(0o755)
+    log.unlink(missing_ok=True)
+    known = {
+        "${{ github.token }}": "t",
+        "${{ github.repository }}": "t/kb",
+        "${{ github.event.workflow_run.head_sha }}": sha or head,
+    }
+    done = runner.step(
+        "comment", "Post the comment", known, GH_LOG=str(log), GH_HEAD=head, GH_POSTED=str(tmp_path / "posted")
+    )
+    assert done.returncode == 0, done.stderr
+    return log.read_text("utf-8").splitlines() if log.exists() else []
+
+
+@pytest.mark.parametrize("number", ["7; id", "../8", "", "0", "7\n8"])
+def test_what_a_fork_left_behind_is_not_trusted(runner: _Runner, tmp_path: Path, number: str) -> None:
+    left = runner.temp / "duckkb-review"
+    left.mkdir()
+    (left / "comment.md").write_text("<!-- duckkb-review -->\nx", "utf-8")
+    (left / "number").write_text(number, "utf-8")
+    with pytest.raises(AssertionError):
+        _comment(runner, "abc", tmp_path)
+    assert not (tmp_path / "gh.log").exists()
+    (left / "number").write_text("7\n", "utf-8")
+    assert len(_comment(runner, "abc", tmp_path, sha="def")) == 1 and not (tmp_path / "posted").exists()
+    (left / "comment.md").unlink()
+    (left / "comment.md").symlink_to(tmp_path / "work/kb/config.yaml")
+    with pytest.raises(AssertionError):
+        _comment(runner, "abc", tmp_path)
+
+
+def test_the_nightly_index_is_pushed_also_where_somebody_was_faster(runner: _Runner, tmp_path: Path) -> None:
+    top, origin = runner.top, tmp_path / "origin.git"
+    steps = ("Check every record", "Round trip", "Build the index", "Build it twice from nothing and compare")
+    runner.passes("index", *steps)
+    first, second = (runner.temp / f"round-trip/{side}/Note.jsonl" for side in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes() != b""
+    git(tmp_path, "clone", "-q", str(origin), "other")
+    assert run_in(tmp_path / "other/kb", ["put", "Note", '{"id":"n3","title":"faster"}']).code == 0
+    commit(tmp_path / "other")
+    git(tmp_path / "other", "push", "-q", "origin", "main")
+    runner.passes("index", "Push", BRANCH="main")
+    told = git(origin, "log", "--format=%s", "main").splitlines()
+    assert told == ["Index of tokens and vectors", "as it is", "as it is"]
+    assert "kb/data/indices/" in git(origin, "diff", "--name-only", "main~1", "main")
+    assert run_in(top / "kb", ["get", "Note", "n3"]).code == 0
+    runner.passes("index", "Push", BRANCH="main")
+    assert len(git(origin, "log", "--format=%s", "main").splitlines()) == 3  # nothing new
+
+
+def test_the_hooks_run_and_refuse(hosted: Path) -> None:
+    hooks = yaml.safe_load((hosted / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]
+    entries = [shlex.split(hook["entry"])[1:] for hook in hooks]
+    assert [run_in(hosted, entry).code for entry in entries] == [0, 0]
+    (part, *_) = sorted(hosted.glob("kb/data/nodes/note/*/*.jsonl"))
+    part.write_text(part.read_text("utf-8").replace('","', '", "'), "utf-8")
+    git(hosted, "add", "-A")
+    assert all(run_in(hosted, entry).code == 1 for entry in entries)
+    of_package = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert [hook["id"] for hook in of_package] == [hook["id"] for hook in hooks]
+    assert [shlex.split(hook["entry"])[1:] for hook in of_package] == [entry[2:] for entry in entries]
