@@ -46,7 +46,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
         parts = compacted(base.tree, f"{today - timedelta(days=older_than - 1):%Y%m%d}", render.Writer())
         if parts and history.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
-        said = patch(base.root, parts) if dry_run else ""
+        said = patch(base, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)
