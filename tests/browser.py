@@ -40,7 +40,7 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--remote-debugging-pipe",
-    "--window-size=1280,900",
+    "--window-size=1280,1080",
 )
 
 

@@ -50,7 +50,7 @@ def _masses(diff: Diff, count: Count) -> Iterator[Finding]:
     counted = Counter((one.kind, one.table, one.type, _sort(one)) for one in diff.changes if one.before is not None)
     for (kind, table, name, code), number in sorted(counted.items()):
         if number > LEAST_MASS and number > MASS_SHARE * (before := count(kind, table)):
-            verb = "removes" if code == "W_MASS_DELETE" else "changes"
+            verb = "removes" if code == "W_MASS_DELETE" else "edits"
             said = f"the change {verb} {number:,} of {before:,} records"
             yield Finding(code, said, remedy=CODES[code].remedy, type=name)
 

@@ -57,7 +57,7 @@ def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]
     for number, (share, other) in sorted(known.nearest.items()):
         row = known.rows[number]
         who = f"{kind.name} {identity_text(other.record.identity)} ({other.path}:{other.line_no})"
-        said = f"its texts say what {who} says" if share == 1 else f"{share:.0%} of its texts stand in {who}"
+        said = f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
         remedy, record = CODES["W_NEAR_DUPLICATE"].remedy, row.record
         who = identity_text(record.identity)
         yield Finding("W_NEAR_DUPLICATE", said, row.path, row.line_no, "", remedy, record.type, who)

@@ -252,6 +252,37 @@ def test_a_copy_names_the_record_that_it_copies(base: Path) -> None:
     assert said["near"].endswith(f"% of its texts stand in Note n02 ({PART}:2)")
 
 
+def test_check_of_the_whole_base_tells_what_nobody_sees(base: Path) -> None:
+    _all(_set(12, text="a\u202eb", title="fine — “quoted”"), _add(OTHER, _line(801, "p\u0430ypal")))(base)
+    found = run_in(base, ["check", "--json"]).line["findings"]
+    said = {(one["code"], one["identity"], one.get("field")): one["message"] for one in found}
+    assert said[("W_INVISIBLE", "n12", "/text")] == "holds U+202E, a bidirectional control"
+    assert "U+0430 (Cyrillic)" in said[("W_INVISIBLE", "p\u0430ypal", None)]
+    assert {code for code, _, _ in said} == {"W_INVISIBLE", "E_SCHEMA", "E_NOT_CANONICAL"}
+
+
+@pytest.mark.parametrize("form", ["github", "sarif"])
+def test_check_prints_for_those_who_annotate(base: Path, form: str) -> None:
+    ran = run_in(base, ["check", "--format", form])
+    assert ran.code == 1
+    if form == "sarif":
+        (result,) = ran.line["runs"][0]["results"]
+        assert (result["ruleId"], result["locations"][0]["physicalLocation"]["region"]["startLine"]) == ("E_SCHEMA", 1)
+    else:
+        assert ran.out.startswith(f"::error file={PART},line=1,title=E_SCHEMA Note n01::/status: ")
+
+
+def test_paths_of_annotations_start_at_the_root_of_the_repository(ground: Path, tmp_path: Path) -> None:
+    root = tmp_path / "repository"
+    shutil.copytree(ground, root / "docs/kb", ignore=shutil.ignore_patterns(".git", ".duckkb"))
+    git(tmp_path, "init", "-q", "-b", "main", str(root))
+    commit(root)
+    _set(9, status="gone")(root / "docs/kb")
+    for args in (["check", "--since", "main"], ["diff", "--fail-on", "error"]):
+        ran = run_in(root / "docs/kb", [*args, "--format", "github"])
+        assert ran.out.startswith(f"::error file=docs/kb/{PART},line=9,title=E_SCHEMA Note n09::"), ran.out
+
+
 @pytest.mark.parametrize(
     "args", [["--since", "nowhere"], ["--since", "--output=x"], ["--since", "main..topic", "--staged"]]
 )
