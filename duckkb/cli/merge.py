@@ -140,7 +140,7 @@ def _tell_resolution(ctx: click.Context, done: "Resolution") -> None:
     else:
         emit_lines(lines)
     for path in left.unreadable:
-        printed.note(f"{path} has lines that are no records: mend it by hand")
+        printed.note(f"{path} cannot be merged by records as it stands: mend it by hand, then git add")
     for path in left.rescued:
         printed.note(f"what {path} held, with what was done in it by hand, is kept in .duckkb/rescued/")
     for path in left.others:

@@ -1,6 +1,7 @@
 """`duckkb compact`: fewer parts, the same records."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,51 @@ def test_a_branch_that_was_made_before_and_changes_a_record_later_still_merges(b
     assert run_in(base, ["merge", "topic"]).line["action"] == "merged"
     assert len(of_the_day(base)) == 1
     assert b"".join(of_the_day(base).values()).count(b'"title":"later"') == 2
+
+
+@pytest.mark.parametrize("driver", [False, True])
+def test_a_record_that_moved_here_and_changed_there_is_resolved_where_it_went(base: Path, driver: bool) -> None:
+    """To git's merge of single files it is gone from one and new in the other."""
+    if driver:
+        assert run_in(base, ["git", "install"]).code == 0
+        commit(base)
+    git(base, "branch", "topic")
+    assert run_in(base, ["compact", "--older-than", "3"]).code == 0
+    for name in "ab":
+        assert run_in(base, ["put", "Note", "--merge", f'{{"id": "{name}", "text": "ours"}}']).code == 0
+    commit(base)
+    git(base, "checkout", "-q", "topic")
+    for name in "ab":
+        assert run_in(base, ["put", "Note", "--merge", f'{{"id": "{name}", "title": "theirs"}}']).code == 0
+    commit(base)
+    git(base, "checkout", "-q", "main")
+    done = subprocess.run(["git", "-C", str(base), "merge", "-q", "topic"], capture_output=True, check=False)
+    assert done.returncode == 1
+    resolved = run_in(base, ["resolve", "--stage"])
+    assert (resolved.code, resolved.out) == (0, ""), resolved.err
+    git(base, "commit", "-q", "--no-edit")
+    lines = b"".join(of_the_day(base).values()).splitlines()
+    assert len(of_the_day(base)) == 1 and len(lines) == 2
+    assert all(b'"text":"ours"' in line and b'"title":"theirs"' in line for line in lines)
+    assert run_in(base, ["check", "--fail-on", "warning"]).code == 0
+
+
+def test_a_record_does_not_leave_its_part_for_one_that_a_person_has_changed(base: Path) -> None:
+    git(base, "branch", "topic")
+    assert run_in(base, ["compact", "--older-than", "3"]).code == 0
+    commit(base)
+    git(base, "checkout", "-q", "topic")
+    for name in "ab":
+        assert run_in(base, ["put", "Note", "--merge", f'{{"id": "{name}", "title": "theirs"}}']).code == 0
+    commit(base)
+    git(base, "checkout", "-q", "main")
+    assert subprocess.run(["git", "-C", str(base), "merge", "-q", "topic"], capture_output=True, check=False).returncode
+    kept = base / next(iter(of_the_day(base)))
+    kept.write_text(
+        "".join(line + "\n" for line in kept.read_text("utf-8").splitlines() if '"id":"c"' in line), "utf-8"
+    )
+    git(base, "add", str(kept))
+    held = b"".join(of_the_day(base).values())
+    left = run_in(base, ["resolve", "--json"])
+    assert left.code == 1 and len(left.line["unreadable"]) == 1
+    assert b"".join(of_the_day(base).values()) == held

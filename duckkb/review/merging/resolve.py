@@ -5,6 +5,7 @@ the files: a block that is gone from a part has been settled, and a part in whic
 Other files than parts are left to git.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class _Part:
     is_settled: bool = True
     data: bytes | None = None
     as_it_is: bool = False
+    is_final: bool = False
 
     def bytes(self) -> bytes | None:
         if self.as_it_is:
@@ -106,7 +108,13 @@ class _Merging:
     def parts(self) -> list[_Part]:
         """The parts that are in conflict, or that git merged otherwise than by records."""
         paths = self._merged.parts if self._knows_all else self._merged.parts.keys() & self._index.unmerged.keys()
-        return [part for path in sorted(paths) if (part := self._part(path))]
+        found = [part for path in sorted(paths) if (part := self._part(path))]
+        awaited = self._awaited(found)
+        for part in found:
+            # A record may not leave its part for one that is left alone and does not hold it.
+            if not part.is_final and awaited & self._ids(part.path):
+                part.is_settled, part.as_it_is, part.data, part.items = False, True, part.before, []
+        return found
 
     def open_in(self, part: _Part) -> Iterator[OpenConflict]:
         for item in part.items:
@@ -162,18 +170,34 @@ class _Merging:
             if items is not None:
                 return _Part(path, items, before)
             if not marked:  # someone, or the driver, has finished it
-                return _Part(path, [], before, data=before, as_it_is=True)
+                return _Part(path, [], before, data=before, as_it_is=True, is_final=True)
         return self._fresh(path, before)
 
+    def _awaited(self, found: Sequence[_Part]) -> set[bytes]:
+        """The ids of records that the merge puts into parts which are left as they are, and which are not there."""
+        changing = {part.path for part in found if not part.is_final}
+        lines: set[bytes] = set()
+        for path, data in self._merged.parts.items() if self._knows_all else ():
+            if path not in changing and data is not None:
+                lines |= {*data.split(b"\n")} - {*(work.on_disk(self._root, path) or b"").split(b"\n")}
+        return set(map(_id, lines)) - {b""}
+
+    def _ids(self, path: str) -> set[bytes]:
+        trees = self._sides.base, self._sides.ours, self._sides.theirs
+        return {_id(line) for tree in trees for line in (self._sides.contents.of(tree.get(path)) or b"").split(b"\n")}
+
     def _by_the_driver(self, path: str) -> bytes | None:
-        """What git's driver makes of a path's three versions: it sees one file, and git's own merge of several bases."""
+        """What git's driver makes of a path in conflict, with git's own merge of several bases."""
         stages = self._index.unmerged[path]
-        versions = [
-            {path: self._sides.contents.of(stages[number].blob) or b""} if number in stages else {}
-            for number in (1, 2, 3)
-        ]
+        return self._alone(
+            path, [self._sides.contents.of(stages[number].blob if number in stages else None) for number in (1, 2, 3)]
+        )
+
+    def _alone(self, path: str, versions: Sequence[bytes | None]) -> bytes | None:
+        """The merge by records of one part, as the driver sees it."""
+        base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
         try:
-            return merge_table(versions[0], versions[1], versions[2], self._table(path)).parts[path]
+            return merge_table(base, ours, theirs, self._table(path)).parts.get(path)
         except Unmergeable:
             return None
 
@@ -186,7 +210,8 @@ class _Merging:
         trees = self._sides.base, self._sides.ours, self._sides.theirs
         versions = [self._sides.contents.of(side.get(path)) for side in trees]
         base, ours, theirs = (data or b"" for data in versions)
-        if held not in versions and git_changes.merge_lines(base, ours, theirs, self._root) != (held, True):
+        is_gits = held in versions or (held or None) == self._alone(path, versions)
+        if not is_gits and git_changes.merge_lines(base, ours, theirs, self._root) != (held, True):
             return None
         part = self._fresh(path, before)
         part.was_merged = True
@@ -250,6 +275,11 @@ class _Merging:
         if key is None:
             raise Refused(f"{path} is no part of records")
         return self._rules.of(key)
+
+
+def _id(line: bytes) -> bytes:
+    found = re.match(rb'\{"__id":([0-9]+)[,}]', line)
+    return found[1] if found else b""
 
 
 def _unlabelled(data: bytes) -> list[bytes]:
