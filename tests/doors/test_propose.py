@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from duckkb.app.proposing import Proposing, Wish
+from duckkb.errors import Conflict
 from duckkb.review.propose import Remote, opening
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
@@ -144,10 +146,22 @@ def test_a_proposal_works_in_a_folder_of_a_larger_repository_and_runs_no_hook(tm
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\ntouch {root.parent}/ran\n", "utf-8")
         hook.chmod(0o755)
+    git(root.parent, "config", "commit.gpgSign", "true")
+    git(root.parent, "config", "gpg.program", str(root.parent / ".git/hooks/pre-commit"))
+    git(root.parent, "config", "core.fsmonitor", str(root.parent / ".git/hooks/pre-commit"))
     line = run_in(root, ["propose", "put", "Note", '{"id":"n2","title":"two"}']).line
     assert git(root.parent, "diff", "--name-only", "HEAD", line["commit"]).startswith("kb/data/nodes/note/")
     assert _records(root, line["branch"]) == {"n1": "one", "n2": "two"}
     assert not (root.parent / "ran").exists()
+
+
+def test_a_branch_that_moves_meanwhile_is_not_overwritten(kb: Path) -> None:
+    started = Proposing(kb, Wish("put Note", branch="topic"))
+    git(kb, "branch", "topic")
+    theirs = git(kb, "rev-parse", "topic")
+    with started.opened() as base, pytest.raises(Conflict):
+        base.put("Note", {"id": "n9"})
+    assert git(kb, "rev-parse", "topic") == theirs and not started.proposed.commit
 
 
 def test_without_a_name_to_commit_by_git_says_so(kb: Path) -> None:
