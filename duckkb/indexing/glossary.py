@@ -39,11 +39,14 @@ def native() -> Any:
     if name in sys.modules:
         return sys.modules[name]
     package = find_spec("rjieba")
-    spec = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
+    places = package.submodule_search_locations if package else None
+    spec = PathFinder.find_spec(name, places) if places else None
     if spec is None or spec.loader is None:
         raise ImportError(name)
     module = sys.modules[name] = module_from_spec(spec)  # it can be loaded once; whoever imports the package finds it
     spec.loader.exec_module(module)
+    if not hasattr(module, "Jieba"):
+        raise ImportError(f"{name} is another module")
     return module
 
 

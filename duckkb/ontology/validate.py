@@ -120,10 +120,12 @@ def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
     match value:
         case Mapping():
             for key, item in value.items():
-                if isinstance(key, str):
-                    yield from _foreign(item, place + pointer(key))
-                else:
+                if not isinstance(key, str):
                     yield place, f"the key {key!r} is not text (rule: JSON)"
+                elif not _is_unicode(key):
+                    yield place, f"the key {key!r} holds a lone surrogate (rule: JSON)"
+                else:
+                    yield from _foreign(item, place + pointer(key))
         case list() | tuple():
             for index, item in enumerate(value):
                 yield from _foreign(item, place + pointer(index))
