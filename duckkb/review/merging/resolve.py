@@ -20,7 +20,7 @@ from duckkb.truth import conflict, git_changes, history, shadow, state
 from duckkb.truth.conflict import Block
 from duckkb.truth.git_changes import Index
 from duckkb.truth.merge import split
-from duckkb.truth.merge_file import Unmergeable, arranged, merge_table, table_of
+from duckkb.truth.merge_file import arranged, table_of
 from duckkb.truth.merge_rules import Rules, TableRules
 from duckkb.values import dataclass
 
@@ -112,7 +112,7 @@ class _Merging:
         awaited = self._awaited(found)
         for part in found:
             # A record may not leave its part for one that is left alone and does not hold it.
-            if not part.is_final and awaited & self._ids(part.path):
+            if not part.is_final and part.bytes() != part.before and awaited & self._ids(part.path):
                 part.is_settled, part.as_it_is, part.data, part.items = False, True, part.before, []
         return found
 
@@ -189,17 +189,8 @@ class _Merging:
     def _by_the_driver(self, path: str) -> bytes | None:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
         stages = self._index.unmerged[path]
-        return self._alone(
-            path, [self._sides.contents.of(stages[number].blob if number in stages else None) for number in (1, 2, 3)]
-        )
-
-    def _alone(self, path: str, versions: Sequence[bytes | None]) -> bytes | None:
-        """The merge by records of one part, as the driver sees it."""
-        base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
-        try:
-            return merge_table(base, ours, theirs, self._table(path)).parts.get(path)
-        except Unmergeable:
-            return None
+        blobs = [stages[number].blob if number in stages else None for number in (1, 2, 3)]
+        return versions.alone(path, [self._sides.contents.of(blob) for blob in blobs], self._table(path))
 
     def _taken_for_merged(self, path: str, before: bytes | None) -> _Part | None:
         """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
@@ -207,11 +198,7 @@ class _Merging:
         held = self._sides.contents.of(entry.blob) if entry else None
         if path in self._index.resolved or held != before or held == self._merged.parts[path]:
             return None
-        trees = self._sides.base, self._sides.ours, self._sides.theirs
-        versions = [self._sides.contents.of(side.get(path)) for side in trees]
-        base, ours, theirs = (data or b"" for data in versions)
-        is_gits = held in versions or (held or None) == self._alone(path, versions)
-        if not is_gits and git_changes.merge_lines(base, ours, theirs, self._root) != (held, True):
+        if not self._sides.is_gits(path, held, self._table(path)):
             return None
         part = self._fresh(path, before)
         part.was_merged = True

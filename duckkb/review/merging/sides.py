@@ -1,31 +1,64 @@
 """Which three versions are being merged: the blobs of the parts in the base, in ours and in theirs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from duckkb.review.merging.trees import Contents, Tree, merge_trees
 from duckkb.truth import git_changes, history, revisions
 from duckkb.truth.git_changes import Index
-from duckkb.truth.merge_rules import Rules
+from duckkb.truth.merge_file import Unmergeable, merge_table
+from duckkb.truth.merge_rules import Rules, TableRules
 from duckkb.truth.revisions import Revision
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """Three versions of the parts; `contents` gives the bytes of their blobs."""
+    """Three versions of the parts; `contents` gives the bytes of their blobs. `older`: where several bases were merged into
+    one, these and theirs, as git makes another base of them."""
 
     base: Tree
     ours: Tree
     theirs: Tree
     contents: Contents
+    older: tuple[Tree, ...] = ()
+
+    def is_gits(self, path: str, held: bytes | None, table: TableRules) -> bool:
+        """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
+        trees = (self.base, self.ours, self.theirs, *self.older)
+        return any(held == self.contents.of(side.get(path)) for side in trees) or self.is_merged(path, held, table)
+
+    def is_merged(self, path: str, held: bytes | None, table: TableRules) -> bool:
+        """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
+        ours, theirs = (self.contents.of(side.get(path)) for side in (self.ours, self.theirs))
+        bases = {self.contents.of(side.get(path)) for side in (self.base, *self.older)}
+        return any(
+            (held or None) == alone(path, (base, ours, theirs), table)
+            or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
+            for base in bases
+        )
+
+
+def alone(path: str, versions: Sequence[bytes | None], table: TableRules) -> bytes | None:
+    """The merge by records of one part, as the driver sees it; None where that is nothing, or cannot be."""
+    base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
+    try:
+        return merge_table(base, ours, theirs, table).parts.get(path)
+    except Unmergeable:
+        return None
 
 
 def of_commits(root: Path, ours: str, theirs: str, rules: Rules) -> Sides:
     """Two commits and their merge base; where they have several, these merged, as git does it."""
     contents = Contents(root)
-    base = _joined(root, git_changes.merge_bases(root, ours, theirs), contents, rules)
-    return Sides(base, tree(root, ours), tree(root, theirs), contents)
+    bases = git_changes.merge_bases(root, ours, theirs)
+    base = _joined(root, bases, contents, rules)
+    older: list[Tree] = [tree(root, one) for one in bases] if len(bases) > 1 else []
+    for number, one in enumerate(bases[1:], 1):
+        older += [tree(root, before) for before in git_changes.merge_bases(root, one, *bases[:number])]
+    if older:
+        older.append({})
+    return Sides(base, tree(root, ours), tree(root, theirs), contents, tuple(older))
 
 
 def tree(root: Path, commit: str) -> Tree:

@@ -30,7 +30,7 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     held = versions.tree(root, commit)
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     found: list[Finding] = []
-    for path in _differing(merged, held, sides):
+    for path in _differing(merged, held, sides, rules):
         key = table_of(path)
         if key is not None:
             lines = sides.contents.of(held.get(path)) or b""
@@ -38,15 +38,17 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     return found
 
 
-def _differing(merged: Merged, held: Tree, sides: Sides) -> Iterator[str]:
+def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterator[str]:
     """The parts that hold something else than a merge by records, though no line of them was in conflict."""
     for path, wanted in merged.parts.items():
-        if path in merged.by_lines or sides.contents.of(held.get(path)) == wanted:
+        there, key = sides.contents.of(held.get(path)), table_of(path)
+        if path in merged.by_lines or key is None or there == wanted:
             continue
         base, ours, theirs = (sides.contents.of(tree.get(path)) for tree in (sides.base, sides.ours, sides.theirs))
         if ours is None or theirs is None:
             continue  # git asked
-        if git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]:
+        is_clean = git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]
+        if is_clean or sides.is_merged(path, there, rules.of(key)):
             yield path
 
 
