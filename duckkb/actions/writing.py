@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from duckkb.actions.resolve import (
     given_records,
@@ -22,9 +22,11 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.line import LineError, Shape, encode, parse_json, parse_objects
+from duckkb.truth.tree import collector_paused
 from duckkb.values import dataclass
 
 Item = tuple[str, Mapping[str, Any] | LineError]
+_PIECE = 1 << 20  # bytes of a file that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,7 @@ def put(
 
 def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Options) -> Receipt:
     kind_named(base, type_name)
-    items = [_one(base, data)] if single else _stream(base, data)
-    return _upsert(base, type_name, items, options, single=single)
+    return _upsert(base, type_name, [_one(base, data)] if single else _stream(base, data), options, single=single)
 
 
 def put_batch(base: Base, type_name: str, data: bytes, options: Options) -> Receipt:
@@ -116,8 +117,9 @@ def import_files(
     base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: Options
 ) -> Receipt:
     kind_named(base, type_name)
-    items = [(place, _mapped(item, mapping)) for path in files for place, item in _read(base, path)]
-    return _upsert(base, type_name, items, options, single=False, keep_times=True)
+    items = ((place, _mapped(item, mapping)) for path in files for place, item in _read(base, path))
+    with collector_paused():
+        return _upsert(base, type_name, items, options, single=False, keep_times=True)
 
 
 def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: Options) -> Receipt:
@@ -221,10 +223,16 @@ def _read(base: Base, path: str | Path) -> Iterator[Item]:
     if name == "-":
         import sys
 
-        data = sys.stdin.buffer.read()
+        yield from _lines_of(base, name, sys.stdin.buffer)
     else:
-        data = regular_file(base, path, "a JSONL file").read_bytes()
-    for number, item in parse_objects(data, base.limits):
+        with regular_file(base, path, "a JSONL file").open("rb") as file:
+            yield from _lines_of(base, name, file)
+
+
+def _lines_of(base: Base, name: str, file: IO[bytes]) -> Iterator[Item]:
+    """The lines of a file that is open to read, with where they stand."""
+    pieces = iter(lambda: file.read(_PIECE), b"")
+    for number, item in parse_objects(pieces, base.limits):
         yield f"{name}:{number}", item
 
 

@@ -19,6 +19,9 @@ from duckkb.values import dataclass
 if TYPE_CHECKING:
     from duckkb.indexing.cache_format import Segment
 
+_MAPPED = 256 * 1024 * 1024
+_AROUND = 64 * 1024
+"""Bytes of files that may count to this process, and what reading one row adds: the system maps what lies around it too."""
 FEW = 256
 """Rows up to which reading them one by one costs less than reading the file."""
 
@@ -43,7 +46,8 @@ class Reader:
         self._trust, self._state_home = trust, state_home
         self._seen = Seen(state_home)
         self._places: dict[str, Places] = {}
-        self._contents: dict[str, memoryview] = {}
+        self._contents: dict[str, mmap.mmap] = {}
+        self._touched = 0  # bytes of them, about, since they were let go
         self._unplaced: list[tuple[CacheFile, Segment, str]] = []
 
     def whole(self, file: CacheFile, kind: Kind) -> "tuple[str, Segment]":
@@ -93,7 +97,9 @@ class Reader:
             else:
                 stored = found.places.within(self._content(found), wanted)
             payloads = iter(_payloads(kind, stored))
-            return [next(payloads) if may else None for may in found.usable]
+            given = [next(payloads) if may else None for may in found.usable]
+        self._ease(len(wanted))
+        return given
 
     def sized(self, file: CacheFile, kind: Kind, keys: Sequence[bytes]) -> list[range | None]:
         """As `some`, with a range as long as each payload in its place; reads none."""
@@ -135,8 +141,18 @@ class Reader:
                 raise Misplaced from problem
             if not found.places.is_true or sha256(mapped).hexdigest() != found.name:
                 raise Misplaced
-            self._contents[found.name] = memoryview(mapped)
-        return self._contents[found.name]
+            self._contents[found.name] = mapped
+            self._touched += len(mapped)
+        return memoryview(self._contents[found.name])
+
+    def _ease(self, rows: int) -> None:
+        """What was read of large files is not kept in this process: the system has it, and gives it again."""
+        self._touched += _AROUND * rows
+        is_large = sum(map(len, self._contents.values())) > _MAPPED
+        if self._touched > _MAPPED and is_large and hasattr(mmap, "MADV_DONTNEED"):
+            for mapped in self._contents.values():
+                mapped.madvise(mmap.MADV_DONTNEED)
+            self._touched = 0
 
     def _hash(self, file: CacheFile, opened: IO[bytes]) -> str:
         """That of all its bytes, taken now where it is not known."""

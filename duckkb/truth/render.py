@@ -176,7 +176,7 @@ class _Draft:
                 path = part_path(kind.kind, kind.table, day, number)
                 count, size = self._filling(path)
             self._kinds[path] = kind
-            self._come[path].append(replace(row, path=path))
+            self._come[path].append(row if row.path == path else replace(row, path=path))
             count, size = count + 1, size + len(row.line) + 1
 
     def rendered(self) -> list[RenderedPart]:

@@ -48,6 +48,11 @@ class FileRef:
         file.flush()
         return cls(path.name, file.tell(), check, _facts(os.fstat(file.fileno())))
 
+    def lies_in(self, folder: Path) -> bool:
+        """Whether it is there as it was left."""
+        status = (folder / self.name).lstat()
+        return stat.S_ISREG(status.st_mode) and status.st_size >= self.size and _facts(status) == self.facts
+
     def mapped(self, folder: Path, *, verify: bool, exact: bool = True) -> "mmap.mmap | bytes":
         """Its bytes. Raises FileNotFoundError, and `Unusable` where it is shorter than it was, not the very file that was
         written (`exact`), or has other bytes (`verify`)."""
@@ -93,6 +98,7 @@ class TypeFiles:
     since: int = 0
     log: list[tuple[int, list[int]]] = field(default_factory=list)
     stored: Stored | None = None
+    opened: dict[FileRef, Sheet] = field(default_factory=dict)
     roomy: int = 0
 
     def plain(self) -> dict[str, Any]:
@@ -123,12 +129,19 @@ class TypeFiles:
         """Map the files. Raises FileNotFoundError, `Unusable`."""
         lines = self.lines.mapped(self.folder, verify=verify, exact=False)
         try:
-            sheets = [Sheet(one.file.mapped(self.folder, verify=verify), one.count) for one in self.sheets]
+            sheets = [self._sheet(one, verify) for one in self.sheets]
         except (ValueError, TypeError) as error:
             raise Unusable(self.folder.name) from error
+        self.opened = dict(zip((one.file for one in self.sheets), sheets, strict=True))
         dead = [one.dead for one in self.sheets]
         self.stored = Stored(self.kind, sheets, lines, dead, lambda: drop_manifest(self.folder.parent))
         return self.stored
+
+    def _sheet(self, ref: SheetRef, verify: bool) -> Sheet:
+        known = self.opened.get(ref.file)
+        if known is not None and not verify and ref.file.lies_in(self.folder):
+            return known
+        return Sheet(ref.file.mapped(self.folder, verify=verify), ref.count)
 
     @property
     def names(self) -> set[str]:

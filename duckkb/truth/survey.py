@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 
 from duckkb.codes import CODES
@@ -60,16 +61,17 @@ class _Surveyor:
                 self._look_into_day(f"{path}/{name}/{day}", tables[name])
 
     def _look_into_day(self, path: str, kind: RecordType) -> None:
+        files, kinds = self._found.files, self._found.kinds
         for entry in _entries(self._root, path):
             part = f"{path}/{entry.name}"
             if not is_part(entry.name):
                 self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
             elif entry.is_file(follow_symlinks=False) or self._is_sound(entry, part, folder=False):
                 try:
-                    self._found.files[part] = entry.stat(follow_symlinks=False)
-                    self._found.kinds[part] = kind
+                    files[part] = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
+                kinds[part] = kind
 
     def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
         for entry in _entries(self._root, path):
@@ -100,7 +102,7 @@ class _Surveyor:
 def _entries(root: Path, path: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(root / path) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
+            return sorted(entries, key=attrgetter("name"))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -136,7 +136,7 @@ def test_the_page_shows_ratios_and_answers_of_a_result(tmp_path: Path) -> None:
             "duckkb": {"vector": {"agree": 1.0}},
             "lancedb": {"hybrid 1 %": {"agree": 0.5, "keeps to the filter": 0.9}},
         },
-        "memory": {"duckkb": 300_000_000, "vectors and texts": 200_000_000},
+        "memory": {"duckkb": 300_000_000, "duckkb, no mapped files": 90_000_000, "vectors and texts": 200_000_000},
     }
     result = {"about": about | {"python": "3.11", "versions": {"duckdb": "1"}}, "sizes": {"100000": of_size}}
     (tmp_path / "r.json").write_text(json.dumps(result), "utf-8")
@@ -145,4 +145,4 @@ def test_the_page_shows_ratios_and_answers_of_a_result(tmp_path: Path) -> None:
     assert "| cold find, words | 450 ms | `import duckdb`: 100 ms | 4.50 | 3.00 | 4 | **no** |" in lines
     assert "| find, words | 450 ms (4.5 x) |" in lines
     assert "| hybrid, filter of 1 % |  | 0.500 ! |" in lines
-    assert any(line.startswith("| 100,000 | 300 MB |  |  |  | 200 MB | 1.50 |") for line in lines)
+    assert any(line.startswith("| 100,000 | 300 MB | 90 MB |  |  | 200 MB | 1.50 |") for line in lines)

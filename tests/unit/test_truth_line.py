@@ -1,6 +1,8 @@
 """What a line may hold, what its form is, and what is said of every other line."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 
 import pytest
@@ -266,3 +268,19 @@ def test_a_line_over_the_limit_is_refused_without_losing_the_next() -> None:
 def test_a_huge_document_of_brackets_in_a_string_is_not_deep() -> None:
     raw = json.dumps({"name": "n", "a": "[{" * 5_000 + '\\"' * 10}, separators=(",", ":")).encode()
     assert decode(raw, NODE, LIMITS).canonical
+
+
+def test_lines_take_no_more_memory_than_they_are_long() -> None:
+    """Measured in a process of its own: what a library leaves unused behind each line cannot be seen from inside."""
+    code = """
+import resource, sys
+from duckkb.truth.line import Shape, encode
+shape, text = Shape(("id",)), "word " * 200
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+lines = [encode({"id": str(number), "text": text}, shape) for number in range(20_000)]
+taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(taken // (1024 if sys.platform == "darwin" else 1), sum(map(len, lines)) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    taken, long = map(int, done.stdout.split())
+    assert taken < 2 * long
