@@ -15,6 +15,7 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, component_of
+from duckkb.truth.canonical import scan
 from duckkb.truth.ids import day_start, hash_id
 from duckkb.truth.kept import reread
 from duckkb.truth.layout import parse_part, read_regular
@@ -39,9 +40,12 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None) -> Part:
+def read_part(
+    root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None, *, passing: bool = False
+) -> Part:
     """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding. Where it
-    was read `before`, only what changed is decoded, if that can be told.
+    was read `before`, only what changed is decoded, if that can be told. Who is `passing` asks hardly
+    for rows: those of a canonical part are not made before.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -57,6 +61,8 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: P
     digest = hashlib.sha256(raw).hexdigest()
     if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
         return Part(path, kind, stamp, digest, rows)
+    if passing and (found := scan(raw, path, kind, limits)) is not None:
+        return Part(path, kind, stamp, digest, found[0], sorted=found[1])
     lines = _Lines(path, kind, limits)
     lines.read(raw)
     return Part(
