@@ -99,7 +99,7 @@ class Ground:
         """As `full`, with a team cache that lacks what was written since."""
         with self._zygote.case(self.base("full")) as folder:
             assert self._zygote.run(folder, ["index", "build"]).code == 0
-            self._take(folder, "Note", [note("a", text="gamma delta")], NEXT_DAY)
+            self._take(folder, "Note", [note("a", text="gamma 三角")], NEXT_DAY)
             return taken(folder)
 
     def _rough(self) -> Files:
