@@ -12,6 +12,7 @@ from duckkb.records import Record
 from duckkb.truth.tree import Tree, collector_paused
 
 _BATCH = 4096  # records whose entries are made, and held, together
+_FIRST = 512  # of the first ones, so that an index that works beside this begins soon
 
 
 class TreeRows:
@@ -54,13 +55,13 @@ class TreeRows:
 
     def records(self) -> Iterator[Record]:
         with collector_paused():  # what is built from all of them is built out of a great many small objects
-            for stored in self._tree.rows(self._kind):
-                yield stored.record
+            yield from self._tree.records(self._kind)
 
     def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
-        left = self.records()
-        while records := list(islice(left, _BATCH)):
+        left, size = self.records(), _FIRST
+        while records := list(islice(left, size)):
             yield self._rows(records, lane)
+            size = _BATCH
         self._saved()
 
     def some(self, ids: Iterable[int], lane: Lane | None = None) -> list[Row]:

@@ -92,7 +92,7 @@ class Reader:
             if not (packed or found.places.is_plain):
                 raise Misplaced
             wanted = [row for row, may in zip(found.rows, found.usable, strict=True) if row is not None and may]
-            if len(wanted) <= FEW:
+            if len(wanted) <= FEW and found.name not in self._contents:
                 stored: Sequence[bytes | memoryview] = found.places.payloads(found.file, wanted)
             else:
                 stored = found.places.within(self._content(found), wanted)

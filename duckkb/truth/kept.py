@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.truth.canonical import CanonicalRows
 from duckkb.truth.line import Limits, LineError, Shape, decode
 from duckkb.truth.sheet import Named, named
 from duckkb.truth.table import StoredRow, record_of
@@ -136,7 +137,7 @@ def changed(part: "Part", gone: Iterable[int], come: Iterable[StoredRow]) -> Kep
 
 def lines_of(rows: Sequence[StoredRow]) -> list[bytes]:
     """The canonical lines of these rows."""
-    return rows.lines if isinstance(rows, KeptRows) else [row.line for row in rows]
+    return rows.lines if isinstance(rows, (CanonicalRows, KeptRows)) else [row.line for row in rows]
 
 
 def joined(lines: Iterable[bytes]) -> bytes:

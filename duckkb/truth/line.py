@@ -25,6 +25,7 @@ __all__ = [
     "Limits",
     "LineError",
     "Shape",
+    "canonical_values",
     "decode",
     "encode",
     "etag",
@@ -54,10 +55,27 @@ def decode(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
             values = orjson.loads(raw)
         except orjson.JSONDecodeError:
             values = None
-        if type(values) is dict and _is_canonical(raw, values, shape, limits.depth):
+        if type(values) is dict and not _has_unseen(raw) and _is_canonical(raw, values, shape, limits.depth):
             return Decoded(values, True)
     values = strict.parse(raw, shape, limits)
     return Decoded(values, encode(values, shape, limits.depth) == raw)
+
+
+def canonical_values(raw: bytes, shape: Shape, limits: Limits) -> list[tuple[bytes, dict[str, Any]]] | None:
+    """The lines of a file, without their LFs, each with its values, where all of them are canonical for certain; else None."""
+    *lines, rest = raw.split(b"\n")
+    if rest or not lines or max(map(len, lines)) > limits.max_record_bytes or _has_unseen(raw):
+        return None
+    found = []
+    for line in lines:
+        try:
+            values = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return None
+        if type(values) is not dict or not _is_canonical(line, values, shape, limits.depth):
+            return None
+        found.append((line, values))
+    return found
 
 
 def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = Limits().max_depth) -> bytes:
@@ -107,7 +125,8 @@ def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tupl
 
 
 def _is_canonical(raw: bytes, values: dict[str, Any], shape: Shape, depth: int) -> bool:
-    """Whether a line that orjson could read is certainly canonical; False also where only the strict parser can tell."""
+    """Whether a line that orjson could read, in which nothing is unseen, is certainly canonical; False also where only the
+    strict parser can tell."""
     try:
         same = orjson.dumps(values) == raw
     except orjson.JSONEncodeError:
@@ -116,7 +135,6 @@ def _is_canonical(raw: bytes, values: dict[str, Any], shape: Shape, depth: int) 
         same
         and _is_orderly(shape.identity, tuple(values))
         and None not in values.values()
-        and not _has_unseen(raw)
         and _are_plain(values.values(), depth - 1)
         and _has_sound_identity(values, shape)
         and _has_sound_id_and_times(values)

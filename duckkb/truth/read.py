@@ -13,6 +13,7 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
+from duckkb.truth.canonical import scan
 from duckkb.truth.kept import reread
 from duckkb.truth.layout import read_regular
 from duckkb.truth.line import Limits
@@ -34,9 +35,12 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None) -> Part:
+def read_part(
+    root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None, *, passing: bool = False
+) -> Part:
     """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding. Where it
-    was read `before`, only what changed is decoded, if that can be told.
+    was read `before`, only what changed is decoded, if that can be told. Who is `passing` asks hardly
+    for rows: those of a canonical part are not made before.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -51,6 +55,8 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits, before: P
     stamp = Stamp.of(status, read_ns)
     if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows)
+    if passing and (found := scan(raw, path, kind, limits)) is not None:
+        return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), found[0], sorted=found[1])
     return part_of(path, kind, raw, limits, stamp)
 
 

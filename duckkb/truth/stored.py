@@ -9,7 +9,7 @@ import orjson
 
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
-from duckkb.records import Identity
+from duckkb.records import Identity, Record
 from duckkb.truth.kept import Laid
 from duckkb.truth.sheet import CANONICAL, COMPLETE, Entry, Sheet, identity_hash
 from duckkb.truth.table import Difference, StoredRow, Swapped, difference, record_of
@@ -67,14 +67,23 @@ class Stored:
     def decoded(self, number: int, entry: Entry) -> Iterator[StoredRow]:
         """The rows of a part, as `row` gives them, each passed once."""
         sheet, own = self.sheets[number], slice(entry.start, entry.start + entry.count)
-        columns = (sheet.offsets[own], sheet.lengths[own], sheet.etags[own], sheet.line_nos[own], sheet.flags[own])
-        kind, lines, path, sha256, loads = self.kind, self.lines, entry.path, hashlib.sha256, orjson.loads
-        for start, length, etag, line_no, flags in zip(*map(list, columns), strict=True):
+        for line, line_no, flags in zip(self._lines(number, own), sheet.line_nos[own], sheet.flags[own], strict=True):
+            record = record_of(self.kind, orjson.loads(line))
+            yield StoredRow(record, line, entry.path, line_no, bool(flags & COMPLETE), bool(flags & CANONICAL))
+
+    def records(self, number: int, entry: Entry) -> Iterator[Record]:
+        """The records of a part, each passed once."""
+        own = slice(entry.start, entry.start + entry.count)
+        return (record_of(self.kind, orjson.loads(line)) for line in self._lines(number, own))
+
+    def _lines(self, number: int, own: slice) -> Iterator[bytes]:
+        sheet, lines, sha256 = self.sheets[number], self.lines, hashlib.sha256
+        columns = map(list, (sheet.offsets[own], sheet.lengths[own], sheet.etags[own]))
+        for start, length, etag in zip(*columns, strict=True):
             line = lines[start : start + length]
             if sha256(line).digest()[:8] != etag.to_bytes(8, "big"):
                 raise self.damaged()
-            record = record_of(kind, loads(line))
-            yield StoredRow(record, line, path, line_no, bool(flags & COMPLETE), bool(flags & CANONICAL))
+            yield line
 
     def line(self, number: int, place: int) -> bytes:
         """The canonical line at a place of a sheet."""
@@ -117,6 +126,11 @@ class PartRows(Sequence[StoredRow]):
 
     def __iter__(self) -> Iterator[StoredRow]:
         return self._stored.decoded(self._number, self._entry)
+
+    @property
+    def records(self) -> Iterator[Record]:
+        """The records of the rows."""
+        return self._stored.records(self._number, self._entry)
 
     @overload
     def __getitem__(self, index: int) -> StoredRow: ...

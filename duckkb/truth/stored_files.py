@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.truth import state
+from duckkb.truth.canonical import CanonicalRows
 from duckkb.truth.kept import KeptRows, lines_of
 from duckkb.truth.sheet import Columns, Entry, Sheet
 from duckkb.truth.stored import Stored
@@ -268,7 +269,7 @@ def _add(columns: Columns, file: IO[bytes], parts: Iterable[Part], check: int) -
     """Append the lines of parts, and say where they are; the CRC-32 that it makes of what `check` was the one of."""
     for part in parts:
         lines = lines_of(part.rows)
-        if isinstance(part.rows, KeptRows):
+        if isinstance(part.rows, (CanonicalRows, KeptRows)):
             columns.add_canonical(part, lines, file.tell(), part.rows.named)
         else:
             columns.add(part, lines, file.tell())

@@ -71,13 +71,16 @@ class Difference:
 
 def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
     """A record of a complete and sound line's values; takes `__id` and the times out of them and keeps the rest."""
+    identity, created_at = identity_in(kind, values), values.pop(CREATED_AT)
+    return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
+
+
+def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
+    """The identity that the values of a sound line spell."""
     names = kind.identity_fields
     if len(names) == 1 and type(only := values[names[0]]) is str:  # nearly all of them, and there may be millions
-        identity: Identity = (only,)
-    else:
-        identity = tuple([component_of(values[name]) for name in names])
-    created_at = values.pop(CREATED_AT)
-    return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
+        return (only,)
+    return tuple([component_of(values[name]) for name in names])
 
 
 class Table:

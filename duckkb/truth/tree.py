@@ -10,11 +10,11 @@ from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
-from duckkb.records import Component, Identity, TypedEnd, identity_key
+from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.line import Limits
-from duckkb.truth.stored import Repeated, Stored, StoredTable
+from duckkb.truth.stored import PartRows, Repeated, Stored, StoredTable
 from duckkb.truth.table import StoredRow, Table
 from duckkb.values import dataclass
 
@@ -139,6 +139,14 @@ class Tree:
                 row = table.get(stored.record.identity)
                 if row and row.position == stored.position:
                     yield row
+
+    def records(self, kind: RecordType) -> Iterator[Record]:
+        """The records of a type, as `rows` has them."""
+        if self._table(kind).is_mended:
+            yield from (row.record for row in self.rows(kind))
+            return
+        for part in self.parts_of(kind):
+            yield from part.rows.records if isinstance(part.rows, PartRows) else (row.record for row in part.rows)
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
         """The records of a type in the order of their identities, from the first one behind `behind` on. Where every part

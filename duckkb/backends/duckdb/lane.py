@@ -38,8 +38,9 @@ class Lane(Derived):
 
 
 def build_together(lanes: Sequence[Lane], version: Version) -> None:
-    """Build lanes of one type out of one pass over its rows, where none of them is there in any form. Else, or where the
-    disk stands in the way, nothing is done: each comes to be when it is asked."""
+    """Build lanes of one type out of one pass over its rows, where none of them is there in any form; the first one works
+    on while the others take theirs. Else, or where the disk stands in the way, nothing is done: each comes to be when it is
+    asked."""
     if any(lane.is_open or lane.glance() for lane in lanes):
         return
     try:
@@ -68,6 +69,8 @@ def _build_absent(lanes: Sequence[Lane], version: Version, held: ExitStack) -> N
 
     with ThreadPoolExecutor(len(lanes)) as beside:
         concluded = [beside.submit(lane.conclude) for lane in lanes]
-        for lane, component, generation, done in zip(lanes, components, generations, concluded, strict=True):
+        for lane, component, generation, done in reversed(
+            [*zip(lanes, components, generations, concluded, strict=True)]
+        ):
             done.result()
             lane.mirror(component.seal(version.revision, generation, lane.state(), None))

@@ -61,7 +61,7 @@ class Shelf:
         from duckkb.backends.duckdb.lane import build_together
 
         self.lexical.expect(query)
-        build_together([self.vectors, self.lexical], self.version)
+        build_together([self.lexical, self.vectors], self.version)
 
     def prepare(self) -> None:
         """Have the lanes mirror the rows as they are now."""
