@@ -43,10 +43,11 @@ def native() -> Any:
     spec = PathFinder.find_spec(name, places) if places else None
     if spec is None or spec.loader is None:
         raise ImportError(name)
-    module = sys.modules[name] = module_from_spec(spec)  # it can be loaded once; whoever imports the package finds it
+    module = module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "Jieba"):
         raise ImportError(f"{name} is another module")
+    sys.modules[name] = module  # it can be loaded once: whoever imports the package finds it
     return module
 
 

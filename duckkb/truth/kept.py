@@ -6,7 +6,7 @@ lines are those of the snapshot byte for byte, and a row's line number is its pl
 
 import hashlib
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, overload
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from duckkb.truth.stored import Stored
     from duckkb.truth.tree import Part
 
+_FEW_SHARE = 20  # of the rows of a part: so many new ones find their places one by one
 Item = int | StoredRow
 """The place of a row in a sheet, or a row that is in none."""
 
@@ -130,9 +131,16 @@ def changed(part: "Part", gone: Iterable[int], come: Iterable[StoredRow]) -> Kep
         raise before.stored.damaged()
     left_out = set(gone)
     items = [item for number, item in enumerate(before.items, 1) if number not in left_out]
+    return KeptRows(before.numbered(_with(items, list(come), before.order)))
+
+
+def _with(items: list[Item], come: list[StoredRow], order: Callable[[Item], Any]) -> list[Item]:
+    """The items, which are in order, with others in their places. Of few others, few items are looked at."""
+    if len(come) > len(items) // _FEW_SHARE:
+        return sorted([*items, *come], key=order)
     for row in come:
-        insort(items, row, key=before.order)
-    return KeptRows(before.numbered(items))
+        insort(items, row, key=order)
+    return items
 
 
 def lines_of(rows: Sequence[StoredRow]) -> list[bytes]:
