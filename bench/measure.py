@@ -181,7 +181,9 @@ def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count
                     all_found[size].samples["processes"][step.name].append(taken)
                     all_found[size].samples["processes, busy"][step.name].append(busy)
                 except cold.Wrong as problem:
-                    all_found[size].failed[step.name] = str(problem)
+                    all_found[size].failed[step.name] = str(problem).splitlines()[
+                        0
+                    ]  # what follows names places of this machine
                     say(f"  {problem}")
                 if step.unsettles:
                     cold.settle(place.base, now, environment)

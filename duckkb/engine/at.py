@@ -4,7 +4,6 @@ It is held in memory, answers as any other base does, shares the caches of token
 never written.
 """
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout, revisions
 from duckkb.truth.line import Limits
-from duckkb.truth.lines import Lines
+from duckkb.truth.read import part_of
 from duckkb.truth.revisions import REGULAR, Entry, Revision
-from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
+from duckkb.truth.tree import Stamp, Tree, collector_paused
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)
@@ -88,21 +87,7 @@ def _tree(wiring: Wiring, at: Revision, limits: Limits) -> Tree:
             )
     content = revisions.blobs(wiring.root, (entry.blob for _, entry in kinds.values()))
     with collector_paused():
-        parts = {path: _part(path, kind, content[entry.blob], limits) for path, (kind, entry) in kinds.items()}
+        parts = {
+            path: part_of(path, kind, content[entry.blob], limits, _NO_FILE) for path, (kind, entry) in kinds.items()
+        }
     return Tree(wiring.ontology, limits, parts, findings)
-
-
-def _part(path: str, kind: RecordType, raw: bytes, limits: Limits) -> Part:
-    lines = Lines(path, kind, limits)
-    lines.read(raw)
-    order = [row.order for row in lines.rows]
-    return Part(
-        path,
-        kind,
-        _NO_FILE,
-        hashlib.sha256(raw).hexdigest(),
-        tuple(lines.rows),
-        tuple(lines.findings),
-        canonical=lines.canonical,
-        sorted=order == sorted(order),
-    )
