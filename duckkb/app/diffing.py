@@ -13,6 +13,7 @@ from duckkb.review.diff.sides import parse_range
 from duckkb.truth.line import Limits
 
 if TYPE_CHECKING:
+    from duckkb.errors import Finding
     from duckkb.review.findings import CheckReport
 
 
@@ -42,14 +43,30 @@ def diff(
 def check_change(path: "str | Path | None", since: str | None, *, staged: bool) -> "CheckReport":
     """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
     parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
-    from duckkb.review.findings import CheckReport
+    from duckkb.review.findings import CheckReport, in_order
 
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
     root = _root(path)
     found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
-    return CheckReport(found.findings, len(found.changes), found.prefix)
+    more = _by_vector(root, found) if range.against == "worktree" else ()
+    return CheckReport(in_order([*found.findings, *more]), len(found.changes), found.prefix)
+
+
+def _by_vector(root: Path, found: Diff) -> "tuple[Finding, ...]":
+    """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
+    if any(one.is_error for one in found.findings) or not any(one.op == "insert" for one in found.changes):
+        return ()
+    from duckkb.app.wiring import Choice, wire
+    from duckkb.engine.boot import boot
+    from duckkb.review.near_vectors import near_by_vector
+
+    base = boot(wire(root, Choice(lenient=True))[1])
+    try:
+        return tuple(near_by_vector(base, found))
+    finally:
+        base.close()
 
 
 def _root(path: "str | Path | None") -> Path:
