@@ -51,10 +51,23 @@ class Worker:
         deadline = time.monotonic() + PATIENCE
         while (code := self.forge.ask({"wait": self.pid})) == RUNNING:
             if time.monotonic() > deadline:
+                about = self._about()
                 self.send(signal.SIGKILL)
-                raise AssertionError(f"process {self.pid} did not end: {self.err[-2000:]}")
+                raise AssertionError(f"process {self.pid} did not end: {self.err[-2000:]}\n{about}")
             time.sleep(0.002)
         return code
+
+    def _about(self) -> str:
+        """What the system tells of it: where it waits, which signals it holds back or has a handler for, how many threads."""
+        told = Path(f"/proc/{self.pid}")
+        try:
+            lines = (told / "status").read_text("ascii").splitlines()
+            waits = [(thread / "wchan").read_text("ascii") for thread in (told / "task").iterdir()]
+        except OSError as error:
+            return str(error)
+        return "\n".join(
+            [f"waits in {waits}", *(line for line in lines if line.startswith(("State", "Sig", "Shd", "Threads")))]
+        )
 
     @property
     def out(self) -> str:
