@@ -18,6 +18,7 @@ from duckkb.truth.kept import reread
 from duckkb.truth.layout import read_regular
 from duckkb.truth.line import Limits
 from duckkb.truth.lines import Lines
+from duckkb.truth.listing import Listing
 from duckkb.truth.survey import Survey, survey
 from duckkb.truth.table import StoredRow
 from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
@@ -86,10 +87,23 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
 
     What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
     """
-    found = found or survey(root, tree.ontology)
+    if found is None:
+        return _changed_since(tree, root)
     tree.findings = found.findings
     gone = [path for path in tree.parts if path not in found.files]
     return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
+
+
+def _changed_since(tree: Tree, root: Path) -> list[str]:
+    """As `changed`, for one who asks again and again: what was found once to be as it should is only listed after that."""
+    if tree.listing is not None and tree.listing.is_still_so(root):
+        tree.findings = []
+        return []
+    found = survey(root, tree.ontology)
+    if different := changed(tree, root, found):
+        return different
+    tree.listing = Listing.of(found, tree.parts)
+    return []
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:

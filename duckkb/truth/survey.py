@@ -17,9 +17,11 @@ _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
 
 @dataclass(slots=True)
 class Survey:
-    """The parts of the ontology's types with their stat and type, in path order, and what else was found."""
+    """The parts of the ontology's types with their stat and type, in path order, and what else was found; and by path the
+    folders that were listed, with every name in them and whether that is a folder."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
+    folders: dict[str, dict[str, bool]] = field(default_factory=dict)
     kinds: dict[str, RecordType] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -45,7 +47,7 @@ class _Surveyor:
         return self._found
 
     def _look_into_data(self) -> None:
-        for entry in _entries(self._root, DATA):
+        for entry in self._list(DATA):
             folder = _TOP.get(entry.name)
             if folder is None:
                 self._report_unknown(entry, f"{DATA}/{entry.name}", "nothing of this name belongs here")
@@ -62,7 +64,7 @@ class _Surveyor:
 
     def _look_into_day(self, path: str, kind: RecordType) -> None:
         files, kinds = self._found.files, self._found.kinds
-        for entry in _entries(self._root, path):
+        for entry in self._list(path):
             part = f"{path}/{entry.name}"
             if not is_part(entry.name):
                 self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
@@ -73,8 +75,13 @@ class _Surveyor:
                     continue
                 kinds[part] = kind
 
+    def _list(self, path: str) -> list[os.DirEntry[str]]:
+        entries = _entries(self._root, path)
+        self._found.folders[path] = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+        return entries
+
     def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
-        for entry in _entries(self._root, path):
+        for entry in self._list(path):
             if not is_known(entry.name):
                 self._report_unknown(entry, f"{path}/{entry.name}", otherwise)
             elif self._is_sound(entry, f"{path}/{entry.name}", folder=True):

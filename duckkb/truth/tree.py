@@ -6,7 +6,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -17,6 +17,9 @@ from duckkb.truth.line import Limits
 from duckkb.truth.stored import PartRows, Repeated, Stored, StoredTable
 from duckkb.truth.table import StoredRow, Table
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.truth.listing import Listing
 
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 
@@ -90,8 +93,9 @@ _Touching = tuple[EdgeType, StoredRow, Side]
 class Tree:
     """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
 
-    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `stored`
-    has by name the types whose records are found in a snapshot, where `parts` then have their rows.
+    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `listing`
+    is what lay there when the parts were last found to be what the files hold. `stored` has by name the types whose records
+    are found in a snapshot, where `parts` then have their rows.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class Tree:
         self.limits = limits
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
+        self.listing: Listing | None = None
         self._tables: dict[str, Table | StoredTable] = {
             name: StoredTable(stored) for name, stored in (stored or {}).items()
         }
@@ -217,6 +222,7 @@ class Tree:
 
         Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
         """
+        self.listing = None
         kinds: dict[str, RecordType] = {}
         for path, part in parts.items():
             known = part or self.parts.get(path)
@@ -242,6 +248,7 @@ class Tree:
     def lean_on(self, stored: Stored, parts: Mapping[str, Part]) -> None:
         """Find a type's records in a snapshot from now on, instead of holding them; `parts` are those that it has now, with
         their rows out of the snapshot."""
+        self.listing = None
         self.parts |= parts
         self._tables[stored.kind.name] = StoredTable(stored)
 

@@ -1,0 +1,137 @@
+"""A folder that is only listed: it counts as unchanged exactly where reading all of it anew would find what was read before."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from duckkb.truth.read import changed, reload
+from duckkb.truth.tree import Tree
+from tests.unit.test_truth_tree import G0, LIMITS, ONTOLOGY, P0, P1, PERSON, node, put, read
+
+OLD_NS = 1_700_000_000_000_000_000
+DAY = "data/nodes/person/20260101"
+
+
+def aged(root: Path) -> None:
+    """Every file as if it was written long ago; the ctime cannot be set back, so it is said to be read much later."""
+    for path in (root / "data").rglob("*"):
+        os.utime(path, ns=(OLD_NS, OLD_NS))
+
+
+def other_bytes(root: Path) -> None:
+    path = root / P0
+    status, raw = path.stat(), path.read_bytes()
+    path.write_bytes(raw.replace(b"ada", b"eve"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replaced(root: Path) -> None:
+    copy = root / "copy"
+    shutil.copy2(root / P0, copy)
+    copy.replace(root / P0)
+
+
+def moved_away(root: Path) -> None:
+    if (root / P1).exists():
+        (root / P1).unlink()
+
+
+def new_part(root: Path) -> None:
+    put(root, f"{DAY}/part_007.jsonl", node(PERSON, "new"))
+
+
+def new_day(root: Path) -> None:
+    put(root, "data/nodes/person/20260102/part_000.jsonl", node(PERSON, "day"))
+
+
+def odd_file(root: Path) -> None:
+    (root / DAY / "notes.txt").write_text("x", "utf-8")
+
+
+def odd_gone(root: Path) -> None:
+    (root / DAY / "notes.txt").unlink(missing_ok=True)
+
+
+def empty_table(root: Path) -> None:
+    (root / "data/nodes/airport/20260101").mkdir(parents=True, exist_ok=True)
+
+
+def linked_day(root: Path) -> None:
+    day = root / "data/nodes/group/20260101"
+    if not day.is_symlink():
+        shutil.move(day, root / "elsewhere")
+        day.symlink_to(root / "elsewhere")
+
+
+def linked_part(root: Path) -> None:
+    part = root / P0
+    if not part.is_symlink():
+        part.replace(root / "part")
+        part.symlink_to(root / "part")
+
+
+def format_is_a_folder(root: Path) -> None:
+    path = root / "data/FORMAT.json"
+    if path.is_file():
+        path.unlink()
+        path.mkdir()
+
+
+def gone(root: Path) -> None:
+    shutil.rmtree(root / "data", ignore_errors=True)
+
+
+def nothing(_: Path) -> None:
+    pass
+
+
+STEPS: list[Callable[[Path], None]] = [
+    *(nothing, other_bytes, replaced, moved_away, new_part, new_day, odd_file, odd_gone),
+    *(empty_table, linked_day, linked_part, format_is_a_folder, gone),
+]
+
+
+def settled(tree: Tree) -> None:
+    """Say of every part that it was read long after it was written, as it is with files that are not new."""
+    late = {**tree.parts}
+    for path, part in late.items():
+        tree.parts[path] = replace(part, stamp=replace(part.stamp, read_ns=part.stamp.ctime_ns + 10_000_000_000))
+
+
+@given(steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=5))
+@settings(max_examples=120, deadline=None)
+def test_what_is_only_listed_is_found_changed_as_by_a_survey(steps: list[Callable[[Path], None]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        put(root, P0, node(PERSON, "ada"), node(PERSON, "bob"))
+        put(root, P1, node(PERSON, "cid"))
+        put(root, G0, node(ONTOLOGY.nodes["Group"], "g"))
+        (root / "data/FORMAT.json").write_text("{}", "utf-8")
+        aged(root)
+        tree = read(root)
+        settled(tree)
+        assert changed(tree, root) == []
+        assert tree.listing is not None
+        for step in steps:
+            with suppress(OSError):  # what it would change is gone already
+                step(root)
+            plain = Tree(ONTOLOGY, LIMITS, tree.parts, [])
+            wanted = changed(plain, root)
+            assert changed(tree, root) == wanted, step.__name__
+            assert tree.findings == plain.findings, step.__name__
+            tree.replace(reload(tree, root, wanted))
+            settled(tree)
+
+
+def test_a_part_that_was_just_written_is_not_vouched_for_by_a_listing(tmp_path: Path) -> None:
+    put(tmp_path, P0, node(PERSON, "ada"))
+    tree = read(tmp_path)
+    assert changed(tree, tmp_path) == []
+    assert tree.listing is None
