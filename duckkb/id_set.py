@@ -1,6 +1,6 @@
 """Sets of record ids as sorted numbers: what a filter finds is handed on, and cut, without an object for each id."""
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,12 +10,14 @@ if TYPE_CHECKING:
 
 class IdSet(Set[int]):
     """Implements `collections.abc.Set` over `array`: int64, rising, each id once; not to be written to. One id is looked up
-    by bisection: to look up many, ask `holds`."""
+    by bisection: to look up many, ask `holds`. Where it holds the records that have certain texts in certain fields, and no
+    others, `texts` has those: (field, text)."""
 
-    __slots__ = ("__weakref__", "array")
+    __slots__ = ("__weakref__", "array", "texts")
 
-    def __init__(self, array: "NDArray[np.int64]") -> None:
+    def __init__(self, array: "NDArray[np.int64]", texts: Sequence[tuple[str, str]] = ()) -> None:
         self.array = array
+        self.texts = tuple(texts)
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> "IdSet":

@@ -2,7 +2,7 @@
 
 `words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
 `sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
-more than all the others together, so an index has it only once a question needs it.
+more than all the others together, so an index has it only once a question needs it. `marks` narrows (`marks.py`).
 """
 
 import json
@@ -12,12 +12,13 @@ from pathlib import Path
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
+from duckkb.backends.duckdb.marks import marks_of
 from duckkb.errors import UsageError
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
 from duckkb.values import dataclass
 
-ID, SEQUENCE = "id", "sequence"
+ID, SEQUENCE, MARKS = "id", "sequence", "marks"
 COMMIT = "meta.json"
 """The file of an index on disk that says what its last commit consists of."""
 
@@ -86,6 +87,7 @@ def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index
     """An empty index, in memory where no folder is given. It shows changes on `reload` alone."""
     schema = SchemaBuilder()
     schema.add_integer_field(ID, indexed=True, fast=True)
+    schema.add_text_field(MARKS, tokenizer_name="raw", index_option="basic")
     schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
     for words in fields:
         schema.add_text_field(words.name, tokenizer_name=words.spoken, index_option="freq")
@@ -115,13 +117,20 @@ def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
     return index
 
 
-def document(row: Row, fields: Iterable[WordsField], sequence: bool) -> Document:
-    """A record as one document, its `sequence` empty where that is not wanted.
+def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], sequence: bool) -> Document:
+    """A record as one document with the marks of the `marked` fields, its `sequence` empty where that is not wanted.
 
     Each record field is a value of its own in `sequence`, so no phrase spans two of them.
     """
     made = Document()
     made.add_integer(ID, row.record.id)
+    for mark in marks_of(row.record.fields, marked) if marked else ():
+        made.add_text(MARKS, mark)
+    if len(row.entries) == len(fields) == 1 and not sequence:  # most records, and the short way to the same
+        (entry,), (target,) = row.entries, fields
+        tokens = entry.tokens if target.holds(entry.field) else None
+        made.add_text(target.name, clipped(tokens.words) if tokens is not None else "")
+        return made
     words: dict[str, list[str]] = {}
     sequences: dict[str, list[str]] = {}
     for entry in row.entries:

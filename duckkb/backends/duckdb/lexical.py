@@ -20,8 +20,9 @@ from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.backends.duckdb.best_chunk import Wanted
 from duckkb.backends.duckdb.component import State
-from duckkb.backends.duckdb.fields import COMMIT, ID, document, index_files, new_index, open_index, words_fields
+from duckkb.backends.duckdb.fields import COMMIT, ID, MARKS, document, index_files, new_index, open_index, words_fields
 from duckkb.backends.duckdb.lane import Lane
+from duckkb.backends.duckdb.marks import marked_fields, marks_for
 from duckkb.backends.duckdb.order import Scored, best_first, is_settled
 from duckkb.backends.duckdb.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
 from duckkb.id_set import IdSet
@@ -38,6 +39,7 @@ _REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no
 _SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
 _LISTED = 2_000  # allowed ids up to which listing them in the query is a fast filter,
 _LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
+_UNMARKED = 500  # results up to which picking costs no more than asking for marks
 _PICKED = 20_000  # results out of which picking is faster than that
 _MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
 _MORE = 8  # how many times more are asked for when that was too few
@@ -56,6 +58,7 @@ class Lexical(Lane):
         self._kind = kind
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
+        self._marked = marked_fields(kind)
         self._index: Index | None = None
         self._writer: IndexWriter | None = None
         self._folder: Path | None = None
@@ -141,7 +144,7 @@ class Lexical(Lane):
     @property
     def _material(self) -> str:
         named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
-        return f"2 tantivy {tantivy_version} {named}"
+        return f"3 tantivy {tantivy_version} {named} {self._marked}"
 
     def _suits(self) -> bool:
         return self._has_sequence or not self._needs_sequence
@@ -161,7 +164,7 @@ class Lexical(Lane):
         assert self._writer is not None, "it was begun"
         self._added += len(rows)
         for row in rows:
-            self._writer.add_document(document(row, self._fields, self._has_sequence))
+            self._writer.add_document(document(row, self._fields, self._marked, self._has_sequence))
 
     def conclude(self) -> None:
         assert self._writer is not None, "it was begun"
@@ -201,12 +204,16 @@ class Lexical(Lane):
         self._index.reload()
 
     def _ranked(self, found: Clauses, depth: int, allowed: Set[int] | None, searcher: Searcher) -> list[Scored]:
-        """Allowed records are picked out of so many results as should hold enough of them. Where these do not, few allowed
+        """Allowed records are picked out of so many results as should hold enough of them. Where these are many, the query
+        asks for the marks that the allowed records have. Where they have none, and what is picked is not enough, few allowed
         records are listed in the query, and many are picked out of more results."""
         query = ranking_query(found, self._schema, searcher)
         total = searcher.num_docs
         wanted = None if allowed is None else IdSet.of(allowed)
         fetch = depth + _MARGIN if wanted is None else _enough(depth, len(wanted), total)
+        if wanted is not None and fetch > _UNMARKED and (marks := marks_for(wanted, self._marked)):
+            query = narrowed(query, *(Query.term_query(self._schema, MARKS, mark) for mark in marks))
+            wanted, fetch = None, depth + _MARGIN
         while True:
             if wanted is not None and fetch > _PICKED and len(wanted) <= max(_LISTED, total * _LISTED_SHARE):
                 query = narrowed(query, Query.term_set_query(self._schema, ID, wanted.array.tolist()))

@@ -120,6 +120,13 @@ def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:
     return tuple(found)
 
 
+def texts(asked: Sequence[Test]) -> list[tuple[str, str]]:
+    """The fields and the texts that they must have, where the comparisons ask for nothing else."""
+    found = [(one.column.name, one.constants[0]) for one in asked if one.operator == "equal"]
+    named = [(name, text) for name, text in found if isinstance(text, str)]
+    return named if len(named) == len(asked) else []
+
+
 def matching(table: "pa.Table", asked: Sequence[Test]) -> "NDArray[np.bool_]":
     """Which rows of a table, whose columns are known to be sound, satisfy all of the comparisons, one of which there is; a
     missing value satisfies none."""

@@ -134,10 +134,11 @@ class Tables:
 
     def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
         try:
-            return table.rows.matching(asked)
+            found = table.rows.matching(asked)
         except (OSError, ValueError):  # damaged, or replaced by another process since the files were looked at
             table.rows.forget()
-            return table.rows.matching(asked)
+            found = table.rows.matching(asked)
+        return IdSet(found.array, simple.texts(asked))
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
