@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from duckkb.engine import boot
@@ -234,6 +235,9 @@ def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question:
 
 
 def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
+    """Hits of all types in one order; those of one come in it."""
+    if len({name for name, _ in hits}) < 2:
+        return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
     scores = {key: hit.score for key, hit in hits.items()}
     return [(key, scores[key]) for key in ranked(scores, lambda key: _tie(base, key), depth)]
 

@@ -73,7 +73,7 @@ def _byte_table(letter: int | None, joiner: int) -> bytes:
 
 _WORDS = _byte_table(None, ord(" "))
 _SHAPE = _byte_table(ord("a"), ord("-"))
-_JOINED, _SPACE, _TOO_LONG = b"-a", b" ", b"a" * (LONGEST + 1)
+_JOINED, _SPACE, _SPACES, _TOO_LONG = b"-a", b" ", b"  ", b"a" * (LONGEST + 1)
 
 
 class _Tokenizer(ABC):
@@ -245,14 +245,22 @@ def _plain_tokens(text: str) -> Tokens | None:
     shape = raw.translate(_SHAPE)
     if _JOINED in shape or _TOO_LONG in shape:
         return None
-    sequence = b" ".join(raw.translate(_WORDS).split()).decode()
+    sequence = _words_of(raw)
     return Tokens(sequence, sequence)
+
+
+def _words_of(raw: bytes) -> str:
+    """The words of an ASCII text, joined by single spaces: without an object for each."""
+    words = raw.translate(_WORDS).strip(_SPACE)
+    while _SPACES in words:
+        words = words.replace(_SPACES, _SPACE)
+    return words.decode()
 
 
 def _ascii_tokens(text: str) -> tuple[str, list[str]]:
     """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
     raw = text.encode()
-    sequence = b" ".join(raw.translate(_WORDS).split()).decode()
+    sequence = _words_of(raw)
     shape = raw.translate(_SHAPE)
     if _TOO_LONG in shape:
         sequence = " ".join(_bounded(sequence.split()))

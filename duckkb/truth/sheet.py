@@ -189,4 +189,5 @@ def _entry(path: str, start: int, count: int, stamp: list[int], *rest: Any) -> E
 
 def _order(values: "array[int]") -> "array[int]":
     """The places of the values in rising order."""
-    return array("I", sorted(range(len(values)), key=values.__getitem__))
+    listed = values.tolist()  # an array makes an object each time that it is asked
+    return array("I", sorted(range(len(listed)), key=listed.__getitem__))

@@ -168,6 +168,7 @@ class StoredTable:
         self._kept: dict[str, dict[int, int]] = {}
         self._fresh: dict[Identity, StoredRow] = {}
         self._fresh_ids: dict[int, Identity] = {}
+        self._lately: dict[int, StoredRow] = {}
         self._count = sum(entry.count for _, entry in stored.entries.values())
 
     def __len__(self) -> int:
@@ -199,6 +200,14 @@ class StoredTable:
         identity = self._fresh_ids.get(record_id)
         if identity is not None:
             return self._fresh[identity]
+        known = self._lately.get(record_id)  # an answer asks for the same few again and again
+        if known is None and (known := self._found(record_id)) is not None:
+            if len(self._lately) >= _KEPT:
+                self._lately.clear()
+            self._lately[record_id] = known
+        return known
+
+    def _found(self, record_id: int) -> StoredRow | None:
         for number, sheet in enumerate(self._stored.sheets):
             for place in sheet.rows_with_id(record_id):
                 row = self._row(number, place)
@@ -228,6 +237,7 @@ class StoredTable:
 
     def swap(self, old: Swapped, new: Swapped) -> Difference:
         """As `Table.swap`. Raises `Repeated` where two records would share an identity or an id; it is of no use then."""
+        self._lately.clear()
         before = {row.record.identity: row for path, rows in old.items() for row in self._unshared(rows, new.get(path))}
         after = [row for path, rows in new.items() for row in self._unshared(rows, old.get(path))]
         for path in [*old, *new]:

@@ -1,7 +1,7 @@
 """How the records of one lane are ordered: by score, and by identity where scores cannot be told apart."""
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,30 +20,24 @@ def best_first(scored: Sequence[Scored], depth: int, identity: Callable[[int], A
     [(2.0, 7), (1.0, 8)]
     """
     ranked: list[Scored] = []
-    for group in _ties(scored, slack):
-        wanted = depth - len(ranked)
-        if wanted <= 0:
-            break
-        score = round(group[0][0], 6)
-        ids = [record_id for _, record_id in group]
-        if len(ids) == 1:  # its identity need not be asked for
-            ranked.append((score, ids[0]))
-            continue
-        ranked += [(score, record_id) for record_id in heapq.nsmallest(min(wanted, len(ids)), ids, key=identity)]
+    start, count = 0, len(scored)
+    while start < count and (wanted := depth - len(ranked)) > 0:
+        upper, record_id = scored[start]
+        end, score = start + 1, round(upper, 6)
+        while end < count and upper - (lower := scored[end][0]) <= slack * abs(upper):
+            end, upper = end + 1, lower
+        if end == start + 1:  # its identity need not be asked for
+            ranked.append((score, record_id))
+        else:
+            ids = [record_id for _, record_id in scored[start:end]]
+            ranked += [(score, record_id) for record_id in heapq.nsmallest(min(wanted, len(ids)), ids, key=identity)]
+        start = end
     return ranked
 
 
 def is_settled(scored: Sequence[Scored], depth: int, slack: float) -> bool:
     """Whether records after these cannot belong among the first `depth`: some tie ends at `depth` or later."""
     return any(not _tie(upper[0], lower[0], slack) for upper, lower in pairwise(scored[max(depth - 1, 0) :]))
-
-
-def _ties(scored: Sequence[Scored], slack: float) -> Iterator[Sequence[Scored]]:
-    start = 0
-    for end in range(1, len(scored) + 1):
-        if end == len(scored) or not _tie(scored[end - 1][0], scored[end][0], slack):
-            yield scored[start:end]
-            start = end
 
 
 def _tie(upper: float, lower: float, slack: float) -> bool:

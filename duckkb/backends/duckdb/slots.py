@@ -46,7 +46,12 @@ class View(NamedTuple):
 
     def only(self, chosen: Ints) -> "View":
         """A copy of the chosen slots, in that order."""
-        counts = self.counts()[chosen]
+        if len(self.starts) == len(self.chunks):  # one row each
+            scales = None if self.scales is None else self.scales[chosen]
+            starts = np.arange(len(chosen))
+            return View(self.matrix[chosen], scales, self.chunks[chosen], starts, self.ids[chosen], self.alive[chosen])
+        ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
+        counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
         starts = np.cumsum(counts) - counts
         rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
         scales = None if self.scales is None else self.scales[rows]
@@ -127,7 +132,7 @@ class Slots:
         counts = np.fromiter((len(record.vectors) for record in records), np.int64, len(records))
         starts = self._rows + np.cumsum(counts) - counts
         ids = np.fromiter((record.id for record in records), np.int64, len(records))
-        self._chunks.append(np.array(list(self._numbered(records)), np.int32))
+        self._chunks.append(self._numbered(records))
         stored, scales = packed(unit, self._storage)
         self._matrix.append(stored)
         if self._scales is not None:
@@ -177,11 +182,13 @@ class Slots:
         self._sorted = None
         self._chosen = []
 
-    def _numbered(self, records: Sequence[Chunked]) -> Iterable[tuple[int, int]]:
+    def _numbered(self, records: Sequence[Chunked]) -> NDArray[np.int32]:
+        """The chunk of each row: the number of its field, and its own."""
         numbers = {name: number for number, name in enumerate(self.fields)}
-        for record in records:
-            for field, seq in zip(record.fields, record.seqs, strict=True):
-                if field not in numbers:
-                    numbers[field] = len(self.fields)
-                    self.fields.append(field)
-                yield numbers[field], seq
+        for name in dict.fromkeys(name for record in records for name in record.fields):
+            if name not in numbers:
+                numbers[name] = len(self.fields)
+                self.fields.append(name)
+        fields = [numbers[name] for record in records for name in record.fields]
+        seqs = [seq for record in records for seq in record.seqs]
+        return np.array([fields, seqs], np.int32).T

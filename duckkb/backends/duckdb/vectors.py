@@ -229,11 +229,11 @@ class Vectors(Lane):
         for row in rows:
             row = with_filled(row, self._filled) if self._filled else row
             self._pending.note(row)
-            found = [entry for entry in row.entries if entry.vector is not None]
+            found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
             if not found:
                 continue
-            vectors = [entry.vector for entry in found if entry.vector is not None]
-            chunked = Chunked(row.record.id, [one.field for one in found], [one.seq for one in found], vectors)
+            fields, seqs, vectors = zip(*found, strict=True)
+            chunked = Chunked(row.record.id, fields, seqs, vectors)
             expected = self._slots.dimension or len((made or [chunked])[0].vectors[0])
             if {expected}.issuperset(map(len, vectors)):
                 made.append(chunked)
@@ -314,14 +314,19 @@ class Vectors(Lane):
         if not len(slots.ids):
             return []
         scores = exact_cosines(slots.matrix, query)
-        best = np.maximum.reduceat(scores, slots.starts)
+        chunks = slots.chunks
+        if len(chunks) == len(slots.ids):
+            best = scores
+        else:
+            best = np.maximum.reduceat(scores, slots.starts)
+            chunks = chunks[_best_rows(slots, scores, best)]
         falling = np.argsort(-best, kind="stable")
         scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
-        first_best = dict(zip(slots.ids.tolist(), _best_rows(slots, scores, best).tolist(), strict=True))
+        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), self._slots.fields
         hits = []
         for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
-            field, seq = slots.chunks[first_best[record_id]].tolist()
-            hits.append(LaneHit(record_id, score, self._slots.fields[field], seq))
+            field, seq = chunk_of[record_id]
+            hits.append(LaneHit(record_id, score, fields[field], seq))
         return hits
 
     def _identity(self, record_id: int) -> Any:
