@@ -27,7 +27,7 @@ def main() -> int:
         _change(kb)
         _run(["git", "--no-pager", "diff", "--stat"], kb)
         _run(["git", "--no-pager", "diff", "--numstat"], kb)
-        _say("Nothing else is stored: the indices are in memory, vectors in a cache that can be thrown away.")
+        _say("Nothing else is truth: indices, tokens and vectors follow from the files and can be thrown away.")
     return 0
 
 
