@@ -113,9 +113,10 @@ def _rules(root: Path) -> Rules:
 
 
 def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:
+    commit = history.head_commit(root) or ""
     try:
-        with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb:
-            return tuple(one for one in kb.check().findings if one.code in merging.VIOLATIONS)
+        with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb, kb._in_turn() as base:
+            return merging.broken(base, commit)
     except OntologyError as problem:
         return tuple(problem.findings)
     except DuckkbError as problem:

@@ -14,6 +14,7 @@ from tests.conftest import git
 
 HISTORIES = (16, 400)
 SHARDS = 4
+RULES = {"E_DUP_IDENTITY", "E_DUP_ID", "E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY", "E_SCHEMA"}
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -69,15 +70,26 @@ def _merge_commit(world: World, into: str, other: str) -> None:
 
 
 def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> None:
+    world.figures["merges that know a commit in which nothing is broken"] += (
+        world.root / ".duckkb/whole.json"
+    ).exists()
     done = world.duckkb("merge", other)
     assert {one["name"] for one in done.line["conflicts"]} == expected.names(), done.err
     assert done.line["action"] == ("stopped" if expected.torn else "merged")
+    if not expected.torn:
+        assert broken(done.line["violations"]) == broken(world.duckkb("check", "--format", "jsonl").lines)
     if expected.torn:
         assert done.code == 1
         world.settle(expected)
         git(world.root, "commit", "-q", "--no-edit")
     world.must_be(wanted, "duckkb merge")
     assert len(git(world.root, "rev-list", "--parents", "-n1", "HEAD").split()) == 3
+
+
+def broken(findings: list[dict[str, str]]) -> list[tuple[str, ...]]:
+    """Those of rules about several records or fields, which `check` finds by looking at every record."""
+    told = [one for one in findings if one["code"] in RULES]
+    return sorted((one["code"], one["type"], one["identity"], one["message"]) for one in told)
 
 
 def _by_resolve_alone(world: World, start: str, other: str, expected: Expected, wanted: State) -> None:
