@@ -89,7 +89,7 @@ def _part(part: Part) -> Iterator[Finding]:
             "W_PART_SIZE", f"{len(part.rows)} records, {part.stamp.size} bytes", part.path, remedy="none needed"
         )
     if not part.canonical and all(row.as_stored for row in part.rows) and not part.findings:
-        said = "blank lines, no LF at the end, or nothing at all"
+        said = "blank lines, or no LF at the end" if part.rows else "no record is in it"
         yield Finding("E_NOT_CANONICAL", said, part.path, remedy="duckkb fmt")
     for row in part.rows:
         if not row.complete:

@@ -159,8 +159,11 @@ def _pick(world: World, into: str, other: str) -> None:
     for way in ("resolve alone", "the driver"):
         if way == "the driver":
             world.use_driver(True)
-        is_clean = _git_goes_on(world, "cherry-pick", "--allow-empty", "--keep-redundant-commits", commit)
-        if is_clean:
+        told = ["-x"] if way == "resolve alone" else []
+        is_clean = _git_goes_on(world, "cherry-pick", *told, "--allow-empty", "--keep-redundant-commits", commit)
+        if is_clean and told:
+            _same_or_a_finding(world, expected, wanted, f"picks by {way}")
+        elif is_clean:
             _lines_or_records(world, expected, wanted, f"picks by {way}")
         else:
             world.settle(expected)

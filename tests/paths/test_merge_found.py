@@ -86,6 +86,16 @@ def test_a_record_that_was_deleted_here_and_moved_there_is_found_though_the_driv
     assert held(base).keys() == {"a"}
 
 
+def test_a_record_that_was_deleted_here_and_moved_to_a_new_part_there_is_found(base: Path) -> None:
+    save(base, "main", line("a") + "\n", line("d") + "\n")
+    git(base, "branch", "topic")
+    save(base, "topic", line("a") + "\n", None, "".join(line(name) + "\n" for name in "dxyz"))
+    save(base, "main", line("a") + "\n", None)
+    assert quietly(base, "merge", "-q", "--no-edit", "topic") == 0, "the new part is like no old one"
+    assert held(base).keys() == {*"adxyz"}
+    assert told_by_check(base) == [("W_MERGED", "d")]
+
+
 def begun_apart(base: Path) -> None:
     """Both branches began one part and took each other's; then one changed its record, and the other deleted that."""
     git(base, "branch", "topic")
@@ -111,3 +121,36 @@ def test_check_finds_what_git_took_unasked_where_it_made_another_base_of_several
     begun_apart(base)
     assert quietly(base, "merge", "-q", "--no-edit", "topic") == 0
     assert ("W_MERGED", "x") in told_by_check(base)
+
+
+@pytest.fixture
+def emptied(base: Path) -> Path:
+    """Of one part each branch deleted another record; together they left none."""
+    save(base, "main", line("a") + "\n", line("c") + "\n" + line("d") + "\n")
+    git(base, "branch", "topic")
+    save(base, "topic", line("a") + "\n", line("d") + "\n")
+    save(base, "main", line("a") + "\n", line("c") + "\n")
+    return base
+
+
+def test_a_part_that_the_driver_could_not_remove_is_named_and_fmt_removes_it(emptied: Path) -> None:
+    done = subprocess.run(
+        ["git", "-C", str(emptied), "merge", "-q", "--no-edit", "topic"], capture_output=True, text=True, check=True
+    )
+    path = f"{FOLDER}/part_001.jsonl"
+    assert done.stderr == f"duckkb: no record is left in {path}; `duckkb fmt` removes it\n"
+    assert (emptied / path).read_bytes() == b""
+    assert run_in(emptied, ["put", "Note", '{"id": "n"}']).code == 0, "it is in nobody's way"
+    found = run_in(emptied, ["check", "--format", "jsonl"])
+    assert [(one["code"], one["path"], one["message"], one["remedy"]) for one in found.lines] == [
+        ("E_NOT_CANONICAL", path, "no record is in it", "duckkb fmt")
+    ]
+    assert run_in(emptied, ["fmt"]).lines == [{"file": path}]
+    assert not (emptied / path).exists()
+    assert run_in(emptied, ["check"]).code == 0
+
+
+def test_resolve_removes_a_part_that_the_driver_left_empty(emptied: Path) -> None:
+    assert quietly(emptied, "merge", "-q", "--no-commit", "topic") == 0
+    assert run_in(emptied, ["resolve", "--stage"]).code == 0
+    assert git(emptied, "status", "--porcelain") == f"D  {FOLDER}/part_001.jsonl\n"
