@@ -114,6 +114,8 @@ def test_a_conflict_that_leaves_no_trace_is_seen_where_the_pick_says_what_it_is_
     carry(base, "cherry-pick", "-x", "--allow-empty", "--keep-redundant-commits")
     assert findings(base) == [("W_MERGED", "0")]
     assert run_in(base, ["check", "--fail-on", "warning"]).code == 1
+    assert findings(base, "--since", "HEAD~1") == findings(base, "--since", "HEAD~1...main") == [("W_MERGED", "0")]
+    assert findings(base, "--since", "HEAD") == []
 
 
 @pytest.mark.parametrize("way", WAYS)
