@@ -77,7 +77,8 @@ def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> N
     assert {one["name"] for one in done.line["conflicts"]} == expected.names(), done.err
     assert done.line["action"] == ("stopped" if expected.torn else "merged")
     if not expected.torn:
-        assert broken(done.line["violations"]) == broken(world.duckkb("check", "--format", "jsonl").lines)
+        checked = world.duckkb("check", "--format", "jsonl")
+        assert broken(done.line["violations"]) == broken(checked.lines), checked.err
     if expected.torn:
         assert done.code == 1
         world.settle(expected)
