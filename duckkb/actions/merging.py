@@ -1,6 +1,7 @@
 """merge, resolve, git: bringing two histories of records together."""
 
 from duckkb.review.merging import install, verify
+from duckkb.review.merging.broken import broken
 from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, read_answers
 from duckkb.review.merging.install import Fact
 from duckkb.review.merging.merge import Options as MergeOptions
@@ -19,19 +20,10 @@ __all__ = [
     "Resolved",
     "Side",
     "abort",
+    "broken",
     "install",
     "merge",
     "read_answers",
     "resolve",
     "verify",
 ]
-
-VIOLATIONS = (
-    "E_DUP_IDENTITY",
-    "E_DUP_ID",
-    "E_DANGLING_EDGE",
-    "E_AMBIGUOUS_END",
-    "E_CARDINALITY",
-    "E_SCHEMA",
-)
-"""What a merge without conflict may break all the same: rules about several records, or about several fields."""

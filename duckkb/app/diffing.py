@@ -51,7 +51,19 @@ def check_change(path: "str | Path | None", since: str | None, *, staged: bool) 
     root = _root(path)
     found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
     more = _by_vector(root, found) if range.against == "worktree" else ()
-    return CheckReport(in_order([*found.findings, *more]), len(found.changes), found.prefix)
+    merged = () if staged else _merged(root, range.head or "HEAD", found)
+    return CheckReport(in_order([*found.findings, *more, *merged]), len(found.changes), found.prefix)
+
+
+def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":
+    """What git made otherwise than a merge by records would, where the newest commit of the change is a merge, pick or
+    revert."""
+    from duckkb.actions.merging import verify
+    from duckkb.app.merging import rules_at
+    from duckkb.truth import revisions
+
+    commit = revisions.revision(root, head).commit
+    return verify.findings(root, rules_at(root), commit) if commit and commit != found.base.commit else ()
 
 
 def _by_vector(root: Path, found: Diff) -> "tuple[Finding, ...]":

@@ -48,7 +48,7 @@ def merge(
     E_MERGE_IN_PROGRESS) and `errors.Refused` where nothing was begun."""
     root = find(path)
     options = merging.MergeOptions(fast_forward, commit, message, lock_timeout)
-    outcome = merging.merge(root, revision, _rules(root), options)
+    outcome = merging.merge(root, revision, rules_at(root), options)
     is_changed = outcome.action in ("fast-forward", "merged", "stopped")
     return Merge(outcome, _violations(root, lock_timeout) if is_changed and not outcome.conflicts else ())
 
@@ -71,7 +71,7 @@ def resolve(
     for `merging.read_answers`. Raises `errors.NotFound` for a choice that names no conflict."""
     root = find(path)
     options = merging.ResolveOptions(choices, merging.read_answers(answers), only_list, stage, lock_timeout)
-    left = merging.resolve(root, _rules(root), options)
+    left = merging.resolve(root, rules_at(root), options)
     is_over = left.is_done and not only_list and bool(left.files)
     return Resolution(left, _violations(root, lock_timeout) if is_over else ())
 
@@ -79,7 +79,7 @@ def resolve(
 def git_install(path: "str | Path | None" = None) -> list[str]:
     """Have git in this clone merge and show parts by records; returns what was changed."""
     root = find(path)
-    return merging.install.install(root, _rules(root))
+    return merging.install.install(root, rules_at(root))
 
 
 def git_uninstall(path: "str | Path | None" = None) -> list[str]:
@@ -90,7 +90,7 @@ def git_uninstall(path: "str | Path | None" = None) -> list[str]:
 def git_check(path: "str | Path | None" = None) -> list[merging.Fact]:
     """Whether git merges and shows parts by records here."""
     root = find(path)
-    return merging.install.check(root, _rules(root))
+    return merging.install.check(root, rules_at(root))
 
 
 def compact(
@@ -103,7 +103,7 @@ def compact(
         return caring.compact(base, older_than, dry_run)
 
 
-def _rules(root: Path) -> Rules:
+def rules_at(root: Path) -> Rules:
     """As the ontology says; as it last said where it does not load, unless that came with the clone."""
     try:
         loaded = config.load(root, config.around(root))
@@ -113,9 +113,10 @@ def _rules(root: Path) -> Rules:
 
 
 def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:
+    commit = history.head_commit(root) or ""
     try:
-        with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb:
-            return tuple(one for one in kb.check().findings if one.code in merging.VIOLATIONS)
+        with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb, kb._in_turn() as base:
+            return merging.broken(base, commit)
     except OntologyError as problem:
         return tuple(problem.findings)
     except DuckkbError as problem:

@@ -50,6 +50,8 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
     draft = files[1].with_name(f"{files[1].name}.duckkb")
     draft.write_bytes(data)
     draft.replace(files[1])
+    if not data:
+        print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
     for one in merged.conflicts:
         fields = " ".join(filter(None, one.block.open_fields(table.rules)))
         print(f"duckkb: both sides changed {table.name}:{one.identity} {fields}".rstrip(), file=sys.stderr)

@@ -73,11 +73,11 @@ def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
             if scope.paths is None or part.path in scope.paths:
                 yield from _part(part)
         rows = [row for row in tree.rows(kind) if scope.paths is None or row.path in scope.paths]
-        yield from _schema(rows, rules.validator(kind))
-        yield from _lengths(rows, kind, rules.lengths(kind) if kind.given_vectors else {})
-        yield from _duplicates(tree, kind)
+        yield from schema(rows, rules.validator(kind))
+        yield from lengths(rows, kind, rules.lengths(kind) if kind.given_vectors else {})
+        yield from duplicates(tree, kind)
         if isinstance(kind, EdgeType):
-            yield from _edges(tree, kind)
+            yield from edges(tree, kind, tree.rows(kind))
 
 
 def _part(part: Part) -> Iterator[Finding]:
@@ -89,7 +89,7 @@ def _part(part: Part) -> Iterator[Finding]:
             "W_PART_SIZE", f"{len(part.rows)} records, {part.stamp.size} bytes", part.path, remedy="none needed"
         )
     if not part.canonical and all(row.as_stored for row in part.rows) and not part.findings:
-        said = "blank lines, no LF at the end, or nothing at all"
+        said = "blank lines, or no LF at the end" if part.rows else "no record is in it"
         yield Finding("E_NOT_CANONICAL", said, part.path, remedy="duckkb fmt")
     for row in part.rows:
         if not row.complete:
@@ -117,7 +117,8 @@ def _at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -
     return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
 
 
-def _schema(rows: Iterable[StoredRow], validator: Validator) -> Iterator[Finding]:
+def schema(rows: Iterable[StoredRow], validator: Validator) -> Iterator[Finding]:
+    """What of these records does not fit their type."""
     for row in rows:
         if not validator.is_valid(row.record.fields):
             for finding in validator.findings(row.record.fields):
@@ -126,7 +127,7 @@ def _schema(rows: Iterable[StoredRow], validator: Validator) -> Iterator[Finding
                 )
 
 
-def _lengths(rows: Iterable[StoredRow], kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
+def lengths(rows: Iterable[StoredRow], kind: RecordType, expected: Mapping[str, int]) -> Iterator[Finding]:
     """Vectors that are not as long as the others are not searched; the schema does not see that."""
     for row in rows if expected else ():
         for name, length in expected.items():
@@ -136,7 +137,8 @@ def _lengths(rows: Iterable[StoredRow], kind: RecordType, expected: Mapping[str,
                 yield _at(row, "E_SCHEMA", said, "change the record", f"/{name}")
 
 
-def _duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
+def duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
+    """Records that stand twice, and ids that several claim."""
     for identity, rows in tree.duplicates(kind).items():
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
         said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
@@ -148,9 +150,10 @@ def _duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
             yield _at(row, "E_DUP_ID", f"__id {number} is that of {named}", "duckkb dedupe --reassign")
 
 
-def _edges(tree: Tree, kind: EdgeType) -> Iterator[Finding]:
+def edges(tree: Tree, kind: EdgeType, rows: Iterable[StoredRow]) -> Iterator[Finding]:
+    """Ends of these edges that lead nowhere or to several; and of all edges of a type those that are one too many."""
     counts: dict[int, Counter[object]] = {side: Counter() for side in limited_sides(kind)}
-    for row in tree.rows(kind):
+    for row in rows:
         refs = tree.ends(kind, row.record.identity)
         for name, ref in zip((FROM, TO), refs, strict=True):
             if ref is None or isinstance(ref, Ambiguous):

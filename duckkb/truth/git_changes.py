@@ -5,6 +5,7 @@ files than parts are merged as lines, as git does without drivers.
 """
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,8 @@ PARTS = ("data/nodes", "data/edges")
 STYLES: tuple[tuple[str, ...], ...] = ((), ("--diff3",), ("--zdiff3",))
 """How git may show what conflicts."""
 _ZERO = "0" * 40
+_PICKED = re.compile(r"^\(cherry picked from commit ([0-9a-f]{40,64})\)$", re.MULTILINE)
+_REVERTED = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\.$", re.MULTILINE)
 _OWN = {
     "commit.gpgSign": "false",
     "core.fsync": "all",
@@ -107,6 +110,20 @@ def is_root(root: Path, commit: str) -> bool:
     """Whether a commit is here and has no parents, rather than parents that are not here."""
     found = process(root, ["cat-file", "commit", commit])
     return found.returncode == 0 and b"\nparent " not in found.stdout.partition(b"\n\n")[0]
+
+
+def carried(root: Path, commit: str) -> tuple[str, str] | None:
+    """The two commits between which lies the change that a commit says it carries over: a pick (`cherry-pick -x`) or a
+    revert; None for another commit, and where the change is not here."""
+    told = process(root, ["cat-file", "commit", commit]).stdout.decode(errors="replace").partition("\n\n")[2]
+    picked, reverted = _PICKED.findall(told), _REVERTED.findall(told)
+    if not picked and len(reverted) != 1:
+        return None
+    source = picked[-1] if picked else reverted[0]
+    before = parents(root, source)
+    if len(before) != 1:
+        return None
+    return (before[0], source) if picked else (source, before[0])
 
 
 def touched_elsewhere(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from tests.conftest import git
 
 HISTORIES = (16, 400)
 SHARDS = 4
+RULES = {"E_DUP_IDENTITY", "E_DUP_ID", "E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY", "E_SCHEMA"}
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -69,15 +70,27 @@ def _merge_commit(world: World, into: str, other: str) -> None:
 
 
 def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> None:
+    world.figures["merges that know a commit in which nothing is broken"] += (
+        world.root / ".duckkb/whole.json"
+    ).exists()
     done = world.duckkb("merge", other)
     assert {one["name"] for one in done.line["conflicts"]} == expected.names(), done.err
     assert done.line["action"] == ("stopped" if expected.torn else "merged")
+    if not expected.torn:
+        checked = world.duckkb("check", "--format", "jsonl")
+        assert broken(done.line["violations"]) == broken(checked.lines), checked.err
     if expected.torn:
         assert done.code == 1
         world.settle(expected)
         git(world.root, "commit", "-q", "--no-edit")
     world.must_be(wanted, "duckkb merge")
     assert len(git(world.root, "rev-list", "--parents", "-n1", "HEAD").split()) == 3
+
+
+def broken(findings: list[dict[str, str]]) -> list[tuple[str, ...]]:
+    """Those of rules about several records or fields, which `check` finds by looking at every record."""
+    told = [one for one in findings if one["code"] in RULES]
+    return sorted((one["code"], one["type"], one["identity"], one["message"]) for one in told)
 
 
 def _by_resolve_alone(world: World, start: str, other: str, expected: Expected, wanted: State) -> None:
@@ -147,8 +160,11 @@ def _pick(world: World, into: str, other: str) -> None:
     for way in ("resolve alone", "the driver"):
         if way == "the driver":
             world.use_driver(True)
-        is_clean = _git_goes_on(world, "cherry-pick", "--allow-empty", "--keep-redundant-commits", commit)
-        if is_clean:
+        told = ["-x"] if way == "resolve alone" else []
+        is_clean = _git_goes_on(world, "cherry-pick", *told, "--allow-empty", "--keep-redundant-commits", commit)
+        if is_clean and told:
+            _same_or_a_finding(world, expected, wanted, f"picks by {way}")
+        elif is_clean:
             _lines_or_records(world, expected, wanted, f"picks by {way}")
         else:
             world.settle(expected)

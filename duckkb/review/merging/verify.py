@@ -1,5 +1,6 @@
-"""Whether a merge commit holds what a merge by records gives: forges and git without the driver merge parts by lines, and
-some of that is clean to them and a conflict of records all the same (deleted here, renamed there)."""
+"""Whether a merge commit holds what a merge by records gives, or a pick or revert that says what it is from: forges and git
+without the driver merge parts by lines, and some of that is clean to them and a conflict of records all the same (deleted
+here, renamed there)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Merged, Tree, merge_trees
+from duckkb.review.merging.trees import Contents, Merged, Tree, merge_trees
 from duckkb.truth import git_changes, history
 from duckkb.truth.conflict import Block, is_marker, read
 from duckkb.truth.merge import split
@@ -20,22 +21,39 @@ _CODE = "W_MERGED"
 
 def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     """The records that a merge commit of two parents holds otherwise than a merge by records would, in parts that lines
-    alone could decide: what a person had to settle is theirs to settle. Empty for any other commit, and where the parents
-    are not here (a shallow clone)."""
-    if history.find_repository(root) is None or len(heads := git_changes.parents(root, commit)) != 2:
+    alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
+    is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
+    clone)."""
+    if history.find_repository(root) is None:
         return []
-    if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
+    heads = git_changes.parents(root, commit)
+    sides = _of_merge(root, heads, rules) if len(heads) == 2 else _of_carried(root, commit, heads)
+    if sides is None:
         return []
-    sides = versions.of_commits(root, heads[0], heads[1], rules)
     held = versions.tree(root, commit)
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     found: list[Finding] = []
     for path in _differing(merged, held, sides, rules):
         key = table_of(path)
-        if key is not None:
-            lines = sides.contents.of(held.get(path)) or b""
-            found += _in_part(path, merged.parts[path] or b"", lines, rules.of(key))
+        there = sides.contents.of(held.get(path))
+        if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.of(key))):
+            found += _in_part(path, merged.parts[path] or b"", there or b"", rules.of(key))
     return found
+
+
+def _of_merge(root: Path, heads: list[str], rules: Rules) -> Sides | None:
+    if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
+        return None
+    return versions.of_commits(root, heads[0], heads[1], rules)
+
+
+def _of_carried(root: Path, commit: str, heads: list[str]) -> Sides | None:
+    """Who picks or reverts often amends that, and nothing says so: what git did not make is not looked at."""
+    change = git_changes.carried(root, commit) if len(heads) == 1 else None
+    if change is None:
+        return None
+    base, ours, theirs = (versions.tree(root, one) for one in (change[0], heads[0], change[1]))
+    return Sides(base, ours, theirs, Contents(root))
 
 
 def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterator[str]:
@@ -46,7 +64,9 @@ def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterat
             continue
         base, ours, theirs = (sides.contents.of(tree.get(path)) for tree in (sides.base, sides.ours, sides.theirs))
         if ours is None or theirs is None:
-            continue  # git asked
+            if base is None or base in (ours, theirs) or ours == theirs:
+                yield path
+            continue  # else git asked
         is_clean = git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]
         if is_clean or sides.is_merged(path, there, rules.of(key)):
             yield path
