@@ -252,7 +252,7 @@ def repository_of(root: Path) -> Repository:
     found = find_repository(root)
     if found is None:
         raise StateError(
-            f"{root} lies in no git repository, so there is nothing to compare with",
+            f"{root} lies in no git repository, and this needs one",
             code="E_GIT",
             suggestion="`git init`, and commit what is there",
         )
