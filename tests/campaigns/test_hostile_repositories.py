@@ -19,6 +19,8 @@ NEED_GIT = ("diff", "check", "blame", "log", "impact", "propose", "merge", "reso
 ASK_GIT = ("--at", "--provenance", "duckkb://Note/a@topic#text/0")
 
 
+WAITS = {"FIFOs and devices": ("compact",)}
+"""Where git itself waits for a branch that is a FIFO, until our limit of a minute."""
 Judged = Callable[[tuple[str, ...]], bool]
 
 
@@ -56,26 +58,29 @@ def _chosen(campaign: Campaign) -> list[Trap]:
 def test_no_verb_runs_a_command_of_the_repository(
     campaign: Campaign, honest: Path, copy: Path, runner: Runner, tmp_path: Path
 ) -> None:
-    lines = every_line()[: campaign.pick(10, 1000)]
+    lines = every_line()[: campaign.pick(12, 1000)]
     expected = runner.run(copy, lines)
     for trap in _chosen(campaign):
         base, trace, env = laid(trap, honest, tmp_path)
-        said = runner.run(base, lines, env)
+        said = runner.run(base, [line for line in lines if line[0] not in WAITS.get(trap.name, ())], env)
         assert not trace.exists(), f"{trap.name}: {trace.read_text('utf-8')}"
         campaign.count("hostile repositories")
         campaign.count("hostile repositories x command lines", len(said))
         if not trap.name.startswith("partial"):  # those have no data
-            judged = _needs_no_git if trap.name == "a bare repository itself" else bool
+            judged = _judged(trap)
             assert _codes(said, judged) == _codes(expected, judged), trap.name
             assert _answers(said, judged) == _answers(expected, judged), trap.name
 
 
-def _needs_no_git(line: tuple[str, ...]) -> bool:
-    return line[0] not in NEED_GIT and not set(line) & set(ASK_GIT)
+def _judged(trap: Trap) -> Judged:
+    """The lines whose outcome a trap must not change."""
+    if trap.name == "a bare repository itself":
+        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection(ASK_GIT)
+    return lambda line: line[0] not in ("doctor", *WAITS.get(trap.name, ()))
 
 
 def _codes(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], int]]:
-    return [(one.line, one.code) for one in said if one.line[0] != "doctor" and judged(one.line)]
+    return [(one.line, one.code) for one in said if judged(one.line)]
 
 
 def _answers(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], str]]:
