@@ -1,13 +1,15 @@
 """Commands as processes that need no start of Python: a warm process forks for each, and `main` runs in the fork.
 
 What a command imports is there already; all else is its own: environment, folder, streams, exit code. With
-DUCKKB_TEST_FORK=0 every command starts from nothing, as it does for users.
+DUCKKB_TEST_FORK=0 every command starts from nothing, as it does for users. `duckkb` in a shell script comes by a socket.
 """
 
 import atexit
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,10 +22,30 @@ from typing import Any, NoReturn
 
 PATIENCE = 300.0
 _WARM = (
-    "app.knowledge", "backends.duckdb.backend", "backends.duckdb.lexical", "backends.duckdb.tables", "cli.base", "cli.care",
-    "cli.collect", "cli.find", "cli.health", "cli.index", "cli.lines", "cli.main", "cli.read", "cli.table", "cli.vector", "cli.write",
-    "indexing.cache_format", "ontology.presets",
+    "actions.asking", "actions.caring", "actions.collecting", "actions.comparing", "actions.merging", "actions.reading",
+    "actions.tracing", "actions.vector_run", "actions.writing", "app.diffing", "app.folder", "app.impact", "app.knowledge",
+    "app.merging", "app.proposing", "app.provenance", "app.vectors", "backends.duckdb.backend", "backends.duckdb.lexical",
+    "backends.duckdb.tables", "cli.base", "cli.care", "cli.collect", "cli.diff", "cli.find", "cli.git_driver", "cli.health",
+    "cli.impact", "cli.index", "cli.lines", "cli.main", "cli.merge", "cli.propose", "cli.provenance", "cli.read", "cli.table",
+    "cli.vector", "cli.write", "engine.at", "engine.graph", "engine.guard", "engine.index", "engine.repair", "engine.write",
+    "indexing.cache_format", "indexing.glossary", "indexing.placing", "indexing.segment", "indexing.tokens",
+    "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.brought", "review.diff.formats",
+    "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact_report", "review.merging.merge",
+    "review.merging.resolve", "review.propose", "review.provenance_log", "review.why_report", "truth.ancestry",
+    "truth.git_changes", "truth.patch", "truth.render",
 )  # fmt: skip
+_LIBRARIES = ("git", "jsonschema_rs", "numpy.ma", "numpy.typing", "rjieba")
+# What `duckkb` is in a script: it hands its streams and all else to the warm process, and ends as the command does.
+_CLIENT = """\
+import array, json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect(sys.argv[1])
+asked = json.dumps({"args": sys.argv[2:], "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
+server.sendmsg([len(asked).to_bytes(8, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
+server.sendall(asked)
+code = int(server.recv(16) or b"70")
+os._exit(code if code >= 0 else 128 - code)
+"""
 
 
 class Forks:
@@ -33,8 +55,9 @@ class Forks:
         self._folder = tempfile.TemporaryDirectory(prefix="forks")
         self._lock = threading.Lock()
         self._count = 0
+        self._socket = str(Path(self._folder.name, "socket"))
         self._server = subprocess.Popen(
-            [sys.executable, "-P", "-X", "utf8", __file__],
+            [sys.executable, "-P", "-X", "utf8", __file__, self._socket],
             cwd=self._folder.name,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,6 +91,13 @@ class Forks:
             self._server.stdin.flush()
             return json.loads(self._server.stdout.readline())
 
+    def script(self) -> str:
+        """The text of a program for /bin/sh that runs a command line by the warm process."""
+        client = Path(self._folder.name, "client.py")
+        client.write_text(_CLIENT, "utf-8")
+        self._ask({})  # it listens
+        return f'#!/bin/sh\nexec {sys.executable} -I -S {client} {self._socket} "$@"\n'
+
     def close(self) -> None:
         self._server.communicate(timeout=PATIENCE)
         self._folder.cleanup()
@@ -79,33 +109,79 @@ def forks() -> Forks:
     return Forks()
 
 
-def serve() -> None:
-    """Answer until stdin ends: a command with the PID of its process, a question for a PID with its exit code or null."""
+def serve(place: str) -> None:
+    """Answer until stdin ends: a command with the PID of its process, a question for a PID with its exit code or null.
+    Scripts come by the socket at `place`."""
     from importlib import import_module
 
-    for name in _WARM:
-        import_module(f"duckkb.{name}")
-    commands = os.fdopen(os.dup(0), "rb", buffering=0)
-    while line := commands.readline():
-        asked = json.loads(line)
-        answer: int | None
-        if "wait" in asked:
-            ended, status = os.waitpid(asked["wait"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if ended else None
-        else:
-            answer = os.fork() or _become(asked, commands.fileno())
-        os.write(1, json.dumps(answer).encode() + b"\n")
+    for name in (*(f"duckkb.{name}" for name in _WARM), *_LIBRARIES):
+        import_module(name)
+    commands, scripts = os.fdopen(os.dup(0), "rb", buffering=0), socket.socket(socket.AF_UNIX)
+    scripts.bind(place)
+    scripts.listen(100)
+    left: list[int] = []
+    while True:
+        ready, _, _ = select.select([commands, scripts], [], [])
+        if scripts in ready:
+            left.append(_hosted(scripts, commands.fileno()))
+            left = [pid for pid in left if not os.waitpid(pid, os.WNOHANG)[0]]
+        if commands in ready:
+            line = commands.readline()
+            if not line:
+                return
+            os.write(1, json.dumps(_answer(json.loads(line), commands.fileno(), scripts)).encode() + b"\n")
 
 
-def _become(asked: dict[str, Any], commands: int) -> NoReturn:
+def _answer(asked: dict[str, Any], commands: int, scripts: socket.socket) -> int | None:
+    if "wait" in asked:
+        ended, status = os.waitpid(asked["wait"], os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    if not asked:
+        return None
+    pid = os.fork()
+    if pid == 0:
+        scripts.close()
+        os.close(commands)
+        streams = []
+        for number, path in enumerate((asked["stdin"], asked["out"], asked["err"])):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND if number else os.O_RDONLY
+            streams.append(os.open(path, flags, 0o644))
+        _become(asked, streams)
+    return pid
+
+
+def _hosted(scripts: socket.socket, commands: int) -> int:
+    """A process that starts the command a script asks for, waits, and tells the script how it ended; its PID."""
+    caller, _ = scripts.accept()
+    with caller:
+        host = os.fork()
+        if host:
+            return host
+        scripts.close()
+        os.close(commands)
+        head, streams, _, _ = socket.recv_fds(caller, 8, 3)
+        asked = caller.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+        command = os.fork()
+        if command == 0:
+            caller.detach()
+            _become(json.loads(asked), streams)
+        for number in (*streams, 0, 1, 2):
+            os.close(number)
+        _, status = os.waitpid(command, 0)
+        caller.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+        os._exit(0)
+
+
+def _become(asked: dict[str, Any], streams: list[int]) -> NoReturn:
     from duckkb.__main__ import main
 
-    for number, path in ((0, asked["stdin"]), (1, asked["out"]), (2, asked["err"])):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND if number else os.O_RDONLY
-        opened = os.open(path, flags, 0o644)
+    for number, opened in enumerate(streams):
         os.dup2(opened, number)
-        os.close(opened)
-    os.close(commands)
+    os.closerange(3, 256)
+    # What the streams know of their files is not so any more.
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        mode, errors = ("w" if number else "r"), ("backslashreplace" if number == 2 else "strict")
+        setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", errors=errors, newline="\n", closefd=False))
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
@@ -117,4 +193,4 @@ def _become(asked: dict[str, Any], commands: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.errors import Finding, StateError
+from duckkb.errors import Finding, StateError, UsageError
 from duckkb.review import changes
 from duckkb.review.diff import compare, configuration, ontology, sides
 from duckkb.review.diff.compare import Types
@@ -65,6 +65,10 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
     chosen = []
     for text in only:
         name, colon, identity = text.partition(":")
+        if not name or (colon and not identity):
+            raise UsageError(
+                f"{text!r} names no type or record", suggestion="give TYPE or TYPE:IDENTITY behind --, as in -- Note:a"
+            )
         kind = types.new.find(name) or types.old.find(name)
         if kind is None:
             raise StateError(f"no type {name} on either side", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")

@@ -32,12 +32,13 @@ def impact(
     *,
     k: int = 10,
     fail_on: Mapping[str, float] | None = None,
+    lenient: bool = False,
     embedder: Embedder | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
-    and `lost`: those reached are in the report's `crossed`. Raises as `open` does, and `errors.UsageError`."""
+    and `lost`: those reached are in the report's `crossed`. With `lenient` lines that cannot be read are left out. Raises as `open` does, and `errors.UsageError`."""
     unknown = [name for name in fail_on or {} if name not in judged.MEASURES]
     if unknown or k < 1:
         raise UsageError(
@@ -45,7 +46,7 @@ def impact(
         )
     root = find(path)
     old, new = _sides(root, range)
-    chosen = Choice(embedder=embedder, progress=progress, isolate_sql=True, first_filter=_SIMPLE)
+    chosen = Choice(lenient=lenient, embedder=embedder, progress=progress, isolate_sql=True, first_filter=_SIMPLE)
     questions, _, _ = _asked(root, new, chosen, None, k)
     before_questions, before, known = _asked(root, old, chosen, questions, k)
     _, after, _ = _asked(root, new, chosen, questions, k)

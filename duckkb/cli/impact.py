@@ -24,7 +24,8 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
             limit = float(number)
         except ValueError:
             limit = -1.0
-        if name not in _MEASURES or not 0 <= limit < 1e9 or (name == "lost" and limit != int(limit)):
+        most = 1e9 if name == "lost" else 1
+        if name not in _MEASURES or not 0 <= limit <= most or (name == "lost" and limit != int(limit)):
             raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1) or lost=NUMBER")
         found[name] = limit
     return found
@@ -57,7 +58,8 @@ def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits
     from duckkb.app.impact import impact
     from duckkb.review.impact_report import as_markdown, as_object, as_text
 
-    report = impact(ctx.ensure_object(dict).get("kb"), range_text, k=k, fail_on=limits)
+    chosen = ctx.ensure_object(dict)
+    report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, lenient=chosen.get("lenient", False))
     form = chosen_format(ctx, "text")
     pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
     if form in pages:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from duckkb.codes import CODES
 from duckkb.engine.base import Base, BootReport, EndIds, Wiring
-from duckkb.errors import Finding, OntologyError, StateError
+from duckkb.errors import Finding, OntologyError, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout, revisions
@@ -42,11 +42,19 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
 
 
 def boot(wiring: Wiring, at: Revision, end_ids: Callable[[Tree], EndIds]) -> Base:
-    """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object."""
+    """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable`
+    for what could not be read then (unless lenient)."""
     if has(wiring, layout.FORMAT_PATH):
         layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
     limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
     tree = _tree(wiring, at, limits)
+    if tree.unreadable and not wiring.lenient:
+        count = "1 place" if len(tree.unreadable) == 1 else f"{len(tree.unreadable)} places"
+        raise Unreadable(
+            f"{count} in data/ cannot be read at {at.name}",
+            suggestion="`--lenient` reads on without them; or name another revision",
+            findings=tuple(tree.unreadable),
+        )
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
     return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)

@@ -28,7 +28,7 @@ class Branch:
 
 def branch(root: Path, name: str) -> Branch:
     """A branch that may be written; raises `errors.UsageError` for what is no name of one, `errors.Refused` for one that is
-    checked out, here or in another work tree."""
+    checked out, here or in another work tree, or that another branch's name leaves no room for."""
     if revisions.asked(root, ["check-ref-format", "--branch", name]) != name or name == "HEAD":
         raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
     ref = f"refs/heads/{name}"
@@ -39,8 +39,23 @@ def branch(root: Path, name: str) -> Branch:
             f"branch {name} is checked out, and its files would not follow",
             suggestion="propose on another branch: --branch NAME",
         )
+    _refuse_in_the_way(root, name)
     known = revisions.asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
     return Branch(name, revisions.revision(root, ref) if known else None)
+
+
+def _refuse_in_the_way(root: Path, name: str) -> None:
+    """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round."""
+    folders = name.split("/")
+    above = [f"refs/heads/{'/'.join(folders[:number])}" for number in range(1, len(folders))]
+    told = revisions.asked(root, ["for-each-ref", "--format=%(refname)", *above, f"refs/heads/{name}/"]) or ""
+    others = [one.removeprefix("refs/heads/") for one in told.splitlines()]
+    found = [one for one in others if name.startswith(f"{one}/") or one.startswith(f"{name}/")]
+    if found:
+        raise Refused(
+            f"there is a branch {found[0]}, beside which git can have none named {name}",
+            suggestion="propose on another branch: --branch NAME",
+        )
 
 
 def contains(root: Path, newer: Revision, older: Revision) -> bool:

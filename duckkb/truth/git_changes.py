@@ -71,7 +71,8 @@ def put_index(root: Path, entries: Mapping[str, Mapping[int, Entry]]) -> None:
     for path, stages in sorted(entries.items()):
         lines.append(f"0 {_ZERO} 0\t{prefix}{path}\0")
         lines += [f"{one.mode} {one.blob} {stage}\t{prefix}{path}\0" for stage, one in sorted(stages.items())]
-    run(root, ["update-index", "-z", "--index-info"], stdin="".join(lines).encode())
+    # To write its index git compares files as young as the index itself with what it holds, through their filters.
+    run(root, ["update-index", "-z", "--index-info"], stdin="".join(lines).encode(), more=without_filters(root))
 
 
 def refresh(root: Path) -> None:
@@ -205,9 +206,10 @@ def set_setting(root: Path, name: str, value: str | None) -> None:
         raise _failed("config", done.stderr, "git config --local --list")
 
 
-def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"") -> bytes:
-    """What git prints, run at the top of the work tree; raises `errors.Unavailable` (E_GIT) where it fails."""
-    done = process(root, arguments, stdin, _top(root), {})
+def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
+    """What git prints, run at the top of the work tree; raises `errors.Unavailable` (E_GIT) where it fails. `more` are
+    settings for this run."""
+    done = process(root, arguments, stdin, _top(root), more or {})
     if done.returncode:
         raise _failed(arguments[0], done.stderr, "`git status` and `git fsck` say more")
     return done.stdout

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from duckkb.errors import StateError, Unavailable
-from duckkb.truth.history import SECONDS, Repository, find_repository, hardening
+from duckkb.truth.history import SECONDS, Repository, find_repository, hardening, head_commit
 from duckkb.values import dataclass
 
 WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
@@ -66,7 +66,7 @@ def revisions(root: Path, *names: str) -> list[Revision]:
     for name in names:
         commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
         if not tree:
-            raise _unknown(name)
+            raise _unknown(name) if head_commit(root) else _nothing_yet(name)
         found.append(Revision(name, commit, tree))
     return found
 
@@ -75,6 +75,11 @@ def _object(told: bytes) -> str:
     """The id in `ID TYPE SIZE`; empty for the name of nothing."""
     words = told.split(b" ")
     return words[0].decode() if len(words) == 3 and words[1] in (b"commit", b"tree") else ""
+
+
+def _nothing_yet(name: str) -> StateError:
+    said = f"git knows no revision {name!r} here: nothing is committed on this branch yet"
+    return StateError(said, code="E_REVISION", suggestion="`git add` and `git commit` what is there")
 
 
 def _unknown(name: str) -> StateError:
@@ -252,7 +257,7 @@ def repository_of(root: Path) -> Repository:
     found = find_repository(root)
     if found is None:
         raise StateError(
-            f"{root} lies in no git repository, so there is nothing to compare with",
+            f"{root} lies in no git repository, and this needs one",
             code="E_GIT",
             suggestion="`git init`, and commit what is there",
         )

@@ -1,5 +1,6 @@
 """Repositories that try to run a command: each a copy of one honest base, a trap, and how a person would step into it."""
 
+import json
 import os
 import shutil
 import stat
@@ -31,17 +32,48 @@ class Trap:
 
 
 def honest_base(root: Path) -> Path:
-    """A committed base with two notes and an edge, and a branch that is in conflict with main."""
-    make_base(root, NOTES)
+    """A committed base with notes and edges. Branches: `topic` adds and changes records, `rival` changes one that main
+    changes too, `other` a file of lines that main changes; `change.patch` is what topic did."""
+    make_base(root, NOTES + QUESTION)
     notes = '{"id":"a","title":"fox","text":"the quick fox","size":3}\n{"id":"b","text":"狐狸"}\n'
-    assert run_in(root, ["put", "Note"], stdin=notes).code == 0
+    for writer in ("one", "another"):
+        old = {"id": writer, "text": "of a past day", "__created_at": PAST, "__updated_at": PAST}
+        env = {"DUCKKB_WRITER": writer}
+        assert run_in(root, ["import", "Note", "-"], stdin=json.dumps(old), env=env).code == 0
+    _has(root, notes, "as it is")
     assert run_in(root, ["put", "cites", '{"from":"a","to":"b"}']).code == 0
-    commit(root)
-    for branch, text in (("other", "theirs"), ("main", "ours")):
-        git(root, "checkout", "-q", "-B", branch) if branch == "other" else git(root, "checkout", "-q", branch)
-        (root / "extra.txt").write_text(text, "utf-8")
-        commit(root, branch)
+    (root / "extra.txt").write_text("at first", "utf-8")
+    commit(root, "an edge")
+    for branch, records in (
+        ("topic", '{"id":"a","size":4}\n{"id":"c","text":"the lazy hare"}\n'),
+        ("rival", '{"id":"b","title":"theirs"}\n'),
+        ("other", ""),
+        ("main", '{"id":"b","title":"ours"}\n'),
+    ):
+        git(root, "checkout", "-q", *(() if branch == "main" else ("-b",)), branch)
+        if branch in ("other", "main"):
+            (root / "lines.txt").write_text(branch, "utf-8")
+        _has(root, records, branch)
+        if branch == "topic":
+            patch = run_in(root, ["diff", "HEAD~1..HEAD", "--format", "patch"]).out
+        git(root, "checkout", "-q", "main")
+    (root / "change.patch").write_text(patch, "utf-8")
+    commit(root, "a patch")
     return root
+
+
+PAST = "2026-01-02T00:00:00.000000Z"
+QUESTION = """\
+questions:
+  - {question: quick fox, type: Note, mode: match, expected: {a: 1}}
+"""
+
+
+def _has(root: Path, records: str, message: str) -> None:
+    if records:
+        ran = run_in(root, ["put", "Note", "--merge"], stdin=records)
+        assert ran.code == 0, ran.err
+    commit(root, message)
 
 
 def canary(folder: Path, name: str) -> tuple[str, Path]:
@@ -81,6 +113,16 @@ def _with_attributes(line: str, *pairs: tuple[str, str]) -> Callable[[Path, str]
         _set(*pairs)(base, program)
 
     return lay
+
+
+def _young_files(base: Path, program: str) -> None:
+    """Files younger than the index: git looks at what is in them, through their filters, whenever it writes its index."""
+    for path in (base / name for name in git(base, "ls-files", "-z").split("\0") if name):
+        os.utime(path, (4_000_000_000, 4_000_000_000))
+    git(base, "update-index", "-q", "--refresh")
+    _set(("filter.evil.clean", "CANARY"), ("filter.evil.process", "CANARY"))(base, program)
+    (base / ".git/info").mkdir(exist_ok=True)
+    (base / ".git/info/attributes").write_text("* filter=evil\n", "utf-8")
 
 
 def _hooks(folder: str, setting: bool) -> Callable[[Path, str], None]:
@@ -138,6 +180,7 @@ def _submodule(base: Path, program: str) -> None:
     (base / ".gitmodules").write_text(f'[submodule "sub"]\n\tpath = sub\n\turl = ext::{program}\n', "utf-8")
     head = git(base / "sub", "rev-parse", "HEAD").strip()
     git(base, "update-index", "--add", "--cacheinfo", f"160000,{head},sub")
+    git(base, "commit", "-q", "-m", "a submodule")
     git(base / "sub", "commit", "-q", "--allow-empty", "-m", "further")
     _set(
         ("submodule.sub.url", "ext::CANARY"),
@@ -244,13 +287,14 @@ TRAPS = (
         (_CLEAN,),
     ),
     Trap("filter process", _with_attributes("* filter=evil", ("filter.evil.process", "CANARY")), (_CLEAN,)),
+    Trap("filter of files younger than the index", _young_files, (_STATUS,)),
     Trap("textconv", _with_attributes("* diff=evil", ("diff.evil.textconv", "CANARY")), (_HISTORY,)),
     Trap("diff command", _with_attributes("* diff=evil", ("diff.evil.command", "CANARY")), (_CHANGED,)),
     Trap("diff.external", _with_attributes("* -text", ("diff.external", "CANARY")), (_CHANGED,)),
     Trap(
         "merge driver",
         _with_attributes("* merge=evil", ("merge.evil.driver", "CANARY"), ("merge.default", "evil")),
-        (("checkout", "-q", "--", "extra.txt"), ("merge", "other")),
+        (("merge", "other"),),
     ),
     Trap("pager", _set(("core.pager", "CANARY"), ("pager.status", "true"), ("pager.diff", "CANARY"))),
     Trap(

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,14 @@ from tests.conftest import ROOT
 
 ANSWERS = ("find", "get", "list", "export", "sql", "schema", "graph")
 """Verbs whose answers a trap must not change."""
-NEED_GIT = ("diff",)
-"""Verbs that refuse where there is no repository."""
+NEED_GIT = ("diff", "check", "blame", "log", "impact", "propose", "merge", "resolve", "compact", "git", "apply", "init")
+"""Verbs that refuse or do something else where there is no repository, and so do those that ask of a revision."""
+ASK_GIT = ("--at", "--provenance", "duckkb://Note/a@topic#text/0")
+
+
+WAITS = {"FIFOs and devices": ("compact",)}
+"""Where git itself waits for a branch that is a FIFO, until our limit of a minute."""
+Judged = Callable[[tuple[str, ...]], bool]
 
 
 @pytest.fixture(scope="module")
@@ -52,28 +58,35 @@ def _chosen(campaign: Campaign) -> list[Trap]:
 def test_no_verb_runs_a_command_of_the_repository(
     campaign: Campaign, honest: Path, copy: Path, runner: Runner, tmp_path: Path
 ) -> None:
-    lines = every_line()[: campaign.pick(10, 1000)]
+    lines = every_line()[: campaign.pick(12, 1000)]
     expected = runner.run(copy, lines)
     for trap in _chosen(campaign):
         base, trace, env = laid(trap, honest, tmp_path)
-        said = runner.run(base, lines, env)
+        said = runner.run(base, [line for line in lines if line[0] not in WAITS.get(trap.name, ())], env)
         assert not trace.exists(), f"{trap.name}: {trace.read_text('utf-8')}"
         campaign.count("hostile repositories")
         campaign.count("hostile repositories x command lines", len(said))
         if not trap.name.startswith("partial"):  # those have no data
-            without = NEED_GIT if trap.name == "a bare repository itself" else ()
-            assert _codes(said, without) == _codes(expected, without), trap.name
-            assert _answers(said) == _answers(expected), trap.name
+            judged = _judged(trap)
+            assert _codes(said, judged) == _codes(expected, judged), trap.name
+            assert _answers(said, judged) == _answers(expected, judged), trap.name
 
 
-def _codes(said: list[Said], without: tuple[str, ...]) -> list[tuple[tuple[str, ...], int]]:
-    return [(one.line, one.code) for one in said if one.line[0] not in ("doctor", *without)]
+def _judged(trap: Trap) -> Judged:
+    """The lines whose outcome a trap must not change."""
+    if trap.name == "a bare repository itself":
+        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection(ASK_GIT)
+    return lambda line: line[0] not in ("doctor", *WAITS.get(trap.name, ()))
 
 
-def _answers(said: list[Said]) -> list[tuple[tuple[str, ...], str]]:
+def _codes(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], int]]:
+    return [(one.line, one.code) for one in said if judged(one.line)]
+
+
+def _answers(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], str]]:
     """What was said before the first change, in which times differ."""
-    first = next(at for at, one in enumerate(said) if one.line[0] == "put" and "--dry-run" not in one.line)
-    return [(one.line, one.out) for one in said[:first] if one.line[0] in ANSWERS]
+    first = next(at for at, one in enumerate(said) if one.line[0] == "merge")
+    return [(one.line, one.out) for one in said[:first] if one.line[0] in ANSWERS and judged(one.line)]
 
 
 def test_the_traps_work_on_git_as_it_is(campaign: Campaign, honest: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forks import forks
+
 _JQ = """
 import sys
 import jq
@@ -29,8 +31,13 @@ def commands(folder: Path) -> Path:
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
     (bin_folder / "run_jq.py").write_text(_JQ, "utf-8")
-    found = {"duckkb": f'{sys.executable} -m duckkb "$@"', "jq": f'{sys.executable} {bin_folder / "run_jq.py"} "$@"'}
-    for name, command in found.items():
-        (bin_folder / name).write_text(f"#!/bin/sh\nexec {command}\n", "utf-8")
+    found = {
+        name: f'#!/bin/sh\nexec {sys.executable} {what} "$@"\n'
+        for name, what in (("duckkb", "-m duckkb"), ("jq", f"{bin_folder / 'run_jq.py'}"))
+    }
+    if os.environ.get("DUCKKB_TEST_FORK") != "0" and hasattr(os, "fork"):
+        found["duckkb"] = forks().script()
+    for name, script in found.items():
+        (bin_folder / name).write_text(script, "utf-8")
         (bin_folder / name).chmod(0o755)
     return bin_folder

@@ -212,6 +212,11 @@ def test_exit_codes_say_whether_something_changed(history: Path) -> None:
         (["--", "--output=made"], 1, "E_UNKNOWN_TYPE"),
         (["first\nsecond"], 1, "E_REVISION"),
         (["first:config.yaml"], 1, "E_REVISION"),
+        ([""], 2, "E_USAGE"),
+        (["first..second..third"], 2, "E_USAGE"),
+        (["first....second"], 2, "E_USAGE"),
+        (["--", "Note:"], 2, "E_USAGE"),
+        (["--", ":n1"], 2, "E_USAGE"),
         (["--output=made"], 2, "E_USAGE"),
         (["first..second", "--staged"], 2, "E_USAGE"),
         (["--staged", "--worktree"], 2, "E_USAGE"),
@@ -318,6 +323,19 @@ def test_what_a_terminal_would_obey_never_reaches_it(copy: Path) -> None:
         shown = on_terminal(copy, ["diff", "--format", form, "--color", "never"]).replace("\r\n", "\n")
         assert not {"\x1b", "\x9b", "\x07", "\r", "\u202e"} & set(shown), form
     assert "\\u001b[2J" in run_in(copy, ["diff"]).out
+
+
+@pytest.mark.parametrize("args", [["check", "--since", ""], ["impact", ""], ["impact", "a..b..c"]])
+def test_a_range_that_a_script_left_empty_is_no_range(history: Path, args: list[str]) -> None:
+    ran = run_in(history, [*args, "--json"])
+    assert (ran.code, ran.error["code"], ran.out) == (2, "E_USAGE", "")
+
+
+@pytest.mark.parametrize("args", [["diff", "HEAD~1"], ["impact"], ["propose", "put", "Note", '{"id":"a"}']])
+def test_where_nothing_is_committed_yet_that_is_said(tmp_path: Path, args: list[str]) -> None:
+    ran = run_in(make_base(tmp_path / "kb", NOTES), [*args, "--json"])
+    assert (ran.code, ran.error["code"], ran.out) == (1, "E_REVISION", "")
+    assert "git commit" in ran.error["suggestion"]
 
 
 def test_without_git_there_is_nothing_to_compare_with(tmp_path: Path) -> None:

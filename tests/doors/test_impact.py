@@ -156,6 +156,7 @@ def test_data_in_markdown_stands_in_code_spans(kb: Path) -> None:
         ["-k", "0"],
         ["--fail-on", "lost=0.5"],
         ["--fail-on", "ndcg=nan"],
+        ["--fail-on", "ndcg=5"],
     ],
 )
 def test_limits_that_make_no_sense_are_usage_errors(kb: Path, args: list[str]) -> None:
@@ -165,6 +166,20 @@ def test_limits_that_make_no_sense_are_usage_errors(kb: Path, args: list[str]) -
 def test_an_unknown_revision_is_named(kb: Path) -> None:
     ran = _impact(kb, "nowhere", "--json")
     assert (ran.code, ran.error["code"]) == (1, "E_REVISION")
+
+
+def test_a_side_that_cannot_be_read_whole_is_named_and_can_be_read_leniently(kb: Path) -> None:
+    (part,) = (kb / "data").rglob("part_*.jsonl")
+    good = part.read_bytes()
+    part.write_bytes(good + b"{torn\n")
+    commit(kb, "torn")
+    part.write_bytes(good)
+    ran = _impact(kb, "--json")
+    assert (ran.code, ran.error["code"], ran.out) == (1, "E_UNREADABLE", "")
+    assert ran.error["error"].endswith(f"at {git(kb, 'rev-parse', 'HEAD').strip()}")
+    assert "--lenient" in ran.error["suggestion"]
+    assert _impact(kb, "--lenient").code == 0
+    assert run_in(kb, ["get", "Note", "storm", "--at", "HEAD", "--lenient"]).code == 0
 
 
 @pytest.mark.model

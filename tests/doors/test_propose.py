@@ -131,6 +131,14 @@ def test_what_cannot_be_proposed_is_refused(kb: Path, args: list[str], code: int
     assert git(kb, "for-each-ref", "--format=%(refname)").split() == ["refs/heads/main"]
 
 
+@pytest.mark.parametrize("name", ["team/fix/more", "team"])
+def test_a_branch_that_git_has_no_room_for_is_refused_by_the_name_in_its_way(kb: Path, name: str) -> None:
+    git(kb, "branch", "team/fix")
+    ran = _proposed(kb, "--json", "--branch", name, "delete", "Note", "n1")
+    assert (ran.code, ran.error["code"]) == (1, "E_REFUSED") and "team/fix" in ran.error["error"]
+    assert _proposed(kb, "--branch", "team/other", "delete", "Note", "n2", "--cascade").code == 0
+
+
 def test_a_branch_in_another_work_tree_is_left_alone(kb: Path, tmp_path: Path) -> None:
     git(kb, "worktree", "add", "-q", "-b", "busy", str(tmp_path / "busy"))
     assert _proposed(kb, "--branch", "busy", "delete", "Note", "n1").code == 1

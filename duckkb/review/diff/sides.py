@@ -35,6 +35,11 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
     Range(base='main', against='commit', head='topic', since_parting=True)
     """
     found = re.fullmatch(r"(.*?)(\.\.\.?)(.*)", text or "", re.DOTALL)
+    if text == "" or (found and (".." in found[3] or found[3].startswith("."))):
+        raise UsageError(
+            f"{text!r} is no range: it names no revision, or more than two",
+            suggestion="give BASE, BASE..HEAD or BASE...HEAD; nothing at all stands for HEAD",
+        )
     if staged and worktree:
         raise UsageError("--staged and --worktree contradict each other; give one of them")
     if found and (staged or worktree):

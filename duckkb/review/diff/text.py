@@ -14,7 +14,7 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff import stat, values
-from duckkb.review.diff.model import Diff, OntologyChange, Options, RecordChange
+from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Options, RecordChange
 from duckkb.review.diff.values import Piece
 from duckkb.review.diff.words import Run, around
 from duckkb.review.unseen import visible
@@ -25,6 +25,9 @@ _LONGEST = 400
 """Characters of a text that came or went whole, and around each change of another, without --full."""
 _MOST = 20
 """Elements of a list that are told one by one, without --full."""
+_MOST_COMPARED = 8_000_000
+"""Characters of changed values that are compared word by word, without --full; those below `_SHORT` do not count."""
+_SHORT = 200
 _COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "warning": "33"}
 _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 
@@ -38,12 +41,15 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
         yield "\n".join(shown.record(change))
     for finding in diff.findings:
         yield shown.finding(finding)
+    if shown.coarse:
+        yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
     yield stat.total(diff)
 
 
 class _Shown:
     def __init__(self, options: Options) -> None:
         self._full, self._color = options.full, options.color
+        self._compared, self.coarse = 0, 0
 
     def record(self, change: RecordChange) -> Iterator[str]:
         was = f" (was {_line(change.was)})" if change.was is not None else ""
@@ -52,7 +58,8 @@ class _Shown:
         is_whole = change.op in ("insert", "delete")
         for field in change.fields:
             if not (is_whole and field.name in _OWN) or self._full:
-                yield from self._pieces(values.pieces(field.name, field.before, field.after))
+                inside = self._is_compared(field)
+                yield from self._pieces(values.pieces(field.name, field.before, field.after, inside=inside))
 
     def configuration(self, change: OntologyChange) -> Iterator[str]:
         yield self._painted(f"configuration: {_line(change.what)}", "head") + f"  {_line(change.path)}"
@@ -61,6 +68,16 @@ class _Shown:
     def finding(self, finding: Finding) -> str:
         said = _line(str(finding if finding.remedy or finding.code not in CODES else _remedied(finding)))
         return self._painted(said, "error" if finding.is_error else "warning")
+
+    def _is_compared(self, field: FieldChange) -> bool:
+        """Whether there is room to compare a field by word: nobody reads that of very many long ones."""
+        size = len(field.before or "") + len(field.after or "")
+        if field.before is None or field.after is None or self._full or size < _SHORT:
+            return True
+        self._compared += size
+        is_coarse = self._compared > _MOST_COMPARED
+        self.coarse += is_coarse
+        return not is_coarse
 
     def _pieces(self, pieces: Iterable[Piece]) -> Iterator[str]:
         told, left = 0, 0

@@ -23,8 +23,8 @@ class Piece:
     is_element: bool = False
 
 
-def pieces(name: str, before: str | None, after: str | None) -> Iterator[Piece]:
-    """What differs between two values given as JSON text; None where a side has none.
+def pieces(name: str, before: str | None, after: str | None, *, inside: bool = True) -> Iterator[Piece]:
+    """What differs between two values given as JSON text; None where a side has none. `inside` is as in `words.words`.
 
     >>> [(piece.kind, piece.name) for piece in pieces("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
     [('changed', 'place/a'), ('gone', 'place/b'), ('new', 'place/b')]
@@ -38,13 +38,13 @@ def pieces(name: str, before: str | None, after: str | None) -> Iterator[Piece]:
         old, new = ({key: text for key, (_, text) in split(side.encode()).items()} for side in (before, after))
         for key in {**new, **old}:
             if old.get(key) != new.get(key):
-                yield from pieces(f"{name}/{key}" if name else key, old.get(key), new.get(key))
+                yield from pieces(f"{name}/{key}" if name else key, old.get(key), new.get(key), inside=inside)
     elif starts == "[[":
         for is_new, text in _elements(elements(before) or [], elements(after) or []):
             runs = json_words(None, text) if is_new else json_words(text, None)
             yield Piece("new" if is_new else "gone", name, tuple(runs), is_element=True)
     else:
-        yield Piece("changed", name, tuple(json_words(before, after)))
+        yield Piece("changed", name, tuple(json_words(before, after, inside=inside)))
 
 
 def _elements(old: list[str], new: list[str]) -> Iterator[tuple[bool, str]]:

@@ -33,8 +33,10 @@ class Run(NamedTuple):
     text: str
 
 
-def words(old: str, new: str) -> list[Run]:
+def words(old: str, new: str, *, inside: bool = True) -> list[Run]:
     """The difference of two texts in reading order; before a `new` run stands the `gone` one in whose place it is.
+
+    Without `inside` nothing between the first and the last difference is compared, which costs a fraction.
 
     >>> words("the red fox", "the blue fox")
     [Run(kind='same', text='the '), Run(kind='gone', text='red'), Run(kind='new', text='blue'), Run(kind='same', text=' fox')]
@@ -44,16 +46,18 @@ def words(old: str, new: str) -> list[Run]:
     if old == new:
         return [Run("same", old)] if old else []
     one, other = _WORD.findall(old), _WORD.findall(new)
-    return _readable(_runs(one, other))
+    return _readable(_runs(one, other, inside))
 
 
-def json_words(before: str | None, after: str | None) -> list[Run]:
+def json_words(before: str | None, after: str | None, *, inside: bool = True) -> list[Run]:
     """The difference of two values given as JSON text (None: absent): of the texts themselves where both are strings.
 
     >>> json_words('"a"', None)
     [Run(kind='gone', text='a')]
     """
-    return words(_shown(before), _shown(after)) if _kind(before) is _kind(after) else words(before or "", after or "")
+    if _kind(before) is _kind(after):
+        return words(_shown(before), _shown(after), inside=inside)
+    return words(before or "", after or "", inside=inside)
 
 
 def around(runs: Sequence[Run], reach: int = 60) -> list[Run]:
@@ -90,20 +94,23 @@ def _at_word(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _runs(one: list[str], other: list[str]) -> Iterator[Run]:
-    names: dict[str, int] = {}
-    old, new = ([names.setdefault(word, len(names)) for word in some] for some in (one, other))
+def _runs(one: list[str], other: list[str], inside: bool) -> Iterator[tuple[Kind, str]]:
+    """Kinds and texts, none of them empty."""
     at, to = 0, 0
-    for start, goal, length in _matches(old, new):
-        yield Run("gone", "".join(one[at:start]))
-        yield Run("new", "".join(other[to:goal]))
-        yield Run("same", "".join(one[start : start + length]))
+    for start, goal, length in _matches(one, other, inside):
+        if at < start:
+            yield "gone", "".join(one[at:start])
+        if to < goal:
+            yield "new", "".join(other[to:goal])
         at, to = start + length, goal + length
-    yield Run("gone", "".join(one[at:]))
-    yield Run("new", "".join(other[to:]))
+        yield "same", "".join(one[start:at])
+    if at < len(one):
+        yield "gone", "".join(one[at:])
+    if to < len(other):
+        yield "new", "".join(other[to:])
 
 
-def _matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _matches(old: Sequence[str], new: Sequence[str], inside: bool) -> Iterator[tuple[int, int, int]]:
     """What both have, in order: (place in old, place in new, length)."""
     waiting = [(0, len(old), 0, len(new))]
     while waiting:
@@ -117,7 +124,7 @@ def _matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int,
         if tail:
             # A place that is empty but for its tail: it comes when what lies before it is done.
             waiting.append((end, end + tail, goal, goal + tail))
-        if at == end or to == goal:
+        if at == end or to == goal or not inside:
             continue
         size = (end - at) * (goal - to)
         pieces = _cut(old[at:end], new[to:goal], at, to) if size > _SMALL_TABLE else []
@@ -127,7 +134,7 @@ def _matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int,
             yield from _longest(old[at:end], new[to:goal], at, to)
 
 
-def _common(old: Sequence[int], new: Sequence[int], some: range, others: range) -> int:
+def _common(old: Sequence[str], new: Sequence[str], some: range, others: range) -> int:
     count = 0
     for one, other in zip(some, others, strict=False):
         if old[one] != new[other]:
@@ -136,32 +143,40 @@ def _common(old: Sequence[int], new: Sequence[int], some: range, others: range) 
     return count
 
 
-def _longest(old: Sequence[int], new: Sequence[int], at: int, to: int) -> Iterator[tuple[int, int, int]]:
+def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
     """A longest common sequence. Row by row of `new` one bit a word of `old`, 0 where the sequence grows by that word
-    (Hyyrö 2004); the rows are kept to walk back on."""
-    places: dict[int, int] = {}
-    for number, word in enumerate(old):
-        places[word] = places.get(word, 0) | 1 << number
-    full = (1 << len(old)) - 1
+    (Hyyrö 2004); the rows are kept to walk back on. A word that one side alone has would change no row and no bit."""
+    places = dict.fromkeys({*old}.intersection(new), 0)
+    kept = [number for number, word in enumerate(old) if word in places]
+    bit = 1
+    for number in kept:
+        places[old[number]] |= bit
+        bit <<= 1
+    met = [number for number, word in enumerate(new) if word in places]
+    full = bit - 1
     row, rows = full, [full]
-    for word in new:
-        same = row & places.get(word, 0)
+    for number in met:
+        same = row & places[new[number]]
         row = ((row + same) | (row - same)) & full
         rows.append(row)
-    found: list[tuple[int, int, int]] = []
-    one, other = len(old) - 1, len(new)
+    found: list[list[int]] = []
+    one, other = len(kept) - 1, len(met)
     while one >= 0 and other > 0:
         if rows[other] >> one & 1:
             one -= 1
-        elif rows[other - 1] >> one & 1:
-            found.append((at + one, to + other - 1, 1))
-            one, other = one - 1, other - 1
-        else:
-            other -= 1
-    yield from reversed(found)
+            continue
+        other -= 1
+        if rows[other] >> one & 1:
+            start, goal = at + kept[one], to + met[other]
+            if found and found[-1][0] == start + 1 and found[-1][1] == goal + 1:
+                found[-1] = [start, goal, found[-1][2] + 1]
+            else:
+                found.append([start, goal, 1])
+            one -= 1
+    yield from ((start, goal, length) for start, goal, length in reversed(found))
 
 
-def _cut(old: Sequence[int], new: Sequence[int], at: int, to: int) -> list[tuple[int, int, int, int]]:
+def _cut(old: Sequence[str], new: Sequence[str], at: int, to: int) -> list[tuple[int, int, int, int]]:
     """Smaller pairs of places to compare, cut at what stands once on either side; none where nothing does."""
     for length in (_SHINGLE, 1) if len(old) * len(new) > _TABLE else (_SHINGLE,):
         found = _beginnings(_rising(_once(old, new, length)))
@@ -171,7 +186,7 @@ def _cut(old: Sequence[int], new: Sequence[int], at: int, to: int) -> list[tuple
     return []
 
 
-def _once(old: Sequence[int], new: Sequence[int], length: int) -> list[tuple[int, int]]:
+def _once(old: Sequence[str], new: Sequence[str], length: int) -> list[tuple[int, int]]:
     sides = []
     for some in (old, new):
         pieces = list(zip(*(some[shift:] for shift in range(length)), strict=False))
@@ -205,13 +220,13 @@ def _beginnings(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return [(one, other) for one, other in pairs if (one - 1, other - 1) not in known]
 
 
-def _readable(runs: Iterable[Run]) -> list[Run]:
+def _readable(runs: Iterable[tuple[Kind, str]]) -> list[Run]:
     """Neighbours of one kind as one run, and no lone blank or word kept between two changes that are longer than it."""
     found: list[list[str]] = [["", "", ""]]  # gone, new, same after it
     for kind, text in runs:
-        if kind == "same" and text:
+        if kind == "same":
             found[-1][2] += text
-        elif text:
+        else:
             if found[-1][2]:
                 found.append(["", "", ""])
             found[-1][kind == "new"] += text
@@ -228,8 +243,8 @@ def _readable(runs: Iterable[Run]) -> list[Run]:
 
 def _is_lost_between(before: Sequence[str], after: Sequence[str]) -> bool:
     between = before[2]
-    if "\n" in between or not all(any(some) for some in (before[:2], after[:2])):
+    least = min(max(len(before[0]), len(before[1])), max(len(after[0]), len(after[1])))
+    if not least or "\n" in between:
         return False
-    least = min(max(map(len, before[:2])), max(map(len, after[:2])))
     has_word = any(character.isalnum() for character in between)
     return len(between) * (3 if has_word else 1) <= least and len(between) <= 20
