@@ -176,11 +176,17 @@ class Runner:
 
 
 SECONDS = 120
+WARM = (
+    "duckkb.app.knowledge", "duckkb.backends.duckdb.backend", "duckkb.backends.duckdb.lexical", "duckkb.cli.find",
+    "duckkb.cli.main", "duckkb.cli.write", "duckkb.engine.write", "duckkb.indexing.cache_format", "duckkb.indexing.tokens",
+    "duckkb.llm.providers.openai_endpoint", "git", "openai.resources.embeddings", "pyarrow.parquet",
+)  # fmt: skip
+"""What most command lines import."""
 
 
 def serve() -> None:
     """Answer requests until stdin ends."""
-    for name in ("duckkb.app", "duckkb.cli.main", "duckdb", "tantivy", "pyarrow.parquet"):
+    for name in WARM:
         importlib.import_module(name)
     for request in sys.stdin:
         print(json.dumps(_forked(json.loads(request))), flush=True)

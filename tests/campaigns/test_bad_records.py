@@ -183,7 +183,9 @@ def _unprivileged() -> list[str]:
     if os.geteuid():
         return []
     if shutil.which("setpriv") is None:
-        pytest.skip("root reads everything, and there is no setpriv to put that right aside")
+        pytest.skip(
+            "root reads everything, and there is no setpriv to put that right aside; test_errnos.py refuses the same calls with EACCES"
+        )
     return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-caps", "-all"]
 
 

@@ -203,7 +203,7 @@ with duckkb.open(sys.argv[1]) as kb:
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork, and has no child that could share a base")
 def test_an_open_base_goes_on_in_forked_children(notes: Path) -> None:
     process = start(FORK, notes)
     try:
@@ -385,7 +385,10 @@ print(len(set(os.listdir('/proc/self/task')) - before))
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list a process's threads")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").exists(),
+    reason="this system does not list a process's threads; one that aborts at its end fails the tests that run commands",
+)
 def test_reading_a_cache_starts_no_thread_that_could_outlive_python() -> None:
     """A thread of Arrow that lets go of Python's memory while Python ends aborts the process: exit code -6 for a program
     that had done its work."""

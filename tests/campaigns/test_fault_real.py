@@ -195,7 +195,7 @@ def test_dk_16_a_limit_on_files_leaves_all_old_or_all_new(
 
 def test_dk_16_a_signal_for_a_file_that_grows_too_large_is_an_error_like_others(zygote: Zygote, ground: Ground) -> None:
     """In a process of its own, which begins with the signals as they are."""
-    resource = pytest.importorskip("resource")
+    resource = pytest.importorskip("resource", reason="no limits here; test_errnos.py has the same calls fail")
     judge = judge_of(ground, zygote, LARGE)
     with zygote.case(judge.files) as folder:
         done = subprocess.run(
@@ -231,7 +231,9 @@ WRITES = (["put", "Note", '{"id":"x"}'], ["delete", "Note", "b"], ["recover"], [
 def test_a_base_that_cannot_be_written_is_read_with_a_notice(kind: str, zygote: Zygote, ground: Ground) -> None:
     """Folders without the right to write, for a process without the power to pass over that."""
     if os.geteuid() == 0 and sys.platform != "linux":
-        pytest.skip("root passes over permissions, and only Linux takes that power away")
+        pytest.skip(
+            "root passes over permissions, and only Linux takes that power away; test_errnos.py refuses the same calls"
+        )
     judge = judge_of(ground, zygote, NAMED["delete --cascade"])
     with zygote.case(_read_only(judge, kind)) as folder:
         try:

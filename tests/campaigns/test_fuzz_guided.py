@@ -32,7 +32,10 @@ def _child(module: str, *args: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_inputs_reach_most_branches_of_what_they_fuzz(campaign: Campaign, tmp_path: Path) -> None:
-    pytest.importorskip("coverage", reason="coverage.py measures the branches; it comes with the extra dev")
+    pytest.importorskip(
+        "coverage",
+        reason="coverage.py, of the extra dev, measures the branches; the other test_fuzz_*.py run such inputs without measuring",
+    )
     # One of the targets in the short part, another for each seed; all of them in the whole.
     names = [list(MEASURED)[(campaign.seed + step) % len(MEASURED)] for step in range(campaign.pick(1, len(MEASURED)))]
     for number, name in enumerate(names):
@@ -50,7 +53,8 @@ def test_the_inputs_reach_most_branches_of_what_they_fuzz(campaign: Campaign, tm
 @pytest.mark.parametrize("name", GUIDED)
 def test_inputs_that_atheris_finds_by_coverage_do_no_harm(campaign: Campaign, tmp_path: Path, name: str) -> None:
     pytest.importorskip(
-        "atheris", reason="atheris has wheels for Linux on x86-64 alone; it comes with the extra dev there"
+        "atheris",
+        reason="atheris, of the extra dev, has wheels for Linux on x86-64 alone; the other test_fuzz_*.py draw inputs without a guide",
     )
     number = campaign.pick(*GUIDED[name])
     done = _child("fuzz_guided", name, campaign.seed, number, tmp_path)

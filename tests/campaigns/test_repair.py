@@ -307,7 +307,10 @@ app.repair(sys.argv[1], everything=len(sys.argv) > 2)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
+@pytest.mark.skipif(
+    sys.platform == "win32",
+    reason="there is no SIGKILL on Windows; the other tests here repair what such a death leaves",
+)
 def test_dk_15_killed_at_any_step_repair_begins_again_and_ends_the_same(
     base: Path, tmp_path: Path, campaign: Campaign
 ) -> None:

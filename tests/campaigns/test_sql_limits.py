@@ -126,7 +126,10 @@ print(line.split()[1].decode())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="bounds the address space, which Linux alone enforces")
+@pytest.mark.skipif(
+    sys.platform != "linux",
+    reason="bounds the address space, which Linux alone enforces; the process that is looked at, below, is the way of others",
+)
 def test_without_its_bound_a_process_grows_past_it() -> None:
     """The negative control of the memory bound: one replaced text of 290 MB. Nothing but the figure is on stdout."""
     text = "'" + "a" * 600 + "'"

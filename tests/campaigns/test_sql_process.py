@@ -26,7 +26,10 @@ from tests.campaigns.sql_bombs import TIME
 from tests.campaigns.sql_grammar import Honest, Hostile
 from tests.conftest import ROOT, run_in
 
-linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at processes through /proc")
+linux = pytest.mark.skipif(
+    not Path("/proc/self/fd").exists(),
+    reason="looks at processes through /proc; what they answer is compared here everywhere",
+)
 VALUES = (
     "SELECT * FROM doc ORDER BY __id",
     "SELECT name, count(*) OVER (), tags, nums, meta, m, __extra FROM doc ORDER BY name",
@@ -248,7 +251,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here, and no child to share a process with")
 def test_a_forked_server_gets_a_process_of_its_own() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(FORKED)], cwd=ROOT, capture_output=True, text=True, check=False

@@ -524,7 +524,7 @@ def test_a_machine_without_git_or_with_an_old_one(wordy: Path, tmp_path: Path) -
     assert "2.20.1" in _said(wordy, {"PATH": str(old)})["git"]["message"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are a POSIX matter")
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are a POSIX matter: there are none to tell")
 def test_low_limits_are_told(wordy: Path) -> None:
     script = f"ulimit -n 100; ulimit -f 1000; exec {sys.executable} -m duckkb doctor"
     done = subprocess.run(["bash", "-c", script], cwd=wordy, capture_output=True, text=True, check=False)
@@ -533,7 +533,9 @@ def test_low_limits_are_told(wordy: Path) -> None:
     assert "ulimit -n" in found["limits"]["remedy"] and "ulimit -f" in found["limits"]["remedy"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="rights of folders are a POSIX matter")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="rights of folders are a POSIX matter; test_errnos.py refuses the calls"
+)
 def test_a_checkout_that_cannot_be_written_is_looked_at_and_said_to_be_so(wordy: Path) -> None:
     drop = without_roots_rights()
     folders = [wordy, *(path for path in wordy.rglob("*") if path.is_dir())]

@@ -408,7 +408,9 @@ def test_vd_07_a_place_that_cannot_be_written_or_be_a_base_is_an_error(kb: Knowl
     assert list(kb.vectors.list()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="rights of folders are a POSIX matter")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="rights of folders are a POSIX matter; test_errnos.py refuses the calls"
+)
 def test_vd_07_a_folder_without_rights_is_an_error(kb: KnowledgeBase) -> None:
     kb.vectors.list()
     closed = kb.root.parent / "closed"

@@ -5,6 +5,7 @@ The process really ends (`os._exit` in a forked child). What is compared are byt
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,9 +154,10 @@ def test_dk_15_death_at_any_step_of_any_recovery_changes_nothing_about_the_end(
     seal = steps.index("seal")
     cases = 0
     for step in range(1, len(steps)):
-        length = len(steps_of(recover(crashed_base(tmp_path / f"{step}-length", step))))
+        crashed = crashed_base(tmp_path / f"{step}", step)
+        length = len(steps_of(recover(shutil.copytree(crashed, tmp_path / f"{step}-length"))))
         for again in range(length):
-            root = crashed_base(tmp_path / f"{step}-{again}", step)
+            root = shutil.copytree(crashed, tmp_path / f"{step}-{again}")
             assert die_at(again, recover(root)) == 9
             shadow.recover(root)
             assert_clean(root, NEW if step > seal else OLD)

@@ -341,7 +341,7 @@ def test_any_value_of_any_setting_loads_or_is_refused_at_its_key(
         assert settings.origins[name] == "config.yaml:1"
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no FIFOs here, which could be waited for")
 def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     root = base(tmp_path / "kb", NOTE, types="edges: {}\n")
     (tmp_path / "outside.yaml").write_text("nodes: {}\n")

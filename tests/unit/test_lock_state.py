@@ -181,7 +181,7 @@ for attempt in (lambda: lock.exclusive(root, 0).__enter__(), lambda: state.clone
 
 def as_another_account(root: Path) -> list[str]:
     if os.getuid() != 0:
-        pytest.skip("only root can become another account")
+        pytest.skip("only root can become another account; test_fault_real.py opens bases that this one may not write")
     environment = os.environ | {"PYTHONPATH": SOURCES}
     shown = subprocess.run(
         [sys.executable, "-c", READ_ONLY, str(root)], env=environment, capture_output=True, check=False

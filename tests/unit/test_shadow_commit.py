@@ -333,7 +333,9 @@ for name in ("other", "bound", "full"):
 
 def test_dk_16_another_disk_another_mount_and_a_full_disk_are_refused_before_the_commit_point(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs rights that this account lacks")
+        pytest.skip(
+            "mounting needs rights that this account lacks; test_errnos.py meets EXDEV and ENOSPC at the same calls"
+        )
     command = ["unshare", "-m", "sh", "-c", ON_OTHER_DISKS, "sh", str(tmp_path), sys.executable, PROGRAM]
     environment = os.environ | {"PYTHONPATH": SOURCES}
     shown = subprocess.run(command, env=environment, capture_output=True, check=False)
