@@ -34,7 +34,8 @@ _MODULES = (
 def serve() -> None:
     """Answer until stdin ends."""
     _warm()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores it,
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # one under nohup this
     for line in sys.stdin:
         asked = json.loads(line)
         if "wait" in asked:
