@@ -5,8 +5,6 @@ it that is thrown away at once. A part of which that cannot be said for certain 
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import overload
 
 import orjson
 
@@ -14,10 +12,10 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key
 from duckkb.truth.line import Limits, Shape, canonical_values
 from duckkb.truth.sheet import Named, identity_hash
-from duckkb.truth.table import StoredRow, identity_in, record_of
+from duckkb.truth.table import RowsByPlace, StoredRow, identity_in, record_of
 
 
-class CanonicalRows(Sequence[StoredRow]):
+class CanonicalRows(RowsByPlace):
     """The rows of a part in the order of its lines, decoded when they are asked for. `named` is what a sheet says of each."""
 
     def __init__(self, kind: RecordType, path: str, lines: list[bytes], named: list[Named]) -> None:
@@ -26,16 +24,6 @@ class CanonicalRows(Sequence[StoredRow]):
 
     def __len__(self) -> int:
         return len(self.lines)
-
-    def __iter__(self) -> Iterator[StoredRow]:
-        return map(self._row, range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> StoredRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StoredRow, ...]: ...
-    def __getitem__(self, index: int | slice) -> StoredRow | tuple[StoredRow, ...]:
-        return tuple(self)[index] if isinstance(index, slice) else self._row(range(len(self))[index])
 
     def _row(self, index: int) -> StoredRow:
         line = self.lines[index]

@@ -6,16 +6,16 @@ lines are those of the snapshot byte for byte, and a row's line number is its pl
 
 import hashlib
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.truth.canonical import CanonicalRows
 from duckkb.truth.line import Limits, LineError, Shape, decode
 from duckkb.truth.sheet import Named, named
-from duckkb.truth.table import StoredRow, record_of
+from duckkb.truth.table import RowsByPlace, StoredRow, record_of
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Laid:
         )
 
 
-class KeptRows(Sequence[StoredRow]):
+class KeptRows(RowsByPlace):
     """The rows of a part some of which lie in a snapshot."""
 
     def __init__(self, laid: Laid) -> None:
@@ -62,16 +62,6 @@ class KeptRows(Sequence[StoredRow]):
 
     def __len__(self) -> int:
         return len(self.laid.items)
-
-    def __iter__(self) -> Iterator[StoredRow]:
-        return map(self._row, range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> StoredRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StoredRow, ...]: ...
-    def __getitem__(self, index: int | slice) -> StoredRow | tuple[StoredRow, ...]:
-        return tuple(self)[index] if isinstance(index, slice) else self._row(range(len(self))[index])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
