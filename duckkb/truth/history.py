@@ -115,6 +115,15 @@ def head_commit(root: Path) -> str | None:
     return None
 
 
+def can_be_asked(root: Path) -> bool:
+    """Whether there is a repository, and git would not wait for ever where it begins to read it: at a FIFO, say."""
+    repository = find_repository(root)
+    if repository is None:
+        return False
+    places = (repository.git_dir / "HEAD", repository.common_dir / "packed-refs")
+    return all(place.is_file() or not os.path.lexists(place) for place in places)
+
+
 def is_main_branch(root: Path) -> bool:
     """Whether this is the branch that others start from: main, master, or what origin/HEAD names. A folder without git
     has but one line of history, which counts as main."""

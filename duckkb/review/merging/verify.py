@@ -24,8 +24,10 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
     is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
     clone)."""
-    if history.find_repository(root) is None:
+    known = history.head_commit(root) if commit == "HEAD" else commit
+    if not known or not history.can_be_asked(root):
         return []
+    commit = known
     heads = git_changes.parents(root, commit)
     sides = _of_merge(root, heads, rules) if len(heads) == 2 else _of_carried(root, commit, heads)
     if sides is None:
