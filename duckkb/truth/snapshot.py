@@ -14,6 +14,7 @@ and what is mapped stays.
 """
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -298,12 +299,24 @@ def drop(root: Path) -> None:
     folder = state.snapshot_path(root)
     if not state.is_folder(folder):
         return
+    _unclose(folder)
     manifest = folder / MANIFEST  # first, so that nothing is opened that is half gone
     for path in [manifest, *(path for path in folder.iterdir() if path.name not in (MANIFEST, "lock"))]:
         if state.is_folder(path):
             _remove(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def _unclose(folder: Path) -> None:
+    """Have the folders be such that their owner can remove what is in them; no link is followed."""
+    with contextlib.suppress(OSError):
+        folder.chmod(0o700)
+    for place, names, _ in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            if state.is_folder(path):
+                with contextlib.suppress(OSError):
+                    path.chmod(0o700)
 
 
 def _remove(folder: Path) -> None:

@@ -129,7 +129,7 @@ class Place:
             found = self.answers(**job)
         self.compare(found, told)
         if may_need and found["needs"]:
-            assert self.run(("repair",)).code == 0, (told, found["needs"])
+            assert self.run(("repair",), **job).code == 0, (told, found["needs"])
             found = self.answers(**job)
             self.compare(found, told)
         assert found["needs"] == [], (told, found["needs"])

@@ -77,6 +77,13 @@ class Derived(ABC):
         """Forget what is built or open."""
         self._built, self._meta = False, None
 
+    def drop(self) -> None:
+        """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
+        self.forget()
+        version, self._version = self._version, None
+        if version is not None:
+            self.component(version).discard()
+
     def mirror(self, meta: Meta) -> None:
         """Take what was made and sealed for what is open."""
         self._built, self._meta = True, meta

@@ -213,6 +213,8 @@ class RowTable(Derived):
         self._columns = self._seen.columns()
         if [[one.name, one.sql_name, one.kind] for one in self._columns.business] != state["columns"]:
             raise ValueError("the columns are others now")
+        if any((folder / name).stat().st_size != size for name, size in state["files"].items()):
+            raise ValueError("a file is longer than it was written, so that its end is not where Arrow looks for it")
         self._base_rows, self._step = state["rows"], state["step"]
         self._replaced = frozenset(state["replaced"])
         self._base = Piece(path=folder / "base.arrow")

@@ -133,12 +133,13 @@ class Tables:
             return table.answers.get(sql, answer)
 
     def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
-        try:
-            found = table.rows.matching(asked)
-        except (OSError, ValueError):  # damaged, or replaced by another process since the files were looked at
-            table.rows.forget()
-            found = table.rows.matching(asked)
-        return IdSet(found.array, simple.texts(asked))
+        # What lies there may have been replaced by another process since it was looked at; or it is damaged.
+        for give_up in (table.rows.forget, table.rows.drop):
+            try:
+                return IdSet(table.rows.matching(asked).array, simple.texts(asked))
+            except (OSError, ValueError):
+                give_up()
+        return IdSet(table.rows.matching(asked).array, simple.texts(asked))
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""

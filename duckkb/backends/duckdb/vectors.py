@@ -182,6 +182,7 @@ class Vectors(Lane):
 
     def _open(self, folder: Path, state: State) -> None:
         self._set(folder, state)
+        self._map()
         log = self._lacking.array[::-1]
         ids, last = np.unique(log[:, 0], return_index=True)
         self._logged |= set(ids[log[last, 1] == 1].tolist())
@@ -214,6 +215,7 @@ class Vectors(Lane):
         self._logged = set(lacking)
         for column in self._mapped.values():
             column.close()
+        self._map()
         return {
             "files": {name: column.size for name, column in self._mapped.items() if column.size},
             "dimension": self._slots.dimension,
@@ -222,6 +224,11 @@ class Vectors(Lane):
             "mixed": sorted(self._mixed),
             "lengths": self._lengths,
         }
+
+    def _map(self) -> None:
+        """Open all columns now: who is asked later cannot do without them any more. Raises OSError."""
+        for column in self._mapped.values():
+            _ = column.array
 
     def _append(self, rows: Iterable[Row]) -> Floats:
         """Give these rows slots; the vectors that they got, with unit length."""
