@@ -1,0 +1,81 @@
+"""Damage of a snapshot that campaigns found once, each kept as a small case."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import duckkb
+from duckkb.backends.duckdb.arrays import Mapped
+from duckkb.truth import snapshot, state
+from tests.conftest import NOTES, make_base
+
+RIGHT = [f"n{number:02d}" for number in range(40) if number % 3 == 1]
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """A base whose snapshot has rows for filters."""
+    root = make_base(tmp_path / "kb", f"snapshot: {{min_bytes: 0}}\n{NOTES}")
+    with duckkb.open(root) as kb:
+        kb.put("Note", [{"id": f"n{number:02d}", "status": "draft", "size": number % 3} for number in range(40)])
+        assert found(kb) == RIGHT
+    return root
+
+
+def found(kb: "duckkb.KnowledgeBase") -> list[str]:
+    return [hit.identity for hit in kb.find("Note", where="size = 1", limit=100)]
+
+
+def test_a_file_of_rows_that_grew_is_made_anew(filled: Path) -> None:
+    (rows,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    before = rows.read_bytes()
+    rows.write_bytes(before + bytes(64))
+    with duckkb.open(filled) as kb:
+        assert found(kb) == RIGHT
+    (again,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    assert again.stat().st_size == len(before)
+
+
+def test_rows_that_turn_out_to_be_none_while_they_are_open_are_done_without(filled: Path) -> None:
+    (rows,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    with duckkb.open(filled) as kb:
+        status = rows.stat()
+        rows.write_bytes(bytes(status.st_size))
+        os.utime(rows, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert found(kb) == RIGHT
+    with duckkb.open(filled) as kb:
+        assert found(kb) == RIGHT
+
+
+@pytest.mark.parametrize("closed", [".", "node-note"])
+def test_a_closed_folder_is_opened_to_be_dropped(filled: Path, closed: str) -> None:
+    folder = state.snapshot_path(filled) / closed
+    folder.chmod(0)
+    snapshot.drop(filled)
+    assert [path.name for path in state.snapshot_path(filled).iterdir()] == ["lock"]
+    with duckkb.open(filled) as kb:
+        assert found(kb) == RIGHT
+
+
+def test_a_link_is_not_followed_where_folders_are_opened(filled: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(0o755)
+    (state.snapshot_path(filled) / "node-note" / "away").symlink_to(elsewhere)
+    elsewhere.chmod(0o711)
+    snapshot.drop(filled)
+    assert elsewhere.stat().st_mode & 0o777 == 0o711
+
+
+def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
+    """`Vectors` maps all of its columns when it opens or makes them: a later question opens no file."""
+    root = make_base(tmp_path / "kb", f"snapshot: {{min_bytes: 0}}\n{NOTES}")
+    with duckkb.open(root) as kb:
+        kb.collections.init("vecs", policy="feature-store", params={"dimension": 3})
+        kb.put("vecs", [{"id": f"v{number}", "tensor": [number, 1, 2]} for number in range(9)])
+        kb.find("vecs", vector=[1.0, 1.0, 2.0])
+        shelf = next(one for key, one in kb._base.backend._shelves.items() if key[1] == "vecs")
+        columns = shelf.vectors._mapped
+        assert columns and all(isinstance(one, Mapped) and one._array is not None for one in columns.values())
+        assert np.shares_memory(columns["matrix"].array, shelf.vectors._slots.view.matrix)
