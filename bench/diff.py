@@ -20,20 +20,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scale import CONFIG
+
 import duckkb
 
-CONFIG = """\
-global: {embedding_model: none}
-nodes:
-  Text:
-    table: text
-    identity: id
-    schema:
-      type: object
-      properties: {id: {type: string}, topic: {type: string}, size: {type: integer}, text: {type: string}}
-      required: [id, text]
-    search: {full_text: [text]}
-"""
 WORDS = (
     "river",
     "stone",

@@ -15,6 +15,7 @@ and what is mapped stays.
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -309,14 +310,19 @@ def drop(root: Path) -> None:
 
 
 def _unclose(folder: Path) -> None:
-    """Have the folders be such that their owner can remove what is in them; no link is followed."""
-    with contextlib.suppress(OSError):
-        folder.chmod(0o700)
+    """Have the folders be such that their owner can remove what is in them; those that are stay as they are, and no link is
+    followed."""
+    _open_up(folder)
     for place, names, _ in os.walk(folder):
-        for path in (Path(place, name) for name in names):
-            if state.is_folder(path):
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
+        for name in names:
+            _open_up(Path(place, name))
+
+
+def _open_up(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        mode = folder.lstat().st_mode
+        if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
+            folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
 
 
 def _remove(folder: Path) -> None:

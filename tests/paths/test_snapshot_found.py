@@ -59,6 +59,13 @@ def test_a_closed_folder_is_opened_to_be_dropped(filled: Path, closed: str) -> N
         assert found(kb) == RIGHT
 
 
+def test_folders_that_are_open_to_others_stay_so(filled: Path) -> None:
+    folder = state.snapshot_path(filled)
+    folder.chmod(0o775)
+    snapshot.drop(filled)
+    assert folder.stat().st_mode & 0o777 == 0o775
+
+
 def test_a_link_is_not_followed_where_folders_are_opened(filled: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(0o755)
