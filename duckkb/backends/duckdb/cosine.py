@@ -15,6 +15,7 @@ Mask = NDArray[np.bool_]
 
 _DECIMALS = 6
 _DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
+_SURE = 1e-6  # how far a square summed in 32 bits may be from 1 where the length surely is near enough to it
 _STRETCH = 64  # values of which only the greatest is looked at first,
 _WORTH = 4  # where there are so many times more stretches than values are wanted
 _CEILING = np.array([-np.inf, np.inf], np.float32)  # of what is dead, and of what is alive
@@ -83,7 +84,10 @@ def make_unit(rows: Floats) -> None:
     """Scale in place what is not of unit length already; a zero row stays, its cosine with anything is 0."""
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
-        lengths = np.sqrt(np.square(block, dtype=np.float64).sum(axis=1))
+        doubtful = np.flatnonzero(~(np.abs(np.einsum("ij,ij->i", block, block) - 1) <= _SURE))
+        if not len(doubtful):
+            continue
+        found = block[doubtful]
+        lengths = np.sqrt(np.square(found, dtype=np.float64).sum(axis=1))
         off = (np.abs(lengths - 1) > _DOUBT / 8) & (lengths > 0)
-        if off.any():
-            block[off] = block[off] / lengths[off, None]
+        block[doubtful[off]] = found[off] / lengths[off, None]

@@ -38,5 +38,5 @@ def marks_for(allowed: IdSet, marked: tuple[str, ...]) -> list[str]:
 
 
 def _mark(name: str, value: str) -> str:
-    is_short = len(value) <= _LONGEST and len(value.encode()) <= _LONGEST
+    is_short = len(value) <= _LONGEST and (value.isascii() or len(value.encode()) <= _LONGEST)
     return f"{name}\0{value}" if is_short else ""

@@ -22,12 +22,18 @@ _FEW = 16  # ids up to which looking at all slots for each of them costs less th
 
 
 class Chunked(NamedTuple):
-    """The vectors of one record: which fields and chunks they belong to, float32 each."""
+    """The vectors of some records: of each record its id and how many it has, of each vector, float32, the field and the
+    number of its chunk. As lists side by side: there may be millions."""
 
-    id: int
-    fields: Sequence[str]
-    seqs: Sequence[int]
-    vectors: Sequence[Floats]
+    ids: list[int]
+    counts: list[int]
+    fields: list[str]
+    seqs: list[int]
+    vectors: list[Floats]
+
+    @classmethod
+    def none(cls) -> "Chunked":
+        return cls([], [], [], [], [])
 
 
 class View(NamedTuple):
@@ -117,30 +123,28 @@ class Slots:
         scales = None if self._scales is None else self._scales.array
         return View(matrix, scales, self._chunks.array, self._starts.array, self._ids.array, self._alive)
 
-    def append(self, records: Sequence[Chunked]) -> Floats:
+    def append(self, chunked: Chunked) -> Floats:
         """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set. Gives
         them back with unit length."""
-        vectors = [vector for record in records for vector in record.vectors]
-        if not vectors:
+        if not chunked.vectors:
             return np.empty((0, self.dimension), np.float32)
         if self._matrix is None:
-            self.dimension = len(vectors[0])
+            self.dimension = len(chunked.vectors[0])
             self._matrix = self._columns("matrix", DTYPES[self._storage], (self.dimension,))
             self._matrix.reserve(self._expected)
-        unit = np.stack(vectors).astype(np.float32, copy=False)
+        unit = np.concatenate(chunked.vectors, dtype=np.float32).reshape(-1, self.dimension)
         make_unit(unit)
-        counts = np.fromiter((len(record.vectors) for record in records), np.int64, len(records))
+        counts = np.array(chunked.counts, np.int64)
         starts = self._rows + np.cumsum(counts) - counts
-        ids = np.fromiter((record.id for record in records), np.int64, len(records))
-        self._chunks.append(self._numbered(records))
+        self._chunks.append(self._numbered(chunked))
         stored, scales = packed(unit, self._storage)
         self._matrix.append(stored)
         if self._scales is not None:
             self._scales.append(scales)
-        self._ids.append(ids)
+        self._ids.append(np.array(chunked.ids, np.int64))
         self._starts.append(starts)
-        self._rows += len(vectors)
-        self._alive = np.concatenate((self._alive, np.ones(len(records), np.bool_)))
+        self._rows += len(unit)
+        self._alive = np.concatenate((self._alive, np.ones(len(counts), np.bool_)))
         self._changed()
         return unit
 
@@ -182,13 +186,11 @@ class Slots:
         self._sorted = None
         self._chosen = []
 
-    def _numbered(self, records: Sequence[Chunked]) -> NDArray[np.int32]:
+    def _numbered(self, chunked: Chunked) -> NDArray[np.int32]:
         """The chunk of each row: the number of its field, and its own."""
         numbers = {name: number for number, name in enumerate(self.fields)}
-        for name in dict.fromkeys(name for record in records for name in record.fields):
+        for name in dict.fromkeys(chunked.fields):
             if name not in numbers:
                 numbers[name] = len(self.fields)
                 self.fields.append(name)
-        fields = [numbers[name] for record in records for name in record.fields]
-        seqs = [seq for record in records for seq in record.seqs]
-        return np.array([fields, seqs], np.int32).T
+        return np.array([[numbers[name] for name in chunked.fields], chunked.seqs], np.int32).T

@@ -232,20 +232,22 @@ class Vectors(Lane):
 
     def _append(self, rows: Iterable[Row]) -> Floats:
         """Give these rows slots; the vectors that they got, with unit length."""
-        made: list[Chunked] = []
+        made, expected = Chunked.none(), self._slots.dimension
         for row in rows:
             row = with_filled(row, self._filled) if self._filled else row
             self._pending.note(row)
-            found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
-            if not found:
-                continue
-            fields, seqs, vectors = zip(*found, strict=True)
-            chunked = Chunked(row.record.id, fields, seqs, vectors)
-            expected = self._slots.dimension or len((made or [chunked])[0].vectors[0])
-            if {expected}.issuperset(map(len, vectors)):
-                made.append(chunked)
-            else:
-                self._mixed |= {expected, *map(len, vectors)}
+            found = [one for one in row.entries if one.vector is not None]
+            lengths = {len(one.vector) for one in found if one.vector is not None}
+            expected = expected or min(lengths, default=0)
+            if lengths - {expected}:
+                self._mixed |= {expected, *lengths}
+            elif found:
+                made.ids.append(row.record.id)
+                made.counts.append(len(found))
+                for one in found:
+                    made.fields.append(one.field)
+                    made.seqs.append(one.seq)
+                    made.vectors.append(one.vector)
         return self._slots.append(made)
 
     def _refuse_mixed(self) -> None:
