@@ -37,6 +37,7 @@ bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL
 
 bench-peers: $(STAMP)  ## Beside LanceDB, Chroma, sqlite-vec and agentcairn, which it installs; writes docs/performance.md (an hour)
 	$(BIN)/python bench/peers.py
+	$(BIN)/python bench/boot.py
 	$(BIN)/python bench/report.py
 
 docs: $(STAMP)  ## Write the generated references and the page of review anew

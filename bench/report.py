@@ -2,9 +2,9 @@
 
 usage: python bench/report.py [--no-plots] [--check]
 
-Takes bench/results/peers.json, and where they are there large.json (a million records) and embedding.json (what
-bench/embedding.py wrote). `--check` writes nothing;
-the exit code is 1 where the page does not say what the results say.
+Takes bench/results/peers.json, and where they are there large.json (a million records), boot.json and embedding.json (what
+bench/boot.py and bench/embedding.py wrote). `--check` writes nothing; the exit code is 1 where the page does not say what the
+results say.
 """
 
 import argparse
@@ -23,6 +23,7 @@ PAGE = HERE.parent / "docs" / "performance.md"
 IMAGES = HERE.parent / "docs" / "img"
 RESULTS = (HERE / "results" / "peers.json", HERE / "results" / "large.json")
 EMBEDDING = HERE / "results" / "embedding.json"
+BOOT = HERE / "results" / "boot.json"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 STANDARD, LARGE = 100_000, 1_000_000
 EMBEDDING_GOAL = 0.9
@@ -55,6 +56,19 @@ SYSTEMS = {
     "chroma": "Chroma",
     "agentcairn": "agentcairn",
 }
+BOOT_STEPS = (
+    ("whole process, duckkb's command line", "command line", ""),
+    ("whole process, the Python library", "process", "process"),
+    ("the same without `import duckkb`, `import lancedb`", "without imports", "without imports"),
+    (
+        "reads the files (duckkb: checks them and writes down what they say)",
+        "reads and checks the files",
+        "reads the files",
+    ),
+    ("makes rows and indices", "makes indices", "builds rows and indices"),
+    ("answers", "answers", "opens and answers"),
+)
+"""What the page calls the steps of bench/boot.py: duckkb's, LanceDB's."""
 Sizes = Mapping[int, Mapping[str, Any]]
 
 
@@ -64,6 +78,12 @@ def load(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[int, dict[str, Any
     for one in reversed(found):
         sizes |= {int(size): its for size, its in one["sizes"].items()}
     return found[0]["about"], dict(sorted(sizes.items()))
+
+
+def with_boots(sizes: dict[int, dict[str, Any]], boots: Mapping[str, Any]) -> None:
+    """Take in what bench/boot.py measured of one size."""
+    if boots["size"] in sizes:
+        sizes[boots["size"]]["seconds"] |= {f"boot, {system}": steps for system, steps in boots["seconds"].items()}
 
 
 def medians(of_size: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -194,6 +214,19 @@ def _multiple(its: Mapping[str, Mapping[str, float]], step: str) -> str:
     return f"{amount(its[step]['median'])} ({its[step]['median'] / its['import duckdb']['median']:.1f} x)"
 
 
+def boots(said: Mapping[str, Any]) -> str:
+    """What bench/boot.py found."""
+    head = ["", "duckkb", "LanceDB"]
+    ours, theirs = (said["seconds"][system] for system in ("duckkb", "lancedb"))
+    rows = [[title, _spread(ours.get(own)), _spread(theirs.get(other))] for title, own, other in BOOT_STEPS]
+    about = said["about"]
+    text = (
+        f"From the same {said['size']:,} rows and vectors in files to a store on disk that has answered once, in turns "
+        f"({ours['process']['n']} rounds at commit {about['commit']}, {about['date']}). Medians, and 95th percentile in brackets."
+    )
+    return f"## From files to an answer\n\n{text}\n\n{_table(head, rows)}"
+
+
 def _builds(sizes: Sizes) -> Iterator[str]:
     yield "## Rows and indices"
     yield "From rows in memory to a store that can be searched; for duckkb from a JSONL file to committed files, vectors cached."
@@ -266,7 +299,13 @@ def written(page: str) -> str:
     if not paths:
         return page
     head, rest = page.split(BEGIN)
-    shown = figures(*load(paths))
+    about, sizes = load(paths)
+    booted = json.loads(BOOT.read_text("utf-8")) if BOOT.exists() else None
+    if booted is not None:
+        with_boots(sizes, booted)
+    shown = figures(about, sizes)
+    if booted is not None:
+        shown += "\n\n" + boots(booted)
     if EMBEDDING.exists():
         shown += "\n\n" + embedding(json.loads(EMBEDDING.read_text("utf-8")))
     return f"{head}{BEGIN}\n\n{shown}\n\n{END}{rest.split(END)[1]}"

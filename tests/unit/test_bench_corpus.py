@@ -146,3 +146,22 @@ def test_the_page_shows_ratios_and_answers_of_a_result(tmp_path: Path) -> None:
     assert "| find, words | 450 ms (4.5 x) |" in lines
     assert "| hybrid, filter of 1 % |  | 0.500 ! |" in lines
     assert any(line.startswith("| 100,000 | 300 MB | 90 MB |  |  | 200 MB | 1.50 |") for line in lines)
+
+
+def test_boots_are_compared_process_with_process_and_shown_step_by_step() -> None:
+    ours = {"command line": 5.7, "process": 5.5, "without imports": 5.3, "makes indices": 4.26, "answers": 0.012}
+    theirs = {"process": 6.0, "without imports": 5.0, "builds rows and indices": 4.35, "opens and answers": 0.1}
+    seconds = {
+        system: {step: measure.summary([one]) for step, one in its.items()}
+        for system, its in (("duckkb", ours), ("lancedb", theirs))
+    }
+    said = {"about": {"commit": "abc", "date": "2026-11-22"}, "size": 100_000, "seconds": seconds}
+    sizes = {100_000: {"seconds": {}, "memory": {}}, 100: {"seconds": {}, "memory": {}}}
+    report.with_boots(sizes, said)
+    (outcome,) = goals.outcomes(goals.GOALS, report.medians(sizes[100_000]))
+    assert (outcome.goal.base_name, outcome.ratio, outcome.reached) == ("LanceDB's process", 5.7 / 6.0, True)
+    assert not sizes[100]["seconds"]
+    lines = report.boots(said).splitlines()
+    assert "| makes rows and indices | 4.26 s (4.26 s) | 4.35 s (4.35 s) |" in lines
+    assert "| answers | 12.0 ms (12.0 ms) | 100 ms (100 ms) |" in lines
+    assert any("duckkb's command line | 5.70 s (5.70 s) |  |" in line for line in lines)
