@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from duckkb.actions.reading import line_of
+from duckkb.actions.reading import line_of, no_record
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine import boot, graph, query
 from duckkb.engine.base import Base
-from duckkb.engine.draft import not_found
-from duckkb.errors import FilterError, NotFound, UsageError
+from duckkb.errors import FilterError, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, Mode, SqlResult
@@ -87,8 +86,7 @@ def _node(base: Base, type_name: str, identity: Any) -> graph.Node:
     named = identity_named(base, kind, identity)
     row = base.tree.get(kind, named)
     if row is None:
-        missing = not_found(kind, named)
-        raise NotFound(missing.message, suggestion=missing.remedy)
+        raise no_record(base, kind, named)
     return graph.Node(kind, row)
 
 

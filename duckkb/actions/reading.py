@@ -11,7 +11,7 @@ from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
 from duckkb.errors import NotFound, UsageError
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record, identity_text
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
 from duckkb.values import dataclass
@@ -46,9 +46,15 @@ def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
     named = plain_identity(base.tree, kind, identity_named(base, kind, identity))
     row = base.tree.get(kind, named)
     if row is None:
-        missing = not_found(kind, named)
-        raise NotFound(missing.message, suggestion=missing.remedy)
+        raise no_record(base, kind, named)
     return line_of(kind, row)
+
+
+def no_record(base: Base, kind: RecordType, named: Identity) -> NotFound:
+    """The error for an identity that no record has, in the revision that is read."""
+    missing = not_found(kind, named)
+    at = f" --at {base.wiring.at.name}" if base.wiring.at is not None else ""
+    return NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
 
 
 def page(base: Base, type_name: str, after: Any, limit: int) -> Page:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from duckkb.actions.reading import line_of
+from duckkb.actions.reading import line_of, no_record
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
@@ -92,8 +92,7 @@ def _named(base: Base, type_name: str, identity: Any) -> tuple[RecordType, Ident
 def _row(base: Base, kind: RecordType, named: Identity) -> StoredRow:
     row = base.tree.get(kind, named)
     if row is None:
-        missing = not_found(kind, named)
-        raise NotFound(missing.message, suggestion=missing.remedy)
+        raise no_record(base, kind, named)
     return row
 
 

@@ -46,8 +46,9 @@ def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: 
     else:
         _print_findings(report, form)
     if form != "json":
-        noun = "changed records" if since is not None or staged else "records"
-        printed.note(f"{report.records} {noun}, {report.errors} errors, {report.warnings} warnings")
+        noun = "changed record" if since is not None or staged else "record"
+        counts = ((report.records, noun), (report.errors, "error"), (report.warnings, "warning"))
+        printed.note(", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts))
     if report.errors or (fail_on == "warning" and report.warnings):
         ctx.exit(1)
 

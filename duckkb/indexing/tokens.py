@@ -248,7 +248,9 @@ def _plain_tokens(text: str) -> Tokens | None:
     shape = raw.translate(_SHAPE)
     if _has_joined(shape) or _TOO_LONG in shape:
         return None
-    sequence = _words_of(raw, without=_JOINER_BYTES)  # none of them has a word behind it, so a space is left in its place
+    sequence = _words_of(
+        raw, without=_JOINER_BYTES
+    )  # none of them has a word behind it, so a space is left in its place
     return Tokens(sequence, sequence)
 
 

@@ -44,12 +44,6 @@ class Stored:
                 if place not in left_out:
                     self.entries[entry.path] = (number, entry)
         self._rows: dict[tuple[int, int], StoredRow] = {}
-        self._hashed: set[str] = set()
-
-    def expect_pass(self) -> None:
-        """Say that this process has just hashed and written all lines: each part may be passed once without hashing them
-        again, as what makes the lanes does next."""
-        self._hashed = set(self.entries)
 
     def row(self, number: int, place: int) -> StoredRow:
         """The row at a place of a sheet. Raises `errors.Unavailable` where the snapshot does not hold what it says."""
@@ -79,14 +73,8 @@ class Stored:
 
     def records(self, number: int, entry: Entry) -> Iterator[Record]:
         """The records of a part, each passed once."""
-        own, is_hashed = slice(entry.start, entry.start + entry.count), entry.path in self._hashed
-        self._hashed.discard(entry.path)
-        lines = self._hashed_lines(number, own) if is_hashed else self._lines(number, own)
-        return (record_of(self.kind, orjson.loads(line)) for line in lines)
-
-    def _hashed_lines(self, number: int, own: slice) -> Iterator[bytes]:
-        sheet, lines = self.sheets[number], self.lines
-        return (lines[at : at + size] for at, size in zip(sheet.offsets[own], sheet.lengths[own], strict=True))
+        own = slice(entry.start, entry.start + entry.count)
+        return (record_of(self.kind, orjson.loads(line)) for line in self._lines(number, own))
 
     def _lines(self, number: int, own: slice) -> Iterator[bytes]:
         sheet, lines, sha256 = self.sheets[number], self.lines, hashlib.sha256

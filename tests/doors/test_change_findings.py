@@ -220,6 +220,7 @@ def test_what_lies_in_the_working_tree_alone_is_not_staged(base: Path) -> None:
     _set(9, status="gone")(base)
     assert _found(run_in(base, ["check", "--staged", "--json"])) == set()
     assert _found(run_in(base, ["check", "--since", "HEAD", "--json"])) == {("E_SCHEMA", "n09")}
+    assert "1 changed record, 1 error, 0 warnings" in run_in(base, ["check", "--since", "HEAD"]).err
 
 
 def test_what_the_other_branch_did_meanwhile_is_not_of_this_change(base: Path) -> None:

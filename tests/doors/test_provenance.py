@@ -223,7 +223,8 @@ def test_a_base_is_read_as_it_was_with_the_types_it_had(two: Path) -> None:
     assert [one["id"] for one in run_in(two, ["list", "Note", "--at", "HEAD~1"]).lines] == ["n1", "n2"]
     assert [one["id"] for one in run_in(two, ["find", "Note", "storm", "-m", "--at", "HEAD~1"]).lines] == ["n1"]
     assert run_in(two, ["get", "Page", "n1", "--at", "HEAD"]).line["title"] == "later"
-    assert run_in(two, ["get", "Page", "n2", "--at", "main"]).code == 1
+    gone = run_in(two, ["get", "Page", "n2", "--at", "main", "--json"])
+    assert (gone.code, gone.error["suggestion"]) == (1, "duckkb list Page --at main")
     assert run_in(two, ["get", "Page", "n2", "--at", "nowhere", "--json"]).error["code"] == "E_REVISION"
     kept = [path for path in before if ".duckkb" not in path.parts]
     assert [path for path in sorted(two.rglob("*")) if not {".git", ".duckkb"} & set(path.parts)] == kept

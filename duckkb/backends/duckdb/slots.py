@@ -4,7 +4,7 @@ Rows of the matrix are chunks; the chunks of a record lie together, a stretch of
 gets a new slot at the end and its old one dies. Nothing here costs a Python object for each row.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from weakref import ref
 

@@ -236,18 +236,18 @@ class Vectors(Lane):
         for row in rows:
             row = with_filled(row, self._filled) if self._filled else row
             self._pending.note(row)
-            found = [one for one in row.entries if one.vector is not None]
-            lengths = {len(one.vector) for one in found if one.vector is not None}
+            found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
+            lengths = {len(vector) for _, _, vector in found}
             expected = expected or min(lengths, default=0)
             if lengths - {expected}:
                 self._mixed |= {expected, *lengths}
             elif found:
                 made.ids.append(row.record.id)
                 made.counts.append(len(found))
-                for one in found:
-                    made.fields.append(one.field)
-                    made.seqs.append(one.seq)
-                    made.vectors.append(one.vector)
+                for field, seq, vector in found:
+                    made.fields.append(field)
+                    made.seqs.append(seq)
+                    made.vectors.append(vector)
         return self._slots.append(made)
 
     def _refuse_mixed(self) -> None:
