@@ -3,9 +3,9 @@
 usage: python bench/boot.py [--size N] [--rounds N] [--keep FOLDER] [--out FILE]
 
 Both begin with the same rows and vectors in files and end with a store on disk that has been asked once. Each round runs
-both as whole processes, then both in a process that has imported its library, step by step. What LanceDB reads is what it reads
+duckkb's command line and a script of either library (once.py), which tells its steps apart. What LanceDB reads is what it reads
 fastest: rows by Arrow's JSON reader, vectors as one array of numpy's. What duckkb reads is a knowledge base: records in JSONL
-files, vectors in its cache. duckkb's answer is checked. The result is JSON; bench/report.py shows it in docs/performance.md.
+files, vectors in its cache. The result is JSON; bench/report.py shows it in docs/performance.md.
 """
 
 import argparse
