@@ -58,10 +58,17 @@ def run(place: Place, rounds: int) -> dict[str, dict[str, Any]]:
     return {system: {step: summary(its) for step, its in steps.items()} for system, steps in taken.items()}
 
 
+def positive(text: str) -> int:
+    """A number from 1 on; raises ValueError."""
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--size", type=positive, default=100_000)
+    parser.add_argument("--rounds", type=positive, default=9)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path, default=RESULTS / "boot.json")
     chosen = parser.parse_args()
