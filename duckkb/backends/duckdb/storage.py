@@ -3,7 +3,10 @@
 A narrow row is known up to its length, which is all that a cosine asks for: a row is its stored numbers times its scale.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,9 @@ DTYPES: dict[VectorStorage, type[np.float32 | np.float16 | np.int8]] = {
     "float16": np.float16,
     "int8": np.int8,
 }
+_LARGE = 12 << 20  # numbers of a matrix that hardly lies in the processor's caches
+_MOST_THREADS = 8
+_STRETCH = 4096  # rows that one of them takes at a time
 _BLOCK = 1024  # rows that are widened at a time: they stay in the processor's cache
 _HALF_BIAS = np.float32(2.0**112)  # how much a 16-bit float grows by when its bits are read as those of a 32-bit one
 _HALF_BITS = np.int32(-0x70000001)  # all but the copies that widening made of the sign
@@ -42,16 +48,52 @@ def packed(unit: Floats, storage: VectorStorage) -> tuple[Stored, Floats]:
 def products(matrix: Stored, scales: Floats | None, query: Doubles) -> Floats:
     """The product of every row with a vector, in 32 bits. `scales` is None for rows that are stored as they are."""
     narrow = query.astype(np.float32)
-    if scales is None:
+    if scales is None and matrix.size < _LARGE:
         whole: Floats = matrix @ narrow
         return whole
     found = np.empty(len(matrix), np.float32)
+    if scales is None:
+        _shared(len(matrix), lambda own: np.einsum("ij,j->i", matrix[own], narrow, out=found[own]))
+        return found
     if matrix.dtype == np.float16:
         narrow = narrow * _HALF_BIAS
     for start, block in _widened(matrix):
         np.matmul(block, narrow, out=found[start : start + len(block)])
     found *= scales
     return found
+
+
+def _shared(rows: int, work: Callable[[slice], object]) -> None:
+    """Do some work on all rows, stretch by stretch, in as many threads as there are cores; raises what it raises.
+
+    What this is for waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but
+    where a matrix does not fit into the caches one of them needs twice as long for such a product as `einsum`.)
+    """
+    left = iter([slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)])
+    problems: list[BaseException] = []
+
+    def take_turns() -> None:
+        try:
+            for own in left:  # whoever is free takes the next one
+                work(own)
+        except BaseException as problem:  # raised again where somebody hears it
+            problems.append(problem)
+
+    threads = [Thread(target=take_turns, daemon=True) for _ in range(1, min(_cores(), _MOST_THREADS))]
+    with suppress(RuntimeError):  # no more threads here
+        for thread in threads:
+            thread.start()
+    take_turns()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    if problems:
+        raise problems[0]
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def unit_blocks(matrix: Stored, scales: Floats | None) -> Iterator[tuple[int, Floats]]:
