@@ -1,10 +1,12 @@
 """Vectors that are kept as narrower numbers: what they lose, that it is measured, and that answers are those of what is kept."""
 
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
+import duckkb.backends.duckdb.storage as storage_module
 from duckkb.backends.duckdb.cosine import make_unit
 from duckkb.backends.duckdb.held import HeldRows
 from duckkb.backends.duckdb.recall import Nearest, questions, recall
@@ -54,6 +56,34 @@ def test_rows_come_back_as_they_were_but_for_rounding(storage: VectorStorage) ->
     assert np.abs(back - unit).max() < ERROR[storage] and not back[7].any()
     query = made(1, seed=9)[0].astype(np.float64)
     assert np.abs(products(stored, given, query) - back.astype(np.float64) @ query).max() < 2e-6
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("rows", [0, 1, 4096, 40_000])
+def test_products_of_a_large_matrix_are_those_of_its_rows(
+    rows: int, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit, query = made(rows) if rows else np.empty((0, 48), np.float32), made(1, seed=9)[0].astype(np.float64)
+    monkeypatch.setattr(storage_module, "_LARGE", 0)
+    monkeypatch.setattr(storage_module, "_MOST_THREADS", cores)
+    found = products(unit, None, query)
+    assert found.dtype == np.float32 and found.shape == (rows,)
+    assert np.abs(found - unit.astype(np.float64) @ query).max(initial=0) < 1e-6
+
+
+def test_a_product_needs_no_other_thread_and_tells_what_goes_wrong_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_module, "_LARGE", 0)
+    unit = made(9000)
+
+    def refused(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", refused)
+        found = products(unit, None, unit[8999].astype(np.float64))
+    assert abs(found[8999] - 1) < 1e-6 and np.abs(found - unit @ unit[8999]).max() < 1e-6
+    with pytest.raises(ValueError, match="broadcast"):
+        products(unit, None, np.ones(47))
 
 
 @pytest.mark.parametrize("storage", NARROW)
