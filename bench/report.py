@@ -73,10 +73,14 @@ Sizes = Mapping[int, Mapping[str, Any]]
 
 
 def load(paths: Sequence[Path]) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """What the first file says of the machine, and the sizes of all files; the first file that has a size counts."""
+    """What the first file says of the machine, and the sizes of all files; the first file that has a size counts. What the
+    large size is compared with stands `beside` it, where the same run has it."""
     found, sizes = [json.loads(path.read_text("utf-8")) for path in paths], {}
     for one in reversed(found):
-        sizes |= {int(size): its for size, its in one["sizes"].items()}
+        own = {int(size): its for size, its in one["sizes"].items()}
+        if LARGE in own and STANDARD in own:
+            own[LARGE] = own[LARGE] | {"beside": own[STANDARD]}
+        sizes |= own
     return found[0]["about"], dict(sorted(sizes.items()))
 
 
@@ -142,8 +146,8 @@ def _goals(sizes: Sizes) -> Iterator[str]:
     if LARGE in sizes:
         large = medians(sizes[LARGE])
         yield f"## Goals at {LARGE:,} records"
-        smaller = medians(sizes[STANDARD]) if STANDARD in sizes else {}
-        grown = goals.growth(smaller, large, f"at {STANDARD:,}")
+        smaller = sizes[LARGE].get("beside") or sizes.get(STANDARD)
+        grown = goals.growth(medians(smaller) if smaller else {}, large, f"at {STANDARD:,}")
         yield _outcomes([*goals.outcomes(goals.LARGE_GOALS, large), *grown], {})
     for size in sizes:
         if size < STANDARD and STANDARD in sizes:

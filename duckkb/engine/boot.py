@@ -74,7 +74,8 @@ def refresh(base: Base) -> None:
     if base.wiring.at is not None:
         return
     base.adrift = base.adrift or (base.snapshot is not None and base.snapshot.is_dropped)
-    if base.adrift or read.changed(base.tree, base.root) or shadow.pending(base.root):
+    is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
+    if base.adrift or is_edited or read.changed(base.tree, base.root) or shadow.pending(base.root):
         refuse_tracked_state(base.root)
         with shadow.reading(base.root, base.wiring.lock_timeout):
             sync(base)

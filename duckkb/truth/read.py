@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from stat import S_ISREG
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
@@ -104,6 +105,19 @@ def _changed_since(tree: Tree, root: Path) -> list[str]:
         return different
     tree.listing = Listing.of(found, tree.parts)
     return []
+
+
+def is_edited_again(tree: Tree, root: Path) -> bool:
+    """Whether a part that was taken in last is not what it was: told without looking at all others."""
+    return any(_is_edited(tree, root, path) for path in tree.lately)
+
+
+def _is_edited(tree: Tree, root: Path, path: str) -> bool:
+    try:
+        status = os.lstat(root / path)
+    except OSError:
+        return False
+    return path in tree.parts and S_ISREG(status.st_mode) and _differs(tree, root, path, status)
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:

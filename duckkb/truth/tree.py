@@ -26,6 +26,7 @@ __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tre
 # File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
 _IN_THE_WAY = ("E_SYMLINK", "E_NOT_REGULAR")
 _GRANULARITY_NS = 2_000_000_000
+_FEW_PARTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class Tree:
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
         self.listing: Listing | None = None
+        self.lately: tuple[str, ...] = ()  # parts that were replaced last, where they are few
         self._tables: dict[str, Table | StoredTable] = {
             name: StoredTable(stored) for name, stored in (stored or {}).items()
         }
@@ -223,6 +225,7 @@ class Tree:
         Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
         """
         self.listing = None
+        self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
         kinds: dict[str, RecordType] = {}
         for path, part in parts.items():
             known = part or self.parts.get(path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.read import changed, reload
+from duckkb.truth.read import changed, is_edited_again, reload
 from duckkb.truth.tree import Tree
 from tests.unit.test_truth_tree import G0, LIMITS, ONTOLOGY, P0, P1, PERSON, node, put, read
 
@@ -124,6 +124,7 @@ def test_what_is_only_listed_is_found_changed_as_by_a_survey(steps: list[Callabl
                 step(root)
             plain = Tree(ONTOLOGY, LIMITS, tree.parts, [])
             wanted = changed(plain, root)
+            assert wanted or not is_edited_again(tree, root), step.__name__
             assert changed(tree, root) == wanted, step.__name__
             assert tree.findings == plain.findings, step.__name__
             tree.replace(reload(tree, root, wanted))
@@ -135,3 +136,17 @@ def test_a_part_that_was_just_written_is_not_vouched_for_by_a_listing(tmp_path: 
     tree = read(tmp_path)
     assert changed(tree, tmp_path) == []
     assert tree.listing is None
+
+
+def test_a_part_that_is_edited_again_is_seen_without_the_others(tmp_path: Path) -> None:
+    put(tmp_path, P0, node(PERSON, "ada"))
+    put(tmp_path, P1, node(PERSON, "cid"))
+    tree = read(tmp_path)
+    put(tmp_path, P0, node(PERSON, "eve"))
+    assert not is_edited_again(tree, tmp_path), "it was never taken in: a survey finds it"
+    tree.replace(reload(tree, tmp_path, changed(tree, tmp_path)))
+    assert not is_edited_again(tree, tmp_path)
+    put(tmp_path, P0, node(PERSON, "eva"))
+    assert is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
+    (tmp_path / P0).unlink()
+    assert not is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
