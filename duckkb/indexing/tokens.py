@@ -248,9 +248,8 @@ def _plain_tokens(text: str) -> Tokens | None:
     shape = raw.translate(_SHAPE)
     if _has_joined(shape) or _TOO_LONG in shape:
         return None
-    sequence = _words_of(
-        raw, without=_JOINER_BYTES
-    )  # none of them has a word behind it, so a space is left in its place
+    # No joiner has a word behind it here: taken away before the spaces are counted, none of them leaves two.
+    sequence = _words_of(raw, without=_JOINER_BYTES)
     return Tokens(sequence, sequence)
 
 
