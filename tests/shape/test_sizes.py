@@ -1,4 +1,4 @@
-"""Small on purpose: bodies of at most 40 lines, files of at most 400, at most 6 parameters."""
+"""Small on purpose: bodies of at most 40 lines, files of at most 500, at most 6 parameters."""
 
 import ast
 from collections.abc import Iterator
@@ -29,12 +29,12 @@ def test_no_function_body_is_longer_than_forty_lines() -> None:
     assert [(place, lines) for place, node in _functions() if (lines := _body_lines(node)) > 40] == []
 
 
-def test_no_file_is_longer_than_four_hundred_lines() -> None:
+def test_no_file_is_longer_than_five_hundred_lines() -> None:
     sizes = {
         str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.rglob("*.py")
     }
     assert sizes, "the package was found"
-    assert {name: size for name, size in sizes.items() if size > 400} == {}
+    assert {name: size for name, size in sizes.items() if size > 500} == {}
 
 
 def test_no_function_takes_more_than_six_parameters() -> None:
