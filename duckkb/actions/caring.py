@@ -1,6 +1,7 @@
 """check, fmt, dedupe, status, index, doctor, repair: the care of a base."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def check(base: Base) -> CheckReport:
     """What is wrong with the files, and with the merge that they are from, if HEAD is one."""
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
-    return CheckReport((*report.findings, *merged), report.records)
+    return replace(report, findings=(*report.findings, *merged))
 
 
 def fmt(base: Base, check_only: bool) -> Receipt:

@@ -1,11 +1,22 @@
 """check, fmt, dedupe, recover: keeping truth in order."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
 
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, base_options_and, chosen_format, emit, emit_lines, only_json, opened, tell
+from duckkb.cli.common import (
+    base_options,
+    base_options_and,
+    chosen_format,
+    emit,
+    emit_lines,
+    judging,
+    only_json,
+    opened,
+    tell,
+)
 from duckkb.cli.formats import dumps
 
 if TYPE_CHECKING:
@@ -30,7 +41,8 @@ def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: 
 
     chosen = ctx.ensure_object(dict)
     timeout = chosen.get("lock_timeout", 60.0)
-    report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, staged=staged)
+    with judging(ctx):
+        report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, staged=staged)
     form = chosen_format(ctx, "text")
     if form == "github":
         from duckkb.review.annotations import commands
@@ -44,7 +56,7 @@ def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: 
 
         printed.result(dumps(as_sarif(report.findings, version("duckkb"), report.prefix)))
     else:
-        _print_findings(report, form)
+        _print_findings(report, form, fail_on)
     if form != "json":
         noun = "changed record" if since is not None or staged else "record"
         counts = ((report.records, noun), (report.errors, "error"), (report.warnings, "warning"))
@@ -53,12 +65,16 @@ def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: 
         ctx.exit(1)
 
 
-def _print_findings(report: "CheckReport", form: str) -> None:
+def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from dataclasses import asdict
+
+    from duckkb.review import outcome
 
     findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
     if form == "json":
-        emit({"errors": report.errors, "warnings": report.warnings, "records": report.records, "findings": findings})
+        ended = outcome.of_findings(report.errors, report.warnings, fail_on=fail_on)
+        counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
+        emit({"outcome": ended, **counts, "findings": findings})
     elif form == "text":
         for finding in report.findings:
             printed.result(printed.one_line(str(finding)))
@@ -72,7 +88,7 @@ def _print_findings(report: "CheckReport", form: str) -> None:
 @click.pass_context
 def fmt_command(ctx: click.Context, check_only: bool) -> None:
     """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints a `file` a line."""
-    with opened(ctx) as kb:
+    with judging(ctx) if check_only else nullcontext(), opened(ctx) as kb:
         receipt = kb.fmt(check=check_only)
         _files(ctx, receipt)
         if check_only and receipt.files:

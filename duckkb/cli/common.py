@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -142,6 +143,37 @@ def opened(
     )
     with kb:
         yield kb
+
+
+@contextmanager
+def judging(ctx: click.Context) -> "Iterator[None]":
+    """Around a command that gives a verdict: where it cannot, a format whose readers do not see stderr says so on stdout,
+    and the error in JSON carries `outcome`, as exit code 1 is that of findings too."""
+    from duckkb.errors import DuckkbError
+
+    try:
+        yield
+    except DuckkbError as problem:
+        from duckkb.review import outcome
+
+        form = chosen_format(ctx)
+        for line in outcome.FORMATS[form](problem, _prefix(ctx)) if form in outcome.FORMATS else ():
+            printed.result(line)
+        problem.details = {**problem.details, "outcome": outcome.COULD_NOT_RUN}
+        raise
+
+
+def _prefix(ctx: click.Context) -> str:
+    """The folder of the base inside its repository, as far as both can be found."""
+    from duckkb import config
+    from duckkb.errors import DuckkbError
+    from duckkb.truth import history
+
+    with suppress(DuckkbError, OSError):
+        root = config.find_root(Path.cwd(), ctx.ensure_object(dict).get("kb"), config.environment())
+        repository = history.find_repository(root)
+        return repository.prefix if repository else ""
+    return ""
 
 
 def _progress() -> Callable[[str, int, int], None]:

@@ -12,6 +12,7 @@ from duckkb.cli.common import (
     chosen_format,
     emit,
     emit_lines,
+    judging,
     only_json,
     opened,
     read_argument_or_stdin,
@@ -69,9 +70,9 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     from duckkb.app.diffing import diff
 
     options = {name: given[name] for name in ("staged", "worktree", "ignore")}
-    found = diff(
-        ctx.ensure_object(dict).get("kb"), range, only=ctx.meta.get(_ONLY, ()), whole=bool(given["fail_on"]), **options
-    )
+    kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
+    with judging(ctx):
+        found = diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)
     _print(ctx, found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
@@ -115,7 +116,7 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = Options(full=given["full"], color=color, budget=given["budget"])
+    options = Options(full=given["full"], color=color, budget=given["budget"], fail_on=given["fail_on"] or "error")
     pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
     while some := list(islice(pieces, _AT_ONCE)):
         printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))

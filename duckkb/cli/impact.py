@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import at_option, base_options_and, chosen_format, emit, emit_lines, opened, tell
+from duckkb.cli.common import at_option, base_options_and, chosen_format, emit, emit_lines, judging, opened, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -59,7 +59,8 @@ def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits
     from duckkb.review.impact_report import as_markdown, as_object, as_text
 
     chosen = ctx.ensure_object(dict)
-    report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, lenient=chosen.get("lenient", False))
+    with judging(ctx):
+        report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, lenient=chosen.get("lenient", False))
     form = chosen_format(ctx, "text")
     pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
     if form in pages:

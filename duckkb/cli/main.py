@@ -187,6 +187,7 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
 
     suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
+    outcome = details.pop("outcome", None)
     if problem.findings:
         from dataclasses import asdict
 
@@ -195,7 +196,8 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     if not as_json and not told:
         for finding in problem.findings:
             printed.note(printed.brief(str(finding)))
-    return _say(problem.message, problem.code, suggestion, as_json, problem.exit_code, details)
+    more = ({"details": details} if details else {}) | ({"outcome": outcome} if outcome else {})
+    return _say(problem.message, problem.code, suggestion, as_json, problem.exit_code, more)
 
 
 def _brief(finding: dict[str, Any]) -> dict[str, Any]:
@@ -203,12 +205,12 @@ def _brief(finding: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say(
-    message: str, code: str, suggestion: str, as_json: bool, exit_code: int, details: dict[str, Any] | None = None
+    message: str, code: str, suggestion: str, as_json: bool, exit_code: int, more: dict[str, Any] | None = None
 ) -> int:
     """The last line of stderr: JSON for programs, words for people."""
     message, suggestion = printed.brief(message), printed.brief(suggestion)
     if as_json:
-        line = {"error": message, "code": code, "suggestion": suggestion} | ({"details": details} if details else {})
+        line = {"error": message, "code": code, "suggestion": suggestion} | (more or {})
         printed.note(json.dumps(line, ensure_ascii=False))
     else:
         printed.note(f"duckkb: {message}")

@@ -16,6 +16,7 @@ def as_object(report: Report) -> dict[str, Any]:
     means = {name: _before_after(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
         "version": 1,
+        "outcome": "limits" if report.crossed else "passed",
         "base": report.base,
         "head": report.head,
         "k": report.k,

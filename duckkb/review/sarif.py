@@ -7,26 +7,46 @@ from typing import Any
 from urllib.parse import quote
 
 from duckkb.codes import CODES
-from duckkb.errors import Finding
+from duckkb.errors import DuckkbError, Finding
 from duckkb.review.unseen import visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _CONFIG = "config.yaml"
+_ROOT = "%SRCROOT%"
 _CODE_SPAN = re.compile("`([^`]*)`")
 
 
-def as_sarif(findings: Iterable[Finding], version: str, prefix: str = "") -> dict[str, Any]:
+def as_sarif(
+    findings: Iterable[Finding], version: str, prefix: str = "", *, stopped: DuckkbError | None = None
+) -> dict[str, Any]:
     """One log with one run. `version` is duckkb's; `prefix` the folder of the base inside its repository, empty or with a
-    final `/`: paths are told from the root of the repository, percent-encoded. What has no path is told of config.yaml.
+    final `/`: paths are told from the root of the repository, percent-encoded. What has no path is told of config.yaml. `stopped` is what kept duckkb from
+    judging: the run did not succeed then, and says why.
 
     A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
     """
     found = list(findings)
     names = sorted({one.code for one in found})
-    driver = {"name": "duckkb", "semanticVersion": version, "rules": [_rule(name) for name in names]}
+    driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
+    driver |= {"rules": [_rule(name) for name in names]}
     results = [_result(one, names.index(one.code), prefix) for one in found]
-    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    # Where the repository lies differs from machine to machine; a reader of the log knows it.
+    root = {_ROOT: {"description": {"text": "The root of the repository."}}}
+    run = {"tool": {"driver": driver}, "invocations": [_invocation(stopped)], "originalUriBaseIds": root}
+    run |= {"columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _invocation(stopped: DuckkbError | None) -> dict[str, Any]:
+    if stopped is None:
+        return {"executionSuccessful": True}
+    text = visible(f"{stopped.message} ({stopped.suggestion})" if stopped.suggestion else stopped.message)
+    notice = {"descriptor": {"id": stopped.code}, "level": "error", "message": {"text": _literal(text)}}
+    return {
+        "executionSuccessful": False,
+        "exitCode": stopped.exit_code,
+        "toolExecutionNotifications": [notice],
+    }
 
 
 def _rule(name: str) -> dict[str, Any]:
@@ -54,7 +74,8 @@ def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
 
 
 def _location(finding: Finding, prefix: str) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": {"uri": quote(prefix + (finding.path or _CONFIG), safe="/")}}
+    uri = quote(prefix + (finding.path or _CONFIG), safe="/")
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": _ROOT}}
     if finding.line:
         place["region"] = {"startLine": finding.line}
     location: dict[str, Any] = {"physicalLocation": place}

@@ -17,6 +17,9 @@ from duckkb.values import dataclass
 WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
 """What of a base is compared: truth and what shapes it."""
 REGULAR = ("100644", "100755")
+_DEEPEN = (
+    "`git fetch --deepen=100`, or `git fetch --unshallow` for all of it; in a workflow `fetch-depth: 0` at checkout"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def revisions(root: Path, *names: str) -> list[Revision]:
     for name in names:
         commit, tree = (_object(next(told, b"")) for _ in range(2)) if name in sound else ("", "")
         if not tree:
-            raise _unknown(name) if head_commit(root) else _nothing_yet(name)
+            raise _unknown(root, name) if head_commit(root) else _nothing_yet(name)
         found.append(Revision(name, commit, tree))
     return found
 
@@ -82,12 +85,16 @@ def _nothing_yet(name: str) -> StateError:
     return StateError(said, code="E_REVISION", suggestion="`git add` and `git commit` what is there")
 
 
-def _unknown(name: str) -> StateError:
-    return StateError(
-        f"git knows no revision {name!r} here",
-        code="E_REVISION",
-        suggestion="`git log --oneline` and `git branch -a` list what there is; in a shallow clone `git fetch --unshallow`",
-    )
+def _unknown(root: Path, name: str) -> StateError:
+    if _is_shallow(root):
+        said = f"git knows no revision {name!r} here: this clone is shallow, and has the newest history alone"
+        return StateError(said, code="E_REVISION", suggestion=_DEEPEN)
+    known = "`git log --oneline` and `git branch -a` list what there is"
+    return StateError(f"git knows no revision {name!r} here", code="E_REVISION", suggestion=known)
+
+
+def _is_shallow(root: Path) -> bool:
+    return (repository_of(root).common_dir / "shallow").exists()
 
 
 def head(root: Path) -> Revision:
@@ -109,7 +116,9 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
         raise StateError(
             f"{one.name} and {other.name} have no commit in common here",
             code="E_REVISION",
-            suggestion=f"compare the two as they are: `duckkb diff {one.name}..{other.name}`; or `git fetch --unshallow`",
+            suggestion=_DEEPEN
+            if _is_shallow(root)
+            else f"compare the two as they are: `duckkb diff {one.name}..{other.name}`",
         )
     return revision(root, said.decode().strip())
 

@@ -279,9 +279,46 @@ def test_paths_of_annotations_start_at_the_root_of_the_repository(ground: Path, 
     git(tmp_path, "init", "-q", "-b", "main", str(root))
     commit(root)
     _set(9, status="gone")(root / "docs/kb")
-    for args in (["check", "--since", "main"], ["diff", "--fail-on", "error"]):
+    for args in (["check", "--since", "main"], ["diff", "--fail-on", "error"], ["check"]):
         ran = run_in(root / "docs/kb", [*args, "--format", "github"])
-        assert ran.out.startswith(f"::error file=docs/kb/{PART},line=9,title=E_SCHEMA Note n09::"), ran.out
+        assert f"::error file=docs/kb/{PART},line=9,title=E_SCHEMA Note n09::" in ran.out, ran.out
+    (log,) = run_in(root / "docs/kb", ["check", "--since", "main", "--format", "sarif"]).line["runs"]
+    place = log["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert place == {"uri": f"docs/kb/{PART}", "uriBaseId": "%SRCROOT%"} and "%SRCROOT%" in log["originalUriBaseIds"]
+    assert log["tool"]["driver"]["version"]
+    for form in ("markdown", "html"):
+        said = run_in(root / "docs/kb", ["diff", "--fail-on", "error", "--format", form]).out
+        assert said.count(PART) == said.count(f"docs/kb/{PART}") >= 2
+
+
+def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
+    _set(9, status="gone")(base)
+    verdicts = [["check"], ["check", "--since", "main"], ["diff", "--fail-on", "error"]]
+    for args in verdicts:
+        ran = run_in(base, [*args, "--json"])
+        assert (ran.code, ran.line["outcome"]) == (1, "findings")
+    for args in (["check", "--since", "nowhere"], ["diff", "nowhere"], ["impact", "nowhere"]):
+        ran = run_in(base, [*args, "--json"])
+        assert (ran.code, ran.out, ran.error["code"], ran.error["outcome"]) == (1, "", "E_REVISION", "could_not_run")
+    assert run_in(base, ["diff", "nowhere", "--format", "markdown"]).out.startswith("### Could not run\n")
+    (base / "config.yaml").write_text("nodes: {", "utf-8")
+    ran = run_in(base, ["check", "--format", "github"])
+    assert ran.code == 2 and ran.out.startswith("::error file=config.yaml,line=1,title=E_YAML::")
+    (log,) = run_in(base, ["check", "--format", "sarif"]).line["runs"]
+    assert (log["invocations"][0]["executionSuccessful"], len(log["results"])) == (False, 1)
+    assert run_in(base, ["fmt", "--check", "--json"]).error["outcome"] == "could_not_run"
+    said = run_in(base, ["impact", "--format", "markdown"])
+    assert said.code == 2 and "This is no verdict on the change." in said.out and "`config.yaml:1`" in said.out
+
+
+def test_a_shallow_clone_is_told_how_to_get_what_it_lacks(base: Path, tmp_path: Path) -> None:
+    older = git(base, "rev-parse", "HEAD").strip()
+    commit(base)
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{base}", "clone")
+    ran = run_in(tmp_path / "clone", ["check", "--since", f"{older}...HEAD", "--json"])
+    assert (ran.code, ran.error["code"], ran.error["outcome"]) == (1, "E_REVISION", "could_not_run")
+    assert "shallow" in ran.error["error"] and "git fetch --deepen" in ran.error["suggestion"]
+    assert "fetch-depth: 0" in ran.error["suggestion"]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ _LOCATION = {
                     "additionalProperties": False,
                     # A relative reference (RFC 3986): no scheme, nothing unescaped that must be escaped.
                     "properties": {
-                        "uri": {"type": "string", "pattern": r"^(?:[A-Za-z0-9._~!$&'()*+,;=@/-]|%[0-9A-F]{2})+$"}
+                        "uri": {"type": "string", "pattern": r"^(?:[A-Za-z0-9._~!$&'()*+,;=@/-]|%[0-9A-F]{2})+$"},
+                        "uriBaseId": {"type": "string"},
                     },
                 },
                 "region": {
@@ -109,6 +110,11 @@ SARIF = {
                 "required": ["tool"],
                 "additionalProperties": False,
                 "properties": {
+                    "invocations": {"type": "array", "items": {"required": ["executionSuccessful"]}},
+                    "originalUriBaseIds": {
+                        "type": "object",
+                        "additionalProperties": {"properties": {"uri": {"type": "string"}}},
+                    },
                     "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
                     "tool": {
                         "type": "object",
@@ -121,6 +127,7 @@ SARIF = {
                                 "additionalProperties": False,
                                 "properties": {
                                     "name": {"type": "string"},
+                                    "version": {"type": "string"},
                                     "semanticVersion": {"type": "string", "pattern": r"^\d+\.\d+\.\d+"},
                                     "rules": {"type": "array", "uniqueItems": True, "items": _RULE},
                                 },

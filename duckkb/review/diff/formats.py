@@ -23,7 +23,7 @@ def _stat(diff: Diff, options: Options) -> Iterable[str]:
 def _json(diff: Diff, options: Options) -> Iterable[str]:
     from duckkb.review.diff import report
 
-    return report.as_json(diff)
+    return report.as_json(diff, options)
 
 
 def _jsonl(diff: Diff, options: Options) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from duckkb.errors import Finding
@@ -110,12 +111,33 @@ class Diff:
         return not (self.changes or self.ontology)
 
     @property
+    def rooted(self) -> "Diff":
+        """The same with the paths of findings, records and the configuration from the root of the repository, as a forge
+        names files."""
+        if not self.prefix:
+            return self
+        return replace(
+            self,
+            prefix="",
+            changes=tuple(_rooted_change(one, self.prefix) for one in self.changes),
+            ontology=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.ontology),
+            findings=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.findings),
+        )
+
+    @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
         """How many of each op, by type; every op stands there."""
         found: dict[str, Counter[str]] = {}
         for change in self.changes:
             found.setdefault(change.type, Counter())[change.op] += 1
         return {name: {op: count[op] for op in OPS} for name, count in found.items()}
+
+
+def _rooted_change(change: RecordChange, prefix: str) -> RecordChange:
+    before, after = (
+        None if place is None else replace(place, path=prefix + place.path) for place in (change.before, change.after)
+    )
+    return replace(change, before=before, after=after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +156,9 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
-    characters of a comment."""
+    characters of a comment, `fail_on` the grade of the findings that count (`error`, `warning`)."""
 
     full: bool = False
     color: bool = False
     budget: int = 60_000
+    fail_on: str = "error"

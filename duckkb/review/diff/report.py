@@ -5,14 +5,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Place, RecordChange
+from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Options, Place, RecordChange
+from duckkb.review.outcome import of_findings
 
 VERSION = 1
 
 
-def as_json(diff: Diff) -> Iterator[str]:
+def as_json(diff: Diff, options: Options) -> Iterator[str]:
     """One object on one line."""
-    head = _dumps(summary(diff))[1:-1]
+    counts = summary(diff)
+    ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
+    head = _dumps({"version": counts.pop("version"), "outcome": ended, **counts})[1:-1]
     changes = ",".join(change_text(change) for change in diff.changes)
     rest = {"ontology": [_ontology(one) for one in diff.ontology], "findings": [_finding(one) for one in diff.findings]}
     yield f'{{{head},"changes":[{changes}],{_dumps(rest)[1:-1]}}}'

@@ -29,6 +29,7 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
     """The page, piece by piece."""
     style, script = (_HERE / "page.css").read_text("utf-8"), (_HERE / "page.js").read_text("utf-8")
     yield _head(f"Knowledge: {_shown(diff.base)} → {_shown(diff.head)}", style, script)
+    diff = diff.rooted
     yield f'<script type="application/json" id="data">{{"summary":{_safe(_summary(diff))},"changes":['
     room, comma = MOST_CHARACTERS, ""
     left: Counter[str] = Counter()
