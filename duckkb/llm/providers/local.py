@@ -6,6 +6,7 @@ vector. Nothing is loaded before the first text comes.
 """
 
 import hashlib
+import os
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -256,8 +257,7 @@ def _composed(text: str) -> str:
 
 def _session(graph: bytes, threads: int) -> Any:
     """Without spinning threads and arena, which cost other work its cores and memory and win nothing here."""
-    import onnxruntime
-
+    onnxruntime = _runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_cpu_mem_arena = False
@@ -266,6 +266,17 @@ def _session(graph: bytes, threads: int) -> Any:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except _faults() as error:
         raise ValueError(f"onnxruntime {onnxruntime.__version__} does not take its graph") from error
+
+
+def _runtime() -> Any:
+    """onnxruntime without its telemetry, which is on by default: as soon as it is imported it writes a device id and a
+    database of events into the user's cache, a session id into the temporary folder, and later sends them. The variable
+    keeps all of it from being set up, for this process and its children; the call is for a caller who has imported it."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+    import onnxruntime
+
+    onnxruntime.disable_telemetry_events()
+    return onnxruntime
 
 
 def _faults() -> tuple[type[Exception], ...]:
