@@ -1,4 +1,5 @@
-"""What git itself runs, once a file: `merge BASE OURS THEIRS SIZE PATH` and `textconv FILE`.
+"""What git itself runs, once a file: `merge BASE OURS THEIRS SIZE PATH`, `merge-base BASE ONE OTHER PATH` for two merge
+bases that become one, and `textconv FILE`.
 
 `git install` writes the command lines that lead here. The standard library is enough, so that it starts fast. The exit codes
 are like no other's: a missing interpreter, a missing package, a signal and a crash all give another, and then the command
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duckkb.truth.merge_rules import Rules
+    from duckkb.truth.merge_file import TableMerge
+    from duckkb.truth.merge_rules import Rules, TableRules
 
 CLEAN, CONFLICT = 40, 41
 _PATH = re.compile(r"(.*?)(data/(?:node|edge)s/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl)")
@@ -23,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     match arguments:
         case ["merge", base, ours, theirs, size, path]:
             return merge([Path(base), Path(ours), Path(theirs)], int(size), path)
+        case ["merge-base", *files, path] if len(files) == 3:
+            return merge_bases([Path(file) for file in files], path)
         case ["textconv", file]:
             return textconv(Path(file))
     print("git runs this; `duckkb git install` tells it how", file=sys.stderr)
@@ -31,31 +35,52 @@ def main(arguments: Sequence[str]) -> int:
 
 def merge(files: Sequence[Path], size: int, path: str) -> int:
     """Merge by records into the second file; `path` is that of the part from the top of the work tree."""
-    from duckkb.truth import merge_file
-
-    found = _PATH.fullmatch(path)
+    found = _merged(files, path)
     if found is None:
         return 2
-    root, part = Path(found[1] or "."), found[2]
-    key = merge_file.table_of(part)
-    assert key is not None, "the pattern matched"
-    table = _rules(root).of(key)
-    versions = [{part: file.read_bytes()} for file in files]
-    merged = merge_file.merge_table(versions[0], versions[1], versions[2], table)
-    data = merged.parts[part] or b""
+    merged, data, table = found
     if merged.conflicts and size != 7:
         from duckkb.truth import conflict
 
         data = conflict.written(conflict.read(data) or [], size)
-    draft = files[1].with_name(f"{files[1].name}.duckkb")
-    draft.write_bytes(data)
-    draft.replace(files[1])
+    _write(files[1], data)
     if not data:
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
     for one in merged.conflicts:
         fields = " ".join(filter(None, one.block.open_fields(table.rules)))
         print(f"duckkb: both sides changed {table.name}:{one.identity} {fields}".rstrip(), file=sys.stderr)
     return CONFLICT if merged.conflicts else CLEAN
+
+
+def merge_bases(files: Sequence[Path], path: str) -> int:
+    """Merge by records into the second file; what conflicts stays as it was, so that the merge itself finds it."""
+    found = _merged(files, path, is_base=True)
+    if found is None:
+        return 2
+    _write(files[1], found[1])
+    return CLEAN
+
+
+def _merged(
+    files: Sequence[Path], path: str, *, is_base: bool = False
+) -> "tuple[TableMerge, bytes, TableRules] | None":
+    """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
+    from duckkb.truth import merge_file
+
+    found = _PATH.fullmatch(path)
+    key = merge_file.table_of(found[2]) if found else None
+    if found is None or key is None:
+        return None
+    part, table = found[2], _rules(Path(found[1] or ".")).of(key)
+    base, ours, theirs = ({part: file.read_bytes()} for file in files)
+    merged = merge_file.merge_table(base, ours, theirs, table, is_base=is_base)
+    return merged, merged.parts[part] or b"", table
+
+
+def _write(file: Path, data: bytes) -> None:
+    draft = file.with_name(f"{file.name}.duckkb")
+    draft.write_bytes(data)
+    draft.replace(file)
 
 
 def textconv(file: Path) -> int:

@@ -127,7 +127,7 @@ class _RecordType:
 
     @cached_property
     def merge_rules(self) -> Mapping[str, str]:
-        """`x-merge` by field: `set` or `text`."""
+        """`x-merge` by field, one of `schema.MERGE_RULES`."""
         return {name: rule["x-merge"] for name, rule in self.properties.items() if "x-merge" in rule}
 
     @cached_property

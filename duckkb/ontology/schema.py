@@ -20,7 +20,13 @@ FORMATS = (
     "iri-reference", "json-pointer", "regex", "relative-json-pointer", "time", "uri", "uri-reference", "uri-template",
     "uuid",
 )  # fmt: skip
-MERGE_RULES = {"set": "array", "text": "string"}
+MERGE_RULES = {
+    "set": ("array",), "text": ("string",), "max": ("integer", "number", "string"), "min": ("integer", "number", "string"),
+    "latest": (), "ours": (),
+}  # fmt: skip
+"""What `x-merge` may say, and the types of fields that it is for (none: of all)."""
+MERGE_BY_SIDE = ("max", "min", "latest", "ours")
+"""Those that take one of the two values."""
 
 _ONE = (
     "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
@@ -168,8 +174,10 @@ def _check_merge_rules(section: Section) -> None:
                 message = f"must be {' or '.join(allowed)}, is {shown(value)}"
             elif not is_field:
                 message = "is for the fields of a record, not for parts of them"
-            elif keyword == "x-merge" and kinds(section.value, part) - {"null"} != {MERGE_RULES[value]}:
-                message = f"`{value}` is for fields of type {MERGE_RULES[value]}"
+            elif keyword == "x-merge" and (wanted := MERGE_RULES[value]):
+                found = kinds(section.value, part) - {"null"}
+                if not (found and found <= {*wanted}):
+                    message = f"`{value}` is for fields of type {' or '.join(wanted)}"
             if message:
                 section.found.append(section.document.finding(section.code, at, message))
 

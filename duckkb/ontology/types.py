@@ -19,7 +19,7 @@ from duckkb.ontology.rules import (
     Text,
     shown,
 )
-from duckkb.ontology.schema import check_schema
+from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.section import Section
 from duckkb.records import FROM, TO
 
@@ -106,9 +106,8 @@ def _open_schema(own: Policy, identity: tuple[str, ...], section: Section) -> di
     named = dict(properties) if isinstance(properties, dict) else {}
     schema["properties"] = {name: named.pop(name, {"type": "string"}) for name in identity} | named
     for name in identity:
-        if identity_kind(schema, schema["properties"][name]) is None:
-            message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
-            section.problem(message, "schema", "properties", name, remedy="set its `type` in the schema")
+        if problem := _unfit(schema, name):
+            section.problem(problem[0], "schema", "properties", name, remedy=problem[1])
     return schema
 
 
@@ -158,10 +157,21 @@ def _identity(section: Section, schema: Mapping[str, Any]) -> tuple[str, ...]:
     named = section.names("identity")
     fields = [(name, at) for name, at in named if _is_field(section, name, at, schema)]
     for name, at in fields:
-        if identity_kind(schema, schema["properties"][name]) is None:
-            message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
-            section.found.append(section.document.finding(section.code, at, message, "set its `type` in the schema"))
+        if problem := _unfit(schema, name):
+            section.found.append(section.document.finding(section.code, at, *problem))
     return tuple(name for name, _ in fields)
+
+
+def _unfit(schema: Mapping[str, Any], name: str) -> tuple[str, str] | None:
+    """Why a field cannot be an identity, and what mends it."""
+    rule = schema["properties"][name]
+    if identity_kind(schema, rule) is None:
+        message = f"the identity field {shown(name)} must be a string or an integer, and nothing else"
+        return message, "set its `type` in the schema"
+    if isinstance(rule, dict) and rule.get("x-merge") in MERGE_BY_SIDE:
+        message = f"the identity field {shown(name)} names a record: of two renames a merge cannot take one by a rule"
+        return message, "leave `x-merge` out"
+    return None
 
 
 def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """The field merge of records as source text. It needs the standard library only: git starts it once per file.
 
 Values are copied as they stand and compared as text, which in canonical lines is comparing them. Nothing is written anew
-but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from the sources of their elements.
+but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from the sources of their elements; `max`, `min`,
+`latest` and `ours` take one of the two as it stands.
 """
 
 import json
@@ -9,12 +10,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from math import isfinite
 from typing import Any
 
 from duckkb.values import dataclass, field
 
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
 _SPACE = re.compile(r"[ \t\n\r]*")
+_TIME = re.compile('"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z"')
+_DAY = re.compile("[0-9]{4}(?:-[0-9]{2}){0,2}")
+_MOMENT = re.compile(r"([0-9-]{10}T[0-9:]{8})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
 _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 # Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
@@ -24,12 +29,18 @@ _SCAN: Callable[[str, int], tuple[Any, int]] = vars(_DECODER)["scan_once"]
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set` or
-    `text`), and whether fields are merged (`field`) or records (`record`, the way of a table that is not known)."""
+    """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set`, `text`,
+    `max`, `min`, `latest` or `ours`; by any other rule both sides' changes conflict), and whether fields are merged
+    (`field`) or records (`record`, the way of a table that is not known)."""
 
     identity: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     granularity: str = "field"
+
+    def of_bases(self) -> "MergeRules":
+        """The rules for two merge bases, of which neither is ours."""
+        kept = {name: rule for name, rule in self.fields.items() if rule != "ours"}
+        return MergeRules(self.identity, kept, self.granularity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +192,10 @@ def _merge_fields(
 ) -> Merged:
     clean: dict[str, _Field] = {}
     conflicts = []
+    later = _later(_value(ours, _UPDATED_AT), _value(theirs, _UPDATED_AT))
     for name in {**base, **ours, **theirs}:
         sides = base.get(name), ours.get(name), theirs.get(name)
-        merged, is_clean = _merge_field(name, *sides, rules)
+        merged, is_clean = _merge_field(name, sides, rules.fields.get(name, ""), later)
         if not is_clean:
             conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
         elif merged:
@@ -211,18 +223,28 @@ def _source(fields: Mapping[str, _Field], name: str) -> bytes | None:
 
 
 def _merge_field(
-    name: str, base: _Field | None, ours: _Field | None, theirs: _Field | None, rules: MergeRules
+    name: str, sides: tuple[_Field | None, _Field | None, _Field | None], rule: str, later: str
 ) -> tuple[_Field | None, bool]:
-    """The merged field (None: it is left out), and whether the merge is clean."""
+    """The merged field (None: it is left out), and whether the merge is clean. `sides` are base, ours and theirs, `later`
+    names the one whose record was changed later."""
+    base, ours, theirs = sides
     if ours == theirs or theirs == base:
         return ours, True
     if ours == base:
         return theirs, True
+    if rule == "ours" or (rule == "latest" and later):
+        return (theirs if rule == "latest" and later == "theirs" else ours), True
     if ours is None or theirs is None:
         return None, False
-    rule = _OWN_RULES.get(name) or _DECLARED_RULES.get(rules.fields.get(name, ""))
-    value = rule(base[1] if base else None, ours[1], theirs[1]) if rule else None
+    join = _OWN_RULES.get(name) or _DECLARED_RULES.get(rule)
+    value = join(base[1] if base else None, ours[1], theirs[1]) if join else None
     return (ours[0], value or ""), value is not None
+
+
+def _later(ours: str, theirs: str) -> str:
+    """The side whose record was changed later; none where that cannot be told, so that a field of it conflicts."""
+    times = [_TIME.fullmatch(time) for time in (ours, theirs)]
+    return "" if None in times or ours == theirs else "ours" if ours > theirs else "theirs"
 
 
 _Rule = Callable[[str | None, str, str], str | None]
@@ -235,6 +257,43 @@ def _latest(base: str | None, ours: str, theirs: str) -> str:
 
 def _earliest(base: str | None, ours: str, theirs: str) -> str:
     return min(ours, theirs)
+
+
+def _greatest(base: str | None, ours: str, theirs: str) -> str | None:
+    return _extreme(ours, theirs, is_greatest=True)
+
+
+def _least(base: str | None, ours: str, theirs: str) -> str | None:
+    return _extreme(ours, theirs, is_greatest=False)
+
+
+def _extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
+    """The greater or the smaller of two numbers, dates or times; None for anything else, as `1.10` and `1.9` have no order
+    that could be told from the texts, nor have two values of different kinds."""
+    mine, other = _measure(ours), _measure(theirs)
+    if mine is None or other is None or mine[0] != other[0]:
+        return None
+    if mine == other:  # one value, spelled twice
+        return min(ours, theirs, key=lambda text: (len(text), text))
+    return ours if (mine > other) is is_greatest else theirs
+
+
+def _measure(text: str) -> tuple[Any, ...] | None:
+    """What a value is (a number, a day, a month, a year, a time) and what it is compared by; None for any other."""
+    try:
+        value = json.loads(text)
+        if type(value) in (int, float):
+            return ("number", value) if isfinite(value) else None
+        if isinstance(value, str) and _DAY.fullmatch(value):
+            return len(value), value
+        if isinstance(value, str) and (found := _MOMENT.fullmatch(value)):
+            from datetime import datetime
+
+            moment, fraction, zone = found.groups()
+            return "time", datetime.fromisoformat(moment + zone.upper()), (fraction or "").rstrip("0.")
+    except (ValueError, OverflowError, RecursionError):
+        pass
+    return None
 
 
 def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
@@ -276,7 +335,7 @@ def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
 
 
 _OWN_RULES: Mapping[str, _Rule] = {_UPDATED_AT: _latest, _CREATED_AT: _earliest}
-_DECLARED_RULES: Mapping[str, _Rule] = {"set": _merge_set, "text": _merge_text}
+_DECLARED_RULES: Mapping[str, _Rule] = {"set": _merge_set, "text": _merge_text, "max": _greatest, "min": _least}
 
 
 def _text_lines(text: str | None) -> list[str] | None:

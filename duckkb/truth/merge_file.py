@@ -92,7 +92,7 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
         rows = [side.get(key) for side in sides]
         try:
             old, mine, other = (None if row is None else row.line for row in rows)
-            merged = merge_record(old, mine, other, table.rules)
+            merged = merge_record(old, mine, other, table.rules.of_bases() if is_base else table.rules)
         except ValueError as error:
             raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
         if merged.alternatives is not None and is_base:

@@ -17,6 +17,8 @@ IDENTITY = {"note": ("id",), "cites": ("from", "to")}
 TYPES = {"note": "Note", "cites": "cites"}
 FOLDERS = {"note": "nodes", "cites": "edges"}
 SETS = {"tags"}
+GREATEST = {"size"}
+LATEST = {"text"}
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,13 @@ def _content(base: _Fields, ours: _Fields, theirs: _Fields) -> Any:
             value = mine
         elif mine == was:
             value = other
+        elif name in LATEST and o["__updated_at"] != t["__updated_at"]:
+            value = mine if o["__updated_at"] > t["__updated_at"] else other
         elif mine is None or other is None:
             torn.add(name)
             continue
+        elif name in GREATEST:
+            value = str(max(int(mine), int(other)))
         elif name == "__updated_at":
             value = max(mine, other)
         elif name == "__created_at":

@@ -12,6 +12,9 @@ from tests.campaigns.merge_oracle import Commits, Expected, Rec, State, text
 from tests.conftest import NOTES, Ran, git, make_base, run_in
 
 NAMES = ["a", "b", "c", "d", "e", "f", "g", "中", "国", "z"]
+CONFIG = NOTES.replace("size: {type: integer}", "size: {type: integer, x-merge: max}").replace(
+    "text: {type: string}", "text: {type: string, x-merge: latest}"
+)
 DAYS = ["20260101", "20260102", "20260103"]
 BRANCHES = ("one", "two")
 
@@ -20,7 +23,7 @@ class World:
     """One history. `chance` decides everything; `figures` counts what came up."""
 
     def __init__(self, root: Path, chance: random.Random, figures: "Counter[str]") -> None:
-        self.root, self.chance, self.figures = make_base(root, NOTES), chance, figures
+        self.root, self.chance, self.figures = make_base(root, CONFIG), chance, figures
         self.commits = Commits(root)
         self.salt = str(chance.random())
         self._ticks = 0

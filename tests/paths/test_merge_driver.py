@@ -69,11 +69,11 @@ def test_install_says_what_it_changed_and_is_checked_and_taken_back(tmp_path: Pa
     assert run_in(root, ["git", "install", "--check"]).code == 1
     changed = [line["changed"] for line in run_in(root, ["git", "install"]).lines]
     assert changed == [
-        "merge.duckkb.name", "merge.duckkb.driver", "merge.duckkb.recursive", "diff.duckkb.textconv",
-        ".gitattributes", ".duckkb/merge.json",
+        "merge.duckkb.name", "merge.duckkb.driver", "merge.duckkb.recursive", "merge.duckkb-base.driver",
+        "diff.duckkb.textconv", ".gitattributes", ".duckkb/merge.json",
     ]  # fmt: skip
     assert LINE in (root / ".gitattributes").read_text("utf-8").splitlines()
-    assert git(root, "config", "merge.duckkb.recursive") == "binary\n"
+    assert git(root, "config", "merge.duckkb.recursive") == "duckkb-base\n"
     checked = run_in(root, ["git", "install", "--check"])
     assert (checked.code, {line["status"] for line in checked.lines}) == (0, {"ok"})
     assert run_in(root, ["git", "install"]).lines == []

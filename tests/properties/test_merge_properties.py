@@ -48,6 +48,29 @@ def test_a_merge_does_not_depend_on_its_direction(base: bytes | None, ours: byte
     assert (one.alternatives or ())[::-1] == (other.alternatives or ())
 
 
+measures = st.integers(-3, 3) | st.sampled_from(
+    [0.5, 2.0, "2026-01-02", "2026-02-01", "2026-01-02T03:04:05+06:00", "x"]
+)
+
+
+@given(st.none() | measures, measures, measures, measures, st.sampled_from(["max", "min"]))
+@FAST
+def test_extremes_commute_repeat_to_nothing_and_group_in_any_way(old: Any, a: Any, b: Any, c: Any, rule: str) -> None:
+    rules = MergeRules(("name",), {"x": rule})
+    base = line({} if old is None else {"x": old})
+
+    def both(one: bytes | None, other: bytes | None) -> bytes | None:
+        return one and other and merge_record(base, one, other, rules).line
+
+    one, two, three = (line({"x": each}) for each in (a, b, c))
+    assert both(one, one) == one and both(one, two) == both(two, one)
+    joined = both(one, two)
+    assert joined in (None, one, two) and (joined is None or joined == base or both(joined, one) == joined)
+    if base not in (one, two, three):  # a side that changed nothing yields, whatever it holds
+        ways = {both(both(one, two), three), both(one, both(two, three)), both(both(three, one), two)}
+        assert len(ways) == 1
+
+
 @given(versions, records, records)
 @FAST
 def test_each_field_of_a_merge_is_what_the_table_says(base: bytes | None, ours: bytes, theirs: bytes) -> None:

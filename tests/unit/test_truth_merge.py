@@ -127,6 +127,60 @@ def test_texts_that_overlap_are_a_conflict(theirs: object) -> None:
     assert [conflict.name for conflict in merged.conflicts] == ["body"]
 
 
+@pytest.mark.parametrize(
+    ("base", "low", "high"),
+    [
+        (0, 2, 10),
+        (5, -1, 1.5),
+        (None, 9007199254740992.0, 9007199254740993),
+        ("2026-01-01", "2026-01-02", "2026-01-10"),
+        ("2026", "2026-09", "2026-11"),
+        ("t", "2026-01-01T00:00:00+08:00", "2025-12-31T17:00:00Z"),
+        ("t", "2026-01-01T00:00:00.45Z", "2026-01-01T00:00:00.5z"),
+    ],
+)
+def test_the_greater_and_the_smaller_of_two_values_is_taken_by_what_they_mean(base: Any, low: Any, high: Any) -> None:
+    old = line(a=base)
+    for rule, wanted in (("max", high), ("min", low)):
+        for sides in ((low, high), (high, low)):
+            merged = merge_record(old, *(line(T2, a=each) for each in sides), MergeRules(("name",), {"a": rule}))
+            assert merged.line == line(T2, a=wanted)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(1, "1"), (True, 2), (None, 2), ("1.10", "1.9"), ("02.01.2026", "01.02.2026"), ("2026", "2026-01"),
+     ("2026-01-01T00:00:00", "2026-01-01T00:00:01"), ("2026-13-01T00:00:00Z", "2026-01-01T00:00:01Z"), ([1], [2])],
+)  # fmt: skip
+def test_values_without_an_order_that_they_tell_are_a_conflict(ours: Any, theirs: Any) -> None:
+    for rule in ("max", "min"):
+        merged = merge_record(line(a=0), line(T2, a=ours), line(T2, a=theirs), MergeRules(("name",), {"a": rule}))
+        assert [conflict.name for conflict in merged.conflicts] == ["a"]
+
+
+def test_the_side_that_was_changed_later_is_taken_and_equal_times_are_a_conflict() -> None:
+    rules = MergeRules(("name",), {"a": "latest"})
+    for sides in ((line(T2, a=2), line(T3, a=3)), (line(T3, a=3), line(T2, a=2))):
+        assert merge_record(line(a=1), *sides, rules).line == line(T3, a=3)
+    assert merge_record(line(a=1), line(T2, a=2), line(T3), rules).line == line(T3), "it was removed last"
+    untimed = b'{"__id":7,"name":"n","a":9}'
+    for theirs in (line(T2, a=3), line("later", a=3), untimed):
+        merged = merge_record(line(a=1), line(T2, a=2), theirs, rules)
+        assert [conflict.name for conflict in merged.conflicts if conflict.name[:1] != "_"] == ["a"]
+
+
+def test_ours_is_taken_where_both_sides_changed_and_only_there() -> None:
+    rules = MergeRules(("name",), {"a": "ours"})
+    assert merge_record(line(a=1), line(T2, a=2), line(T3, a=3, b=1), rules).line == line(T3, a=2, b=1)
+    assert merge_record(line(a=1), line(T2), line(T3, a=3), rules).line == line(T3)
+    assert merge_record(line(a=1), line(T2, a=1, b=1), line(T3, a=3), rules).line == line(T3, a=3, b=1)
+
+
+def test_a_rule_that_is_not_known_settles_nothing() -> None:
+    merged = merge_record(line(a=1), line(T2, a=2), line(T2, a=3), MergeRules(("name",), {"a": "theirs", "b": "newer"}))
+    assert [conflict.name for conflict in merged.conflicts] == ["a"]
+
+
 def test_records_of_an_unknown_table_merge_whole() -> None:
     merged = merge_record(X, Y, Z, MergeRules(granularity="record"))
     assert merged.line is None

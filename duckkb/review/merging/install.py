@@ -4,7 +4,7 @@ that name them. Each command line goes on to git's own merge, or to `cat`, where
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from duckkb.truth import git_changes, merge_memory, merge_rules, repository, state
@@ -13,10 +13,11 @@ from duckkb.values import dataclass
 
 ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"
 _SAMPLE = "data/nodes/a/20260101/part_000.jsonl"
-_NAME, _DRIVER, _RECURSIVE, _TEXTCONV = (
+_NAME, _DRIVER, _RECURSIVE, _BASES, _TEXTCONV = (
     "merge.duckkb.name",
     "merge.duckkb.driver",
     "merge.duckkb.recursive",
+    "merge.duckkb-base.driver",
     "diff.duckkb.textconv",
 )
 
@@ -37,11 +38,14 @@ def settings(python: str = sys.executable) -> dict[str, str]:
     start = f"{shlex.quote(python)} -I -m duckkb.cli.git_driver"
     by_lines = "git merge-file --diff3 --marker-size=%L -L ours -L base -L theirs %A %O %B"
     merged = f"{start.replace('%', '%%')} merge %O %A %B %L %P"
+    base = f"{start.replace('%', '%%')} merge-base %O %A %B %P"
     return {
         _NAME: "records merged by key (duckkb)",
         # 40 and 41 are the driver's own; whatever else it ends with, it has written nothing.
         _DRIVER: f"{merged}; case $? in 40) exit 0;; 41) exit 1;; esac; {by_lines}",
-        _RECURSIVE: "binary",
+        # Several bases are made one without markers: what conflicts among them, or all of it, stays as it was before them.
+        _RECURSIVE: "duckkb-base",
+        _BASES: f"{base}; [ $? -eq 40 ] || cat %O > %A",
         _TEXTCONV: f'shown() {{ {start} textconv "$1" 2>/dev/null || cat "$1"; }}; shown',
     }
 
@@ -82,22 +86,23 @@ def check(root: Path, rules: Rules) -> list[Fact]:
     """Whether all of it is there, as it should be, and runs. Changes nothing."""
     known = git_changes.settings(root, settings())
     return [
-        _driver(known[_DRIVER], known[_RECURSIVE]),
+        _driver(known),
         _textconv(known[_TEXTCONV]),
         _attributes(root),
         _rules(root, rules),
     ]
 
 
-def _driver(driver: str | None, recursive: str | None) -> Fact:
+def _driver(known: Mapping[str, str | None]) -> Fact:
+    driver, wanted = known[_DRIVER], settings()
     if driver is None:
         return _wrong("driver", "git merges parts by lines here")
-    if driver != settings()[_DRIVER]:
+    if driver != wanted[_DRIVER]:
         path = shlex.split(driver.replace("%%", "%"))[0] if driver else ""
         gone = not (Path(path).is_absolute() and os.access(path, os.X_OK))
         return _wrong("driver", f"{path} is gone" if gone else "the driver is that of another installation")
-    if recursive != "binary":
-        return _wrong("driver", "merges with several bases would be merged by key among themselves")
+    if any(known[name] != wanted[name] for name in (_RECURSIVE, _BASES)):
+        return _wrong("driver", "several merge bases are not merged by records among themselves")
     return Fact("driver", True, "git merges parts by records")
 
 
