@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import granted, kind_named, regular_file
+from duckkb.actions.resolve import kind_named, regular_file
 from duckkb.engine import collections
 from duckkb.engine.base import Base
 from duckkb.engine.collections import Changed
@@ -15,6 +15,7 @@ from duckkb.ontology.names import is_policy_name, name_known
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.snapshot import define
 from duckkb.ontology.source import read_yaml
+from duckkb.truth import outside
 
 
 def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:
@@ -52,29 +53,13 @@ def rename(base: Base, name: str, new: str) -> Changed:
 
 def snapshot(base: Base, name: str, named: str | Path, force: bool) -> int:
     """Write a collection to a file of its own; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
-    path = granted(base, named)
     data = collections.pack(base, collection_named(base, name))
-    if path.exists() and not (force and path.is_file()):
-        said = f"{path} exists already" if path.is_file() else f"{path} is not a regular file"
-        raise UsageError(said, code="E_PATH", suggestion="--force overwrites a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first")
-    from secrets import token_hex
-
-    draft = path.with_name(f".{path.name}.{token_hex(6)}")
-    try:
-        with draft.open("xb") as file:  # never through a link that somebody laid there
-            file.write(data)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    outside.write(named, [data], base.root, base.wiring.env, force=force)
     return len(data)
 
 
 def restore(base: Base, named: str | Path, name: str | None) -> Changed:
-    path = granted(base, named)
-    if not path.is_file():
-        raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a snapshot")
+    path = regular_file(base, named, "a snapshot")
     return collections.unpack(base, path.read_bytes(), None if name is None else sound_name(name))
 
 

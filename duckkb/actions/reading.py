@@ -5,18 +5,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import granted, identity_named, kind_named, positive
+from duckkb.actions.resolve import identity_named, kind_named, positive
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.engine.ends import plain_identity
-from duckkb.errors import NotFound, UsageError
+from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
+from duckkb.truth import outside
 from duckkb.truth.line import Shape, encode, etag
 from duckkb.truth.tree import StoredRow
 from duckkb.values import dataclass
-
-_OWN = {"data", "ontology", ".duckkb", ".git", "config.yaml"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +76,10 @@ def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
 
 
 def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:
-    """Write the export beside its target and move it into place; raises `errors.UsageError` (E_PATH)."""
-    path = granted(base, named)
-    _refuse_own_files(base, path)
-    if path.is_dir() or (path.exists() and not path.is_file()):
-        raise UsageError(f"{path} is not a regular file", code="E_PATH", suggestion="give the path of a file")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first, or give another path"
-        )
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists already", code="E_PATH", suggestion="--force overwrites it")
-    from secrets import token_hex
-
-    draft = path.with_name(f".{path.name}.{token_hex(6)}")
+    """Write the export to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
     shape = Shape(kind_named(base, type_name).identity_fields)
-    count = 0
-    try:
-        with draft.open("xb") as file:  # never through a link that somebody laid there
-            for line in export(base, type_name):
-                file.write(encode(line, shape) + b"\n")
-                count += 1
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-    return count
-
-
-def _refuse_own_files(base: Base, path: Path) -> None:
-    """Not even --force lets an export replace truth, configuration, local state or git's own files."""
-    place = path.resolve()
-    if not place.is_relative_to(base.root.resolve()):
-        return
-    first = place.relative_to(base.root.resolve()).parts[:1]
-    if any(part.casefold() in _OWN for part in first):
-        said = f"{path} is a place that only duckkb or git writes"
-        raise UsageError(said, code="E_PATH", suggestion="give a path outside data/, ontology/, .duckkb/ and .git/")
+    lines = (encode(line, shape) + b"\n" for line in export(base, type_name))
+    return outside.write(named, lines, base.root, base.wiring.env, force=force)
 
 
 def kinds(base: Base, type_name: str | None) -> list[RecordType]:

@@ -10,7 +10,7 @@ from duckkb.engine.draft import Given
 from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
-from duckkb.truth import ids
+from duckkb.truth import ids, outside
 from duckkb.truth.line import LineError
 
 # What duckkb itself prints beside a record's fields; put and import take such lines back.
@@ -81,42 +81,24 @@ def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
 def granted(base: Base, path: str | Path) -> Path:
     """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
     `errors.UsageError` (E_PATH)."""
-    target = _path(path)
-    if base.wiring.env.sandbox and not target.resolve().is_relative_to(base.root.resolve()):
-        raise _outside(path, ", and DUCKKB_SANDBOX is set")
-    return target
+    return outside.granted(path, base.root, base.wiring.env)
 
 
 def confined(base: Base, path: str | Path) -> Path:
     """A path that a program named: relative to the base, and resolved. Raises `errors.UsageError` (E_PATH) where it leads
     out of the base, or to what git or duckkb keep for themselves."""
     root = base.root.resolve()
-    target = (root / _path(path)).resolve()
+    target = (root / outside.sound(path)).resolve()
     if not target.is_relative_to(root):
-        raise _outside(path, "")
+        raise outside.refusal(path, "lies outside the knowledge base", "give a path inside the base")
     if {part.casefold() for part in target.relative_to(root).parts} & {".git", ".duckkb"}:
-        raise UsageError(f"{path} lies in .git or .duckkb", code="E_PATH", suggestion="give another path")
+        raise outside.refusal(path, "lies in .git or .duckkb", "give another path")
     return target
-
-
-def _path(path: str | Path) -> Path:
-    if "\0" in str(path):
-        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
-    return Path(path)
-
-
-def _outside(path: str | Path, why: str) -> UsageError:
-    said = f"{path} lies outside the knowledge base{why}"
-    return UsageError(said, code="E_PATH", suggestion="give a path inside the base")
 
 
 def regular_file(base: Base, path: str | Path, wanted: str) -> Path:
     """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
-    target = granted(base, path)
-    if not target.is_file():
-        said = "is not a regular file" if target.exists() else "does not exist"
-        raise UsageError(f"{path} {said}", code="E_PATH", suggestion=f"give the path of {wanted}")
-    return target
+    return outside.regular(path, base.root, base.wiring.env, wanted)
 
 
 def given_records(

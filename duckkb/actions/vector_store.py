@@ -20,7 +20,7 @@ from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
 from duckkb.records import identity_text
-from duckkb.truth import ids, pointer
+from duckkb.truth import ids, outside, pointer
 from duckkb.truth.tree import StoredRow
 from duckkb.values import dataclass
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 COLLECTION, POLICY = "vectors", "vector-store"
 TEXT, VALUE = "embedding_text", "value"
 _SHORTEST_PREFIX, _MOST_NAMED = 4, 10
-_KEPT_FOLDERS = ("data", "ontology")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +169,7 @@ def database(base: Base) -> Path | None:
 def folder(base: Base, path: str | Path, *, typed: bool) -> Path:
     """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
     target = (granted(base, path) if typed else confined(base, path)).resolve()
-    home = base.root.resolve()
-    inside = target.relative_to(home).parts if target.is_relative_to(home) else ()
-    if inside and inside[0].casefold() in _KEPT_FOLDERS:
-        said = f"{path} lies in {inside[0]}/, which holds this base's own files"
-        raise UsageError(said, code="E_PATH", suggestion="give another folder")
+    outside.refuse_kept(path if typed else target, base.wiring.env, base.root)
     there = next(place for place in (target, *target.parents) if os.path.lexists(place))
     if not there.is_dir():
         said = f"{path} is not a folder" if there == target else f"{path} cannot be: {there} is not a folder"

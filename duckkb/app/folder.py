@@ -9,7 +9,7 @@ from duckkb import config
 from duckkb.app.wiring import find
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.truth import layout, lock, shadow, state
+from duckkb.truth import layout, lock, outside, shadow, state
 from duckkb.values import dataclass
 
 _CONFIG = """\
@@ -66,6 +66,7 @@ def init(path: "str | Path" = ".", *, github: bool = False) -> Made:
         raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
+    outside.refuse_kept(path, config.environment())
     _refuse_outside(root)
     if not github:
         return make(root)

@@ -10,7 +10,7 @@ from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
-from duckkb.truth import history, merge_memory, merge_rules
+from duckkb.truth import history, merge_memory, merge_rules, outside
 from duckkb.truth.merge_rules import Rules
 from duckkb.values import dataclass
 
@@ -56,6 +56,12 @@ def merge(
 def abort(path: "str | Path | None" = None, *, lock_timeout: float = 60.0) -> Merge:
     """Take a merge back. Raises `errors.Refused` where none is under way."""
     return Merge(merging.abort(find(path), lock_timeout))
+
+
+def answers_file(path: "str | Path | None", file: "str | Path") -> bytes:
+    """The bytes of a file with answers; raises `errors.UsageError` (E_PATH)."""
+    root = find(path)
+    return outside.regular(file, root, config.around(root), "a file with answers").read_bytes()
 
 
 def resolve(

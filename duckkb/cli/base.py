@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, tell, wants_json
 
 
 @click.command("init")
-@click.argument("path", required=False, default=".")
+@click.argument("path", required=False, default=".", type=PathName(written=True))
 @click.option("--github", is_flag=True, help="Also write workflows and hooks; a base that exists gets those alone.")
 @base_options
 @click.pass_context

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, tell, wants_json
 
 if TYPE_CHECKING:
     from duckkb.engine.collections import Changed
@@ -104,7 +104,7 @@ def col_rename_command(ctx: click.Context, name: str, new: str) -> None:
 
 @col_command.command("snapshot")
 @click.argument("name")
-@click.argument("file")
+@click.argument("file", type=PathName(written=True))
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 @base_options
 @click.pass_context
@@ -117,7 +117,7 @@ def col_snapshot_command(ctx: click.Context, name: str, file: str, *, force: boo
 
 
 @col_command.command("restore")
-@click.argument("file")
+@click.argument("file", type=PathName())
 @click.option("--as", "name", metavar="NAME", help="Under another name.")
 @base_options
 @click.pass_context
@@ -164,7 +164,7 @@ def policy_show_command(ctx: click.Context, name: str) -> None:
 
 
 @policy_command.command("check")
-@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=PathName())
 @base_options
 @click.pass_context
 def policy_check_command(ctx: click.Context, files: tuple[str, ...]) -> None:

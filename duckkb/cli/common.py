@@ -35,6 +35,19 @@ class Seconds(click.FloatRange):
         return seconds
 
 
+class PathName(click.ParamType[str]):
+    """A path that somebody names. One that is `written` to goes through the guard of `truth.outside` before anything is;
+    what this says is held against the verbs themselves in `tests/shape/test_written_paths.py`."""
+
+    name = "path"
+
+    def __init__(self, *, written: bool = False) -> None:
+        self.written = written
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+
 def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def store(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is not None and value is not False:

@@ -7,6 +7,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import (
+    PathName,
     base_options,
     base_options_and,
     chosen_format,
@@ -80,7 +81,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
 
 
 @click.command("apply")
-@click.argument("patch", metavar="PATCH|-")
+@click.argument("patch", metavar="PATCH|-", type=PathName())
 @click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
 @click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")

@@ -9,6 +9,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import (
+    PathName,
     Seconds,
     at_option,
     base_options,
@@ -31,7 +32,10 @@ from duckkb.cli.common import (
 @click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
 @click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records.")
 @click.option(
-    "--vector", metavar="FILE|-", help="A question as a vector: a JSON array of numbers, or as `embed` prints it."
+    "--vector",
+    metavar="FILE|-",
+    type=PathName(),
+    help="A question as a vector: a JSON array of numbers, or as `embed` prints it.",
 )
 @click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
@@ -212,7 +216,7 @@ def path_command(
 @click.argument("text", required=False)
 @click.option("--batch", is_flag=True, help="The argument is a JSON array of strings; a line each.")
 @click.option("--passage", is_flag=True, help="As stored text, not as a question.")
-@click.option("--input-file", metavar="FILE", help="Take the text from a file.")
+@click.option("--input-file", metavar="FILE", type=PathName(), help="Take the text from a file.")
 @base_options
 @click.pass_context
 def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:

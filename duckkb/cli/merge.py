@@ -1,5 +1,6 @@
 """merge, resolve, compact, git: two histories of records become one."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, base_options_and, chosen_format, emit, emit_lines, only_json
+from duckkb.cli.common import PathName, base_options, base_options_and, chosen_format, emit, emit_lines, only_json
 
 if TYPE_CHECKING:
     from duckkb.app.merging import Merge, Resolution
@@ -86,7 +87,7 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
 @_sides("ours", "Take our side of these conflicts (without a name: of all).")
 @_sides("theirs", "Take their side.")
 @_sides("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
-@click.option("--with-file", type=click.File("rb"), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
+@click.option("--with-file", type=PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
 @click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
 @click.option("--stage", is_flag=True, help="Give parts without open conflicts to git's index, as `git add` does.")
 @base_options_and("text")
@@ -97,7 +98,7 @@ def resolve_command(
     ours: Sequence[str],
     theirs: Sequence[str],
     newest: Sequence[str],
-    with_file: Any,
+    with_file: str | None,
     only_list: bool,
     stage: bool,
 ) -> None:
@@ -118,7 +119,7 @@ def resolve_command(
     done = merging.resolve(
         chosen.get("kb"),
         choices=choices,
-        answers=with_file.read() if with_file else b"",
+        answers=_answers(chosen.get("kb"), with_file),
         only_list=only_list,
         stage=stage,
         lock_timeout=chosen.get("lock_timeout", 60.0),
@@ -126,6 +127,14 @@ def resolve_command(
     _tell_resolution(ctx, done)
     if not done.left.is_done or done.violations:
         ctx.exit(1)
+
+
+def _answers(kb: str | None, file: str | None) -> bytes:
+    from duckkb.app import merging
+
+    if file is None:
+        return b""
+    return sys.stdin.buffer.read() if file == "-" else merging.answers_file(kb, file)
 
 
 def _tell_resolution(ctx: click.Context, done: "Resolution") -> None:

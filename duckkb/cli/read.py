@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import at_option, base_options, emit, emit_lines, only_json, opened, tell, wants_json
+from duckkb.cli.common import PathName, at_option, base_options, emit, emit_lines, only_json, opened, tell, wants_json
 
 if TYPE_CHECKING:
     from duckkb.review.citation import Citation
@@ -89,7 +89,9 @@ def schema_command(ctx: click.Context, type_name: str | None, sql: bool) -> None
 
 @click.command("export")
 @click.argument("type_name", metavar="TYPE")
-@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=PathName(written=True), help="Write to this file instead of stdout."
+)
 @click.option("--force", is_flag=True, help="Overwrite the file.")
 @base_options
 @click.pass_context

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, only_json, opened, read_argument_or_stdin, tell, wants_json
+from duckkb.cli.common import PathName, base_options, emit, only_json, opened, read_argument_or_stdin, tell, wants_json
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -96,7 +96,7 @@ def search_command(ctx: click.Context, query: str, *, top_k: int, collection: st
 
 
 @vector_command.command("import-file")
-@click.argument("path")
+@click.argument("path", type=PathName())
 @_collection
 @base_options
 @click.pass_context
@@ -108,7 +108,7 @@ def import_file_command(ctx: click.Context, path: str, *, collection: str) -> No
 
 
 @vector_command.command("set-database")
-@click.argument("path")
+@click.argument("path", type=PathName(written=True))
 @base_options
 @click.pass_context
 def set_database_command(ctx: click.Context, path: str) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, emit, only_json, opened, read_argument_or_stdin, tell
+from duckkb.cli.common import PathName, base_options, emit, only_json, opened, read_argument_or_stdin, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -102,7 +102,7 @@ def rename_command(ctx: click.Context, type_name: str, old: str, new: str, *, dr
 
 @click.command("import")
 @click.argument("type_name", metavar="TYPE")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PathName())
 @click.option(
     "--map", "maps", metavar="TARGET=SOURCE", multiple=True, help="Take field TARGET from SOURCE; repeatable."
 )

@@ -332,3 +332,23 @@ def test_xd_09_of_an_empty_collection_no_byte_may_change_either(tmp_path: Path) 
                 kb.collections.restore(packed)
         packed.write_bytes(whole)
         assert kb.collections.restore(packed).records == 0
+
+
+@pytest.mark.parametrize("sandbox", [{}, {"DUCKKB_SANDBOX": "1"}])
+def test_no_file_of_a_repository_or_a_base_is_replaced_by_a_snapshot_or_an_export(
+    tmp_path: Path, sandbox: dict[str, str]
+) -> None:
+    root = make(tmp_path / "repo" / "kb", OWN)
+    shutil.rmtree(root / ".git")
+    git(tmp_path / "repo", "init", "-q")
+    ok(root, "col", "init", "held", "--policy", "simple-kv")
+
+    def held() -> dict[Path, bytes]:
+        kept = [path for path in (tmp_path / "repo").rglob("*") if path.is_file() and ".duckkb" not in path.parts]
+        return {path: path.read_bytes() for path in kept}
+
+    before = held()
+    for place in ("../.git/HEAD", "../.git/hooks/new", "../.gitattributes", "config.yaml", "data/new", ".duckkb/x"):
+        for verb in (["col", "snapshot", "held", place], ["export", "held", "-o", place]):
+            refused(run_in(root, [*verb, "--force", "--json"], env=sandbox), 2, "E_PATH")
+    assert held() == before

@@ -1,0 +1,140 @@
+"""Files and folders that a caller names for us to write: which places no caller reaches, and how such a file is written.
+
+A path that somebody types is a grant for what is theirs. What decides over truth, over what git or a forge will run, and
+over what this machine has accepted is not, whatever the path looks like and whoever asks.
+"""
+
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from duckkb.errors import UsageError
+from duckkb.settings import Environment
+from duckkb.truth import layout
+
+_CONFIG = "config.yaml"
+_OF_A_BASE = {layout.DATA, "ontology", _CONFIG}
+_ANYWHERE = {".git", "git~1", ".duckkb", ".gitattributes", ".gitmodules", ".gitignore"}
+_OF_A_WORK_TREE = {".github", ".gitlab-ci.yml", ".pre-commit-config.yaml"}
+"""What runs commands where a repository is hosted or committed to: a line of JSON is YAML too."""
+
+
+def granted(path: str | Path, root: Path, env: Environment) -> Path:
+    """A path that a caller named. Typing it is the grant; in a sandbox only paths inside the base `root` are. Raises
+    `errors.UsageError` (E_PATH)."""
+    target = sound(path)
+    if env.sandbox and not target.resolve().is_relative_to(root.resolve()):
+        raise refusal(path, "lies outside the knowledge base, and DUCKKB_SANDBOX is set", "give a path inside the base")
+    return target
+
+
+def sound(path: str | Path) -> Path:
+    """A path as given; raises `errors.UsageError` (E_PATH) for one that no system has."""
+    if "\0" in str(path):
+        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
+    return Path(path)
+
+
+def regular(path: str | Path, root: Path, env: Environment, wanted: str) -> Path:
+    """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
+    target = granted(path, root, env)
+    if not target.is_file():
+        said = "is not a regular file" if target.exists() else "does not exist"
+        raise refusal(path, said, f"give the path of {wanted}")
+    return target
+
+
+def writable(path: str | Path, root: Path, env: Environment) -> Path:
+    """As `granted`, for what is to be written: raises also what `refuse_kept` does."""
+    target = granted(path, root, env)
+    refuse_kept(target, env, root)
+    return target
+
+
+def refuse_kept(path: str | Path, env: Environment, root: Path | None = None) -> None:
+    """Raise `errors.UsageError` (E_PATH) where a path leads to what callers do not write: files of git in any repository,
+    the truth, configuration and state of this base and of any other, what a forge runs, and what this machine accepted.
+
+    Links on the way count, and one at its end: both the place where a name would be written and what it points to."""
+    named = Path(path)
+    places = {Path(os.path.realpath(named))}
+    if named.name not in ("", ".."):
+        places.add(Path(os.path.realpath(named.parent), named.name))
+    kept = next((why for place in places for why in _reasons(place, env, root)), None)
+    if kept is not None:
+        raise refusal(path, kept, "give a path outside data/, ontology/, .duckkb/ and .git/")
+
+
+def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environment, *, force: bool) -> int:
+    """Write a file that a caller named beside its target and move it into place, so that it is there whole or not at all and
+    no other name of an old file's bytes sees them change; returns how many pieces there were. Raises `errors.UsageError`
+    (E_PATH), also as `writable` does."""
+    path = writable(named, root, env)
+    if os.path.lexists(path) and not path.is_file():
+        raise refusal(path, "is not a regular file", "give the path of a file")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"{path.parent} is not a folder", code="E_PATH", suggestion="make it first, or give another path"
+        )
+    if path.exists() and not force:
+        raise refusal(path, "exists already", "--force overwrites it")
+    from secrets import token_hex  # 5 ms that few commands need
+
+    draft = path.with_name(f".{path.name}.{token_hex(6)}")
+    count = 0
+    try:
+        with draft.open("xb") as file:  # never through a link that somebody laid there
+            for piece in pieces:
+                file.write(piece)
+                count += 1
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return count
+
+
+def refusal(path: str | Path, why: str, remedy: str) -> UsageError:
+    """The error for a path that cannot be taken."""
+    return UsageError(f"{path} {why}", code="E_PATH", suggestion=remedy)
+
+
+def _reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
+    """Why a place is kept, as the end of a sentence; nothing for one that is the caller's own."""
+    if any(_plain(part) in _ANYWHERE for part in place.parts):
+        yield "is a place that only duckkb or git writes"
+    for folder in (place, *place.parents):
+        if _is_git_folder(folder):
+            yield f"lies in {folder}, which is git's"
+        if any(_is_same(folder, own) for own in (env.state_home, env.cache_home)):
+            yield f"lies in {folder}, where duckkb keeps what this machine accepted and made"
+        first = _plain(place.relative_to(folder).parts[0]) if folder != place else ""
+        if first in _OF_A_BASE and _is_base(folder, root):
+            yield f"is a place that only duckkb writes: {first} of the knowledge base {folder}"
+        if first in _OF_A_WORK_TREE and os.path.lexists(folder / ".git"):
+            yield f"is a place that a forge or git's hooks take orders from: {first}"
+
+
+def _plain(name: str) -> str:
+    """A name as file systems compare it that know no case, pass over invisible characters or cut a name's end."""
+    seen = "".join(character for character in name if unicodedata.category(character) != "Cf")
+    return seen.partition(":")[0].rstrip(". ").casefold()
+
+
+def _is_git_folder(folder: Path) -> bool:
+    """Whether git keeps a repository or a linked work tree's own state in a folder, whatever its name is."""
+    keeps = os.path.lexists(folder / "objects") or os.path.lexists(folder / "commondir")
+    return keeps and os.path.lexists(folder / "HEAD")
+
+
+def _is_base(folder: Path, root: Path | None) -> bool:
+    if root is not None and _is_same(folder, root):
+        return True
+    return os.path.lexists(folder / _CONFIG) and os.path.lexists(folder / layout.FORMAT_PATH)
+
+
+def _is_same(one: Path, other: Path | None) -> bool:
+    try:
+        return other is not None and one.samefile(other)
+    except OSError:
+        return False
