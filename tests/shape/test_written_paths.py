@@ -24,7 +24,7 @@ SOURCE = Path(duckkb.__file__).parent
 SAYS_PATH = re.compile(r"\b(file|files|path|folder|dir|directory|patch|output|out|dest)\b")
 # Where doors and actions write themselves: to names that nobody gives them.
 WRITERS = {
-    "cli/git_driver.py": {"merge"},  # the file that git names
+    "cli/git_driver.py": {"_write"},  # the file that git names
     "app/folder.py": {"make", "_put_whole"},  # config.yaml and the like of a new base, whose folder the guard has seen
     "app/forge.py": {"github"},  # workflows that are not there yet
     "app/health.py": {"_borrowed"},  # a copy in the temporary folder
