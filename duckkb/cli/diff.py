@@ -23,9 +23,9 @@ from duckkb.cli.formats import ROWS
 from duckkb.cli.lines import receipt_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from duckkb.review.diff.model import Diff
+    from duckkb.review.diff.model import Diff, RecordChange
 
 _ONLY = "duckkb.only"
 _AT_ONCE = 64
@@ -137,7 +137,14 @@ def _rows(found: "Diff") -> "Iterator[dict[str, Any]]":
             "type": change.type,
             "identity": change.identity,
             "was": change.was,
-            "fields": ", ".join(field.name for field in change.fields) if change.op in ("update", "rename") else None,
+            "fields": ", ".join(_paths(change)) if change.op in ("update", "rename") else None,
             "path": change.place.path,
             "line": change.place.line_no,
         }
+
+
+def _paths(change: "RecordChange") -> "Iterable[str]":
+    """What of a record differs: fields, and the values inside them by path."""
+    from duckkb.review.diff.values import leaves
+
+    return dict.fromkeys(leaf.name for field in change.fields for leaf in leaves(field.name, field.before, field.after))

@@ -23,6 +23,7 @@ BEFORE = [
     {"id": "same", "title": "untouched"},
 ]
 AFTER = {"id": "a", "title": "The quick brown fox", "text": "一\n知识图\nthree", "tags": ["y", "z"], "size": 180.0}
+INSIDE = [{"path": "/tags/0", "before": "x"}, {"path": "/tags/1", "after": "z"}]
 
 
 def put(root: Path, kind: str, *records: dict[str, object]) -> None:
@@ -120,7 +121,7 @@ def test_json_has_values_places_and_versions(history: Path) -> None:
     (edited,) = [one for one in told["changes"] if one["identity"] == "a"]
     assert edited["fields"] == [
         {"name": "size", "before": 180, "after": 180.0},
-        {"name": "tags", "before": ["x", "y"], "after": ["y", "z"]},
+        {"name": "tags", "before": ["x", "y"], "after": ["y", "z"], "inside": INSIDE},
         {"name": "text", "before": BEFORE[0]["text"], "after": AFTER["text"]},
         {"name": "title", "before": BEFORE[0]["title"], "after": AFTER["title"]},
     ]

@@ -11,6 +11,7 @@ from duckkb.errors import Finding
 from duckkb.review.diff.budget import Section, fitted
 from duckkb.review.diff.model import OPS, Diff, FieldChange, OntologyChange, Options, RecordChange
 from duckkb.review.diff.stat import WORDS
+from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around, json_words
 from duckkb.review.markup import block, cell, cut, span
 
@@ -117,13 +118,33 @@ def _value(field: FieldChange) -> str:
 
 def _changed(change: RecordChange, options: Options) -> str:
     lines = [f"\n##### {_name(change)}\n", _where(change)]
-    short = [field for field in change.fields if _is_short(field)]
-    long = [field for field in change.fields if not _is_short(field)]
-    lines += [f"- {span(cut(one.name, 100))}: {_side(one.before)} → {_side(one.after)}" for one in short[:_FIELDS]]
-    for field in long[:_FIELDS]:
-        lines += [f"- {span(cut(field.name, 100))}:\n", block(_word_lines(field, options), "diff")]
+    told = [one for field in change.fields for one in _values(field)]
+    short = [one for one in told if _is_short(one)]
+    long = [one for one in told if not _is_short(one)]
+    lines += [f"- {_named(one)}: {_side(one[0].before)} → {_side(one[0].after)}" for one in short[:_FIELDS]]
+    for one in long[:_FIELDS]:
+        lines += [f"- {_named(one)}:\n", block(_limited(list(_word_lines(one, options))), "diff")]
     left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
     return "\n".join([*lines, f"- {_many(left, 'more field')}"] if left else lines)
+
+
+def _values(field: FieldChange) -> list[list[Leaf]]:
+    """What differs in a field: each value by itself, of a long list the elements that came and went together."""
+    whole = Leaf((field.name,), field.before, field.after)
+    told = list(leaves(field.name, field.before, field.after))
+    if _is_short([whole]) and all(len(leaf.keys) - leaf.is_element == 1 for leaf in told):
+        return [[whole]]
+    found: list[list[Leaf]] = []
+    for leaf in told:
+        if leaf.is_element and found and found[-1][-1].is_element and found[-1][-1].name == leaf.name:
+            found[-1].append(leaf)
+        else:
+            found.append([leaf])
+    return found
+
+
+def _named(some: Sequence[Leaf]) -> str:
+    return span(cut(some[0].name, 200))
 
 
 def _where(change: RecordChange) -> str:
@@ -133,21 +154,25 @@ def _where(change: RecordChange) -> str:
     return " → ".join(span(f"{place.path}:{place.line_no}") for place in places) + "\n"
 
 
-def _is_short(field: FieldChange) -> bool:
-    return all(side is None or len(side) <= _INLINE for side in (field.before, field.after))
+def _is_short(some: Sequence[Leaf]) -> bool:
+    sides = (some[0].before, some[0].after)
+    is_one = len(some) == 1 and not some[0].is_element
+    return is_one and all(side is None or len(side) <= _INLINE for side in sides)
 
 
 def _side(text: str | None) -> str:
     return span(text) if text is not None else "_none_"
 
 
-def _word_lines(field: FieldChange, options: Options) -> list[str]:
-    runs = json_words(field.before, field.after)
-    lines = list(_lines(runs if options.full else around(runs)))
-    if len(lines) > _LINES_OF_FIELD:
-        left = len(lines) - _LINES_OF_FIELD
-        lines = [*lines[:_LINES_OF_FIELD], f"  … {_many(left, 'more line')}"]
-    return lines
+def _word_lines(some: Sequence[Leaf], options: Options) -> Iterator[str]:
+    for leaf in some:
+        runs = json_words(leaf.before, leaf.after)
+        yield from _lines(runs if options.full else around(runs))
+
+
+def _limited(lines: list[str]) -> list[str]:
+    left = len(lines) - _LINES_OF_FIELD
+    return [*lines[:_LINES_OF_FIELD], f"  … {_many(left, 'more line')}"] if left > 0 else lines
 
 
 def _lines(runs: Iterable[Run]) -> Iterator[str]:

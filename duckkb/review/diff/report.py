@@ -6,6 +6,7 @@ from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Options, Place, RecordChange
+from duckkb.review.diff.values import leaves
 from duckkb.review.outcome import of_findings
 
 VERSION = 1
@@ -58,9 +59,18 @@ def change_text(change: RecordChange) -> str:
 
 
 def _field(field: FieldChange) -> str:
-    sides = (("before", field.before), ("after", field.after))
-    told = "".join(f',"{side}":{text}' for side, text in sides if text is not None)
-    return f'{{"name":{_dumps(field.name)}{told}}}'
+    return f'{{"name":{_dumps(field.name)}{_sides(field.before, field.after)}{_inside(field)}}}'
+
+
+def _sides(before: str | None, after: str | None) -> str:
+    return "".join(f',"{side}":{text}' for side, text in (("before", before), ("after", after)) if text is not None)
+
+
+def _inside(field: FieldChange) -> str:
+    """Where both sides have an object or a list: each value in it that differs, by its JSON pointer."""
+    found = [leaf for leaf in leaves(field.name, field.before, field.after) if len(leaf.keys) > 1]
+    told = ",".join(f'{{"path":{_dumps(leaf.pointer)}{_sides(leaf.before, leaf.after)}}}' for leaf in found)
+    return f',"inside":[{told}]' if told else ""
 
 
 def _place(place: Place | None) -> dict[str, Any] | None:

@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from duckkb.ontology.source import pointer
 from duckkb.review.diff.words import Run, json_words
 from duckkb.truth.merge import elements, split
 from duckkb.values import dataclass
@@ -11,11 +12,37 @@ from duckkb.values import dataclass
 _MOST_STEPS = 1_000_000
 """Pairs of elements that are compared to find which of a list stayed in their order."""
 
+Keys = tuple[str | int, ...]
+
+
+class Leaf(NamedTuple):
+    """A value that differs and that both sides do not have as an object or as a list: the keys that lead to it (of an
+    element that came or went the last one is its index), and its JSON text on both sides, None where one has none."""
+
+    keys: Keys
+    before: str | None
+    after: str | None
+
+    @property
+    def is_element(self) -> bool:
+        """Whether it came into a list or went out of it."""
+        return (self.before is None or self.after is None) and bool(self.keys) and isinstance(self.keys[-1], int)
+
+    @property
+    def pointer(self) -> str:
+        """Where it stands in the record, as a JSON pointer."""
+        return pointer(*self.keys)
+
+    @property
+    def name(self) -> str:
+        """The pointer without its first slash; of an element that of its list."""
+        return pointer(*(self.keys[:-1] if self.is_element else self.keys))[1:]
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something that is gone, new, or changed inside: its name (a field, with the keys below it behind slashes) and what
-    of it is the same or not. `is_element` says that it stands in a list, and the name is the list's."""
+    """Something that is gone, new, or changed inside: its name (as `Leaf.name`) and what of it is the same or not.
+    `is_element` says that it stands in a list, and the name is the list's."""
 
     kind: Literal["gone", "new", "changed"]
     name: str
@@ -23,40 +50,66 @@ class Piece:
     is_element: bool = False
 
 
+def leaves(name: str, before: str | None, after: str | None) -> Iterator[Leaf]:
+    """What differs between two values given as JSON text, None where a side has none, with its path.
+
+    >>> [(leaf.pointer, leaf.before, leaf.after) for leaf in leaves("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
+    [('/place/a', '1', '2'), ('/place/b/0', '1', None), ('/place/b/1', None, '3')]
+    """
+    return _leaves((name,) if name else (), before, after)
+
+
 def pieces(name: str, before: str | None, after: str | None, *, inside: bool = True) -> Iterator[Piece]:
-    """What differs between two values given as JSON text; None where a side has none. `inside` is as in `words.words`.
+    """The same as words that are gone or new. `inside` is as in `words.words`.
 
     >>> [(piece.kind, piece.name) for piece in pieces("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
     [('changed', 'place/a'), ('gone', 'place/b'), ('new', 'place/b')]
     """
-    if before is None or after is None:
-        kind: Literal["gone", "new"] = "gone" if after is None else "new"
-        yield Piece(kind, name, tuple(json_words(before, after)))
-        return
-    starts = before[:1] + after[:1]
-    if starts == "{{":
+    for leaf in leaves(name, before, after):
+        kind: Literal["gone", "new", "changed"] = "changed"
+        if leaf.before is None or leaf.after is None:
+            kind = "gone" if leaf.after is None else "new"
+        runs = json_words(leaf.before, leaf.after, inside=inside)
+        yield Piece(kind, leaf.name, tuple(runs), is_element=leaf.is_element)
+
+
+def _leaves(keys: Keys, before: str | None, after: str | None) -> Iterator[Leaf]:
+    starts = (before or " ")[:1] + (after or " ")[:1]
+    if before is None or after is None or starts not in ("{{", "[["):
+        yield Leaf(keys, before, after)
+    elif starts == "{{":
         old, new = ({key: text for key, (_, text) in split(side.encode()).items()} for side in (before, after))
         for key in {**new, **old}:
             if old.get(key) != new.get(key):
-                yield from pieces(f"{name}/{key}" if name else key, old.get(key), new.get(key), inside=inside)
-    elif starts == "[[":
-        for is_new, text in _elements(elements(before) or [], elements(after) or []):
-            runs = json_words(None, text) if is_new else json_words(text, None)
-            yield Piece("new" if is_new else "gone", name, tuple(runs), is_element=True)
+                yield from _leaves((*keys, key), old.get(key), new.get(key))
     else:
-        yield Piece("changed", name, tuple(json_words(before, after, inside=inside)))
+        for index, old_text, new_text in _elements(elements(before) or [], elements(after) or []):
+            yield from _leaves((*keys, index), old_text, new_text)
 
 
-def _elements(old: list[str], new: list[str]) -> Iterator[tuple[bool, str]]:
-    """The elements that are gone (False) or new (True), in reading order; those that only moved are both."""
+def _elements(old: list[str], new: list[str]) -> Iterator[tuple[int, str | None, str | None]]:
+    """The elements that are gone or new, in reading order; those that only moved are both. An object or a list in whose
+    place another stands has changed inside."""
     if len(old) * len(new) > _MOST_STEPS:
-        counts = Counter(old), Counter(new)
-        yield from ((False, text) for text in (counts[0] - counts[1]).elements())
-        yield from ((True, text) for text in (counts[1] - counts[0]).elements())
+        yield from ((index, text, None) for index, text in _beyond(old, Counter(new)))
+        yield from ((index, None, text) for index, text in _beyond(new, Counter(old)))
         return
     from difflib import SequenceMatcher
 
     for tag, start, end, to, goal in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            yield from ((False, text) for text in old[start:end])
-            yield from ((True, text) for text in new[to:goal])
+        gone, come = old[start:end], new[to:goal]
+        if tag == "equal":
+            continue
+        if len(gone) == len(come) and all(one[0] == other[0] in "{[" for one, other in zip(gone, come, strict=True)):
+            yield from zip(range(to, goal), gone, come, strict=True)
+        else:
+            yield from ((start + number, text, None) for number, text in enumerate(gone))
+            yield from ((to + number, None, text) for number, text in enumerate(come))
+
+
+def _beyond(some: list[str], others: Counter[str]) -> Iterator[tuple[int, str]]:
+    """The elements of which there are more than the others have."""
+    for index, text in enumerate(some):
+        others[text] -= 1
+        if others[text] < 0:
+            yield index, text

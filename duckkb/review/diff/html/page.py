@@ -16,6 +16,7 @@ from typing import Any
 from duckkb.errors import Finding
 from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, Options, Place, RecordChange
 from duckkb.review.diff.stat import WORDS
+from duckkb.review.diff.values import leaves
 from duckkb.review.diff.words import json_words
 from duckkb.review.unseen import visible
 
@@ -98,11 +99,17 @@ def _change(change: RecordChange) -> dict[str, Any]:
     told = {"op": change.op, "type": change.type, "id": visible(change.identity)}
     told |= {"was": visible(change.was)} if change.was is not None else {}
     shown = [one for one in change.fields if not one.name.startswith("__") or change.op in ("update", "rename")]
-    return told | {"places": [_place(change.before), _place(change.after)], "fields": list(map(_field, shown))}
+    return told | {"places": [_place(change.before), _place(change.after)], "fields": [row for one in shown for row in _rows(one)]}
 
 
 def _place(place: Place | None) -> str:
     return visible(f"{place.path}:{place.line_no}") if place is not None else ""
+
+
+def _rows(field: FieldChange) -> Iterator[tuple[str, int, list[tuple[int, str]]]]:
+    """A row for each value below a field that differs, by its path."""
+    for leaf in leaves(field.name, field.before, field.after):
+        yield _field(FieldChange(leaf.pointer[1:], leaf.before, leaf.after))
 
 
 def _field(field: FieldChange) -> tuple[str, int, list[tuple[int, str]]]:
