@@ -173,6 +173,10 @@ _LINES = {
         "`duckkb resolve` during a merge; else keep one side of each conflict, then `duckkb check`.",
     ),
     "E_POINTER": ("A file is a Git LFS pointer, not its content.", "`git lfs pull`; parts should not be in LFS."),
+    "E_EMPTY_PART": (
+        "A part holds no record though it held some: it was cut off.",
+        "`git checkout HEAD -- PART` brings them back; `rm PART` if all of them are to go.",
+    ),
     "E_JSON": ("A line is not exactly one JSON object.", "Mend the JSON on that line."),
     "E_DUP_KEY": ("An object has one key twice.", "Keep one of them."),
     "E_NUMBER": (

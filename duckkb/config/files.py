@@ -126,11 +126,20 @@ def _read(root: Path, path: str) -> Document:
                 return _unread(path, "is not a regular file", "replace it by one, or remove it")
             if not path.endswith(_SUFFIX):
                 return _unread(path, f"would not be read: files of the ontology end in {_SUFFIX}", "rename it")
-            return read_yaml(file.read(MAX_BYTES + 1), path)
+            data = file.read(MAX_BYTES + 1)
+        if not data.strip() and _was_cut_off(root, path):
+            return _unread(path, "was cut off: nothing is in it, and HEAD has it whole", f"git checkout HEAD -- {path}")
+        return read_yaml(data, path)
     except OSError as error:
         if (root / path).is_symlink():
             return _unread(path, "is a link, and links are not followed", "replace it by what it points to")
         return _unread(path, f"cannot be read: {error.strerror}", "mend its permissions")
+
+
+def _was_cut_off(root: Path, path: str) -> bool:
+    from duckkb.truth import emptied  # which asks git
+
+    return emptied.is_held_at_head(root, path)
 
 
 def _unread(path: str, message: str, remedy: str) -> Document:

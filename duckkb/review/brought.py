@@ -7,6 +7,7 @@ ends; everything where the ontology changed.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from duckkb.codes import CODES
@@ -30,6 +31,7 @@ def brought(root: Path, diff: Diff, versions: Versions, both: Configurations) ->
     scope = _Reach(both, versions)
     unchanged = _unchanged(root, versions, scope.read)
     new, strange = _tree(both.new, unchanged, versions.new, scope.read, {})
+    _mark_cut_off(new, versions)
     old, strange_before = _tree(both.old, unchanged, versions.old, scope.read, new.parts)
     found = [*strange, *new.unreadable, *of_tree(new, _rules(new), scope.of(new.ontology))]
     before = [*strange_before, *old.unreadable, *of_tree(old, _rules(old), scope.of(old.ontology))]
@@ -107,6 +109,16 @@ def _tree(
             else:
                 parts[path] = read.part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
     return Tree(side.ontology, side.limits, parts, []), strange
+
+
+def _mark_cut_off(new: Tree, versions: Versions) -> None:
+    """A part whose records the change took without removing the file has a finding."""
+    for path, part in new.parts.items():
+        if not part.rows and not part.findings and versions.old.get(path, b"").strip():
+            source = versions.base.commit[:12]
+            remedy = f"`git checkout {source} -- {path}`, or `git rm {path}` if all its records are to go"
+            cut = Finding("E_EMPTY_PART", "no record is in it: the change cut it off", path, remedy=remedy)
+            new.parts[path] = replace(part, findings=(cut,))
 
 
 def _strange(path: str) -> Finding:

@@ -85,6 +85,9 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
     the conflict shows there. Raises `Unmergeable`.
     """
     versions = (base, ours, theirs)
+    for path, held in base.items():
+        if held.strip() and any(path in side and not side[path].strip() for side in (ours, theirs)):
+            raise Unmergeable(path, 0, "it was cut off: no record is in it")  # which deletes none
     sides = _keyed([list(_rows(files, table)) for files in versions])
     parts: dict[str, list[_Item]] = {}
     conflicts = []

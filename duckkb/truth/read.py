@@ -59,7 +59,8 @@ def read_part(
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows)
     if passing and (found := scan(raw, path, kind, limits)) is not None:
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), found[0], sorted=found[1])
-    return part_of(path, kind, raw, limits, stamp)
+    part = part_of(path, kind, raw, limits, stamp)
+    return part if part.rows or part.findings else _empty(part, root)
 
 
 def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
@@ -76,6 +77,13 @@ def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stam
         canonical=lines.canonical,
         sorted=_is_sorted(lines.rows),
     )
+
+
+def _empty(part: Part, root: Path) -> Part:
+    from duckkb.truth import emptied  # which asks git
+
+    found = emptied.finding(root, part.path)
+    return replace(part, findings=(found,)) if found else part
 
 
 def _is_sorted(rows: list[StoredRow]) -> bool:

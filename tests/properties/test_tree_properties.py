@@ -128,7 +128,8 @@ def test_every_record_is_read_once_with_an_id_of_its_own(state: dict[str, list[b
 @given(states)
 @settings(max_examples=100, deadline=None)
 def test_fmt_leaves_nothing_to_format_and_no_record_changed(state: dict[str, list[bytes] | None]) -> None:
-    readable = {name: [each for each in held if each != b'{"name":'] if held else held for name, held in state.items()}
+    lines = {name: [each for each in held or () if each != b'{"name":'] for name, held in state.items()}
+    readable = {name: held if any(each.strip() for each in held) else None for name, held in lines.items()}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write(root, readable)

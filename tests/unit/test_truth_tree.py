@@ -104,9 +104,7 @@ def test_a_line_with_some_of_id_and_times_keeps_them(tmp_path: Path) -> None:
     assert (row.record.id, row.record.created_at, row.record.updated_at, row.complete) == (5, T2, T2, False)
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"\n", node(PERSON, "a"), node(PERSON, "a") + b"\n\n", b"\n" + node(PERSON, "a") + b"\n"]
-)
+@pytest.mark.parametrize("raw", [node(PERSON, "a"), node(PERSON, "a") + b"\n\n", b"\n" + node(PERSON, "a") + b"\n"])
 def test_a_missing_last_lf_and_blank_lines_are_readable_but_not_canonical(tmp_path: Path, raw: bytes) -> None:
     put(tmp_path, P0).write_bytes(raw)
     tree = read(tmp_path)

@@ -41,8 +41,10 @@ class _Changed:
 def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     """All of it in the files as they are. `commit` is what HEAD named before the base was opened."""
     versions = _since_whole(base)
-    found = findings.in_order(_of_all(base) if versions is None else _of_changed(base, versions))
-    if not found and not base.tree.unreadable and not base.tree.findings:
+    found = findings.in_order(
+        [*base.tree.unreadable, *(_of_all(base) if versions is None else _of_changed(base, versions))]
+    )
+    if not found and not base.tree.findings:
         _note(base.root, commit)
     return found
 
