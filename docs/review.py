@@ -248,7 +248,8 @@ def _proposals(kb: _Copy) -> str:
 ## Proposals
 
 `duckkb propose put|import|delete|rename` writes the change as a commit on a branch of its own, by git's plumbing: files,
-index and HEAD stay as they are, and no hook runs. The receipt says how to open the pull request.
+index and HEAD stay as they are, and no hook runs. The receipt says how to open the pull request. The same `--branch` may be
+proposed to again; one that somebody else has made, or added to, only with `--continue`.
 
 {shown}\
 Where the ontology has `review: required` on a type, or `x-review: required` on a field, direct writes by agents are refused

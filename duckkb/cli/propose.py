@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
 
 @click.group("propose")
-@click.option("--branch", metavar="NAME", help="The branch to write; one that exists is continued. Default: a new one.")
+@click.option("--branch", metavar="NAME", help="The branch to write. Default: a new one.")
+@click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, whoever has made it.")
 @click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")
 @click.option("-m", "--message", metavar="TEXT", help="The commit's message.")
 @base_options
 @click.pass_context
-def propose_command(ctx: click.Context, branch: str | None, base: str | None, message: str | None) -> None:
+def propose_command(
+    ctx: click.Context, branch: str | None, goes_on: bool, base: str | None, message: str | None
+) -> None:
     """Write changes as a commit on a branch, for review. Files, index and HEAD stay as they are.
 
     \b
@@ -29,6 +32,8 @@ def propose_command(ctx: click.Context, branch: str | None, base: str | None, me
     and the command and page that open a pull request. Where the ontology says `review: required` of a type, or `x-review` of
     a field, and DUCKKB_AGENT is set, direct writes are refused and this is the way.
     """
+    if goes_on and branch is None:
+        raise click.UsageError("--continue needs the --branch to continue")
     chosen = ctx.ensure_object(dict)
     made: list[Proposing] = []
 
@@ -36,7 +41,7 @@ def propose_command(ctx: click.Context, branch: str | None, base: str | None, me
         from duckkb.app.proposing import Proposing, Wish
 
         title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
-        made.append(Proposing(chosen.get("kb"), Wish(title, branch, base, message or "")))
+        made.append(Proposing(chosen.get("kb"), Wish(title, branch, base, message or "", goes_on)))
         return made[0]
 
     chosen["proposing"], chosen["proposed"] = proposing, lambda: _told(made[0])

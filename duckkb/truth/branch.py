@@ -1,6 +1,13 @@
-"""Commits on a branch that is checked out nowhere, made by git's plumbing: working tree, index and HEAD stay as they are."""
+"""Commits on a branch that is checked out nowhere, made by git's plumbing: working tree, index and HEAD stay as they are.
 
+The last line of such a commit's message is a mark, a digest over who made it (a clone's id), the branch, its parent and its
+tree. So a branch can be told from one that somebody else has made or added to, rewritten or amended, wherever it was pushed
+to and fetched from meanwhile.
+"""
+
+import unicodedata
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +19,7 @@ from duckkb.values import dataclass
 _DURABLE = {"core.fsync": "all"}
 _COMMIT = _DURABLE | {"i18n.commitEncoding": "UTF-8"}
 _FILE = "100644"
+_MARK = "Duckkb-Proposal: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +53,39 @@ def branch(root: Path, name: str) -> Branch:
 
 
 def _refuse_in_the_way(root: Path, name: str) -> None:
-    """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round."""
-    folders = name.split("/")
-    above = [f"refs/heads/{'/'.join(folders[:number])}" for number in range(1, len(folders))]
-    told = revisions.asked(root, ["for-each-ref", "--format=%(refname)", *above, f"refs/heads/{name}/"]) or ""
-    others = [one.removeprefix("refs/heads/") for one in told.splitlines()]
-    found = [one for one in others if name.startswith(f"{one}/") or one.startswith(f"{name}/")]
-    if found:
-        raise Refused(
-            f"there is a branch {found[0]}, beside which git can have none named {name}",
-            suggestion="propose on another branch: --branch NAME",
-        )
+    """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round; and where file
+    names have no case, `A` is `a`."""
+    told = revisions.asked(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]) or ""
+    for other in told.splitlines():
+        if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
+            said = f"there is a branch {other}, beside which git can have none named {name}"
+        elif other != name and _folded(other) == _folded(name):
+            said = f"there is a branch {other}, which differs from {name} in case alone"
+        else:
+            continue
+        raise Refused(said, suggestion="propose on another branch: --branch NAME")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name.casefold())
+
+
+def pushed(root: Path, remote: str, name: str) -> Revision | None:
+    """Where a branch was at a remote when that was last fetched from or pushed to; None for none."""
+    ref = f"refs/remotes/{remote}/{name}"
+    known = revisions.asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
+    return revisions.revision(root, ref) if known else None
+
+
+def is_made_by(root: Path, writer: str, name: str, tip: Revision) -> bool:
+    """Whether `commit` made the tip of a branch as it is, for this writer."""
+    told = revisions.asked(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"]) or ""
+    parent, _, message = told.partition("\n")
+    return message.rstrip("\n").rpartition("\n")[2] == _MARK + _marked(writer, name, parent, tip.tree)
+
+
+def _marked(writer: str, name: str, parent: str, tree: str) -> str:
+    return sha256("\0".join((writer, name, parent, tree)).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def contains(root: Path, newer: Revision, older: Revision) -> bool:
@@ -63,8 +93,11 @@ def contains(root: Path, newer: Revision, older: Revision) -> bool:
     return revisions.asked(root, ["merge-base", "--is-ancestor", older.commit, newer.commit]) is not None
 
 
-def commit(root: Path, target: Branch, parent: Revision, files: Mapping[str, bytes | None], message: str) -> str:
-    """Put a commit of `parent` with these files instead (None: gone) on a branch; returns its id in hex.
+def commit(
+    root: Path, target: Branch, parent: Revision, files: Mapping[str, bytes | None], message: str, writer: str
+) -> str:
+    """Put a commit of `parent` with these files instead (None: gone) on a branch, with the mark of `writer`; returns its id
+    in hex.
 
     Raises `errors.Conflict` (E_STALE) where the branch is not where it was, `errors.Unavailable` (E_GIT) where git fails, as
     without a name to commit by.
@@ -78,6 +111,8 @@ def commit(root: Path, target: Branch, parent: Revision, files: Mapping[str, byt
             root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index, at=repository.work_tree
         )
         tree = revisions.run(root, ["write-tree"], index=index, more=_DURABLE).decode().strip()
+    mark = _MARK + _marked(writer, target.name, parent.commit, tree)
+    message = f"{message.rstrip()}\n\n{mark}\n"
     made = revisions.run(
         root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), more=_COMMIT
     )

@@ -97,12 +97,70 @@ def test_all_verbs_that_write_can_be_proposed_and_a_branch_goes_on(kb: Path) -> 
 def test_a_branch_that_was_merged_starts_from_head_again(kb: Path) -> None:
     git(kb, "branch", "topic")
     git(kb, "commit", "-q", "--allow-empty", "-m", "later")
-    line = _proposed(kb, "--branch", "topic", "put", "Note", '{"id":"n9"}').line
+    assert _refusal(_proposed(kb, "--json", "--branch", "topic", "put", "Note", '{"id":"n9"}'))
+    line = _proposed(kb, "--branch", "topic", "--continue", "put", "Note", '{"id":"n9"}').line
     assert line["base"] == git(kb, "rev-parse", "HEAD").strip()
     assert (
         _proposed(kb, "--branch", "other", "--base", "HEAD~1", "delete", "Note", "n1").line["base"]
         == git(kb, "rev-parse", "HEAD~1").strip()
     )
+
+
+def _refusal(ran: Ran) -> str:
+    assert (ran.code, ran.error["code"]) == (1, "E_REFUSED"), ran.err
+    return str(ran.error["error"] + ran.error["suggestion"])
+
+
+def test_a_branch_that_somebody_else_made_or_changed_is_continued_only_when_told_to(kb: Path) -> None:
+    add = ["put", "Note", '{"id":"n9","title":"%s"}']
+
+    def propose(title: str, *args: str) -> Ran:
+        return _proposed(kb, "--json", *args, *add[:2], add[2] % title)
+
+    git(kb, "branch", "theirs")
+    git(kb, "update-ref", "refs/heads/theirs", git(kb, "commit-tree", "-p", "HEAD", "-m", "x", "HEAD^{tree}").strip())
+    tip = git(kb, "rev-parse", "theirs")
+    assert "duckkb propose --continue --branch theirs" in _refusal(propose("1", "--branch", "theirs"))
+    assert git(kb, "rev-parse", "theirs") == tip
+    assert propose("1", "--branch", "theirs", "--continue").line["base"] == tip.strip()
+    assert propose("2", "--branch", "theirs").code == 0, "its last commit is from here now"
+    mine = git(kb, "rev-parse", "theirs").strip()
+    amended = git(kb, "commit-tree", "-p", f"{mine}^", "-m", git(kb, "log", "-1", "--format=%B", mine), "HEAD^{tree}")
+    rebased = git(kb, "commit-tree", "-p", "HEAD", "-m", git(kb, "log", "-1", "--format=%B", mine), f"{mine}^{{tree}}")
+    for other in (amended, rebased):
+        git(kb, "update-ref", "refs/heads/theirs", other.strip())
+        assert _refusal(propose("3", "--branch", "theirs")), "the mark holds for what was proposed alone"
+    git(kb, "branch", "-f", "copy", mine)
+    assert _refusal(propose("3", "--branch", "copy"))
+    assert propose("3", "--branch", "none", "--continue").error["code"] == "E_NOT_FOUND"
+    assert _proposed(kb, "--json", "--continue", *add).error["code"] == "E_USAGE"
+
+
+def test_a_proposal_is_known_again_where_it_was_pushed_to_and_nothing_of_it_is_left_behind(
+    kb: Path, tmp_path: Path
+) -> None:
+    git(tmp_path, "init", "-q", "--bare", "far.git")
+    git(kb, "remote", "add", "origin", str(tmp_path / "far.git"))
+    put = ["put", "Note", '{"id":"n9","title":"1"}']
+    first = _proposed(kb, "--branch", "topic", *put).line["commit"]
+    git(kb, "push", "-q", "origin", "topic", "main")
+    git(kb, "branch", "-q", "-D", "topic")
+    second = _proposed(kb, "--branch", "topic", "delete", "Note", "n9").line
+    assert second["base"] == first, "the branch is there alone where it was pushed to"
+    assert "left behind" in _refusal(_proposed(kb, "--json", "--branch", "topic", "--base", "main", *put))
+    git(tmp_path, "clone", "-q", "-b", "main", "far.git", "other")
+    refused = _refusal(run_in(tmp_path / "other", ["propose", "--json", "--branch", "topic", *put]))
+    assert "refs/remotes/origin/topic" in refused, "to another clone it is somebody else's"
+    git(tmp_path / "other", "checkout", "-q", "topic")
+    git(tmp_path / "other", "commit", "-q", "--allow-empty", "-m", "from a reviewer")
+    git(tmp_path / "other", "push", "-q", "origin", "topic")
+    git(kb, "fetch", "-q", "origin")
+    assert "refs/remotes/origin/topic has commits" in _refusal(_proposed(kb, "--json", "--branch", "topic", *put))
+
+
+def test_a_branch_that_differs_in_case_alone_is_refused(kb: Path) -> None:
+    git(kb, "branch", "Team/É")
+    assert "case alone" in _refusal(_proposed(kb, "--json", "--branch", "team/é", "delete", "Note", "n1"))
 
 
 def test_what_changes_nothing_makes_no_branch(kb: Path) -> None:
