@@ -44,6 +44,7 @@ bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL
 	$(BIN)/python bench/scale.py
 	$(BIN)/python bench/embedding.py
 	$(BIN)/python bench/quality.py
+	$(BIN)/python bench/chunks.py
 
 bench-peers: $(STAMP)  ## Beside LanceDB, Chroma, sqlite-vec and agentcairn, which it installs; writes docs/performance.md (an hour)
 	$(BIN)/python bench/peers.py

@@ -13,6 +13,7 @@ from duckkb.cli import printed
 from duckkb.cli.common import Seconds, base_options, emit, opened, tell
 
 if TYPE_CHECKING:
+    from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.jobs import Built, Event
     from duckkb.engine.plan import Plan
 
@@ -79,14 +80,11 @@ def _job_options(callback: Callback) -> Callback:
 def index_refresh_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
     """Compute what is missing into .duckkb/cache/. Safe to kill: what was made is kept, the next run does the rest.
 
-    Exit 0 fresh; 1 partial, with `code` and `reason`.
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """
     with opened(ctx) as kb:
         built = kb.index_refresh(**options, listen=_listener(progress))
-        emit(_built_object(built))
-        tell((*kb.notices, *built.notices))
-        if built.pending:
-            ctx.exit(1)
+        _say(ctx, kb, built, _built_object(built), progress)
 
 
 @index_command.command("build")
@@ -95,14 +93,11 @@ def index_refresh_command(ctx: click.Context, /, progress: str | None, **options
 def index_build_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
     """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
 
-    Exit 0 fresh; 1 partial, with `code` and `reason`.
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """
     with opened(ctx) as kb:
         built = kb.index_build(**options, listen=_listener(progress))
-        emit({"files": list(built.files)} | _built_object(built))
-        tell((*kb.notices, *built.notices))
-        if built.pending:
-            ctx.exit(1)
+        _say(ctx, kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 
 def _plan_object(plan: "Plan") -> dict[str, Any]:
@@ -116,8 +111,20 @@ def _plan_object(plan: "Plan") -> dict[str, Any]:
     return whole | {"types": [asdict(one) for one in plan.types]}
 
 
+def _say(
+    ctx: click.Context, kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None
+) -> None:
+    emit(line)
+    if progress in (None, "bar"):
+        printed.note(f"{built.changed:,} changed / {built.total:,} total chunks")
+    tell((*kb.notices, *built.notices))
+    if built.pending:
+        ctx.exit(1)
+
+
 def _built_object(built: "Built") -> dict[str, Any]:
     line: dict[str, Any] = {"pending": built.pending, "embedded": built.embedded, "tokens": built.tokens}
+    line |= {"changed": built.changed, "total": built.total}
     return line | ({"code": built.code, "reason": built.reason} if built.code else {})
 
 

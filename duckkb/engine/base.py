@@ -12,6 +12,7 @@ from duckkb.engine.observed import Observed
 from duckkb.engine.rows import TreeRows
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
+from duckkb.indexing import chunk
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
@@ -179,13 +180,18 @@ class Base:
         key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
         return Version(found.folder, found.store, found.revision, found.changed, key, lengths)
 
+    @property
+    def cut_by(self) -> tuple[str, int]:
+        """Names what shapes chunks beside their texts."""
+        return str(chunk.FINGERPRINT), self.settings.chunk_size
+
     def _lane_key(self, kind: RecordType, lane: Lane | None) -> str:
         """Names what shapes the entries of a type that a lane reads, beside the records."""
         shaped_by: list[object] = [kind.schema, kind.relational]
         if lane == "fts":
-            shaped_by = [self.wiring.tokenizer.fingerprint, self.settings.chunk_size, kind.full_text, kind.vectors]
+            shaped_by = [self.wiring.tokenizer.fingerprint, *self.cut_by, kind.full_text, kind.vectors]
         elif lane == "vector":
-            shaped_by = [self.fingerprint(kind), self.settings.chunk_size, kind.full_text, kind.vectors]
+            shaped_by = [self.fingerprint(kind), *self.cut_by, kind.full_text, kind.vectors]
         return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def _lengths_key(self, kind: RecordType) -> str:

@@ -46,6 +46,11 @@ class Counts:
         return None if self.types is None else sum(count.pending for count in self.types.values())
 
     @property
+    def chunks(self) -> int:
+        """Over all types; 0 where it is not known."""
+        return sum(count.chunks for count in (self.types or {}).values())
+
+    @property
     def is_fresh(self) -> bool | None:
         """Whether no vector is missing and the team's cache holds all that is needed."""
         if self.pending is None or self.team is None:
@@ -166,7 +171,7 @@ def _ground(base: Base, kind: RecordType) -> str:
         kind.full_text,
         kind.vectors,
         kind.identity_fields,
-        base.settings.chunk_size,
+        base.cut_by,
         str(base.wiring.tokenizer.fingerprint),
         str(base.fingerprint(kind)),
         base.wiring.lenient,

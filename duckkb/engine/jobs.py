@@ -69,13 +69,16 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a job did: the files it wrote, the texts it embedded and their tokens; the chunks still without a vector, why
-    (`code`, `reason`), and what must be said."""
+    """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts of chunks lacked a vector
+    when it began (`changed`), how many chunks there are in all (`total`) and still without a vector, why (`code`, `reason`),
+    and what must be said."""
 
     files: tuple[str, ...] = ()
     pending: int = 0
     embedded: int = 0
     tokens: int = 0
+    changed: int = 0
+    total: int = 0
     code: str = ""
     reason: str = ""
     notices: tuple[Notice, ...] = ()
@@ -105,7 +108,7 @@ def build(base: Base, options: Options, listen: Listen) -> Built:
 def _job(base: Base, verb: str, options: Options, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
-        return Built()
+        return Built(total=glance(base).chunks)
     with lock.job(base.root, math.inf if options.wait else _MOMENT):
         boot.refresh(base)
         with noted(base, verb) as book:
@@ -196,7 +199,7 @@ class _Work:
             code, reason = "W_PENDING", "records were stored meanwhile"
         if not pending:
             code = reason = ""
-        return Built(files, pending, self.done, self.tokens, code, reason, notices)
+        return Built(files, pending, self.done, self.tokens, self.total, found.counts.chunks, code, reason, notices)
 
     def _make_tokens(self, kind: RecordType) -> None:
         for records in counted.slabs(self.base, kind):

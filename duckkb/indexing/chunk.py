@@ -1,22 +1,31 @@
-"""Chunks: pieces of at most a given size that cover a text, cut where a reader would pause."""
+"""Chunks: pieces of at most a given size that cover a text, cut where a reader would pause.
+
+Where a border lies follows from the text around it alone, so that an edit moves the borders near it and no others
+([ADR 31](../../docs/adr/0031-chunk-borders.md)).
+"""
 
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
-from itertools import chain, pairwise
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 from duckkb.entries import Chunk, Fingerprint
 
-FINGERPRINT = Fingerprint("boundaries", "1")
+FINGERPRINT = Fingerprint("boundaries", "2")
 
-_FILL = 0.9
-"""A chunk aims at this share of its size, so that there is room to look for a boundary on both sides."""
+_LEAST = 4
+"""A chunk has at least the size divided by this."""
+_AROUND = 32
+"""Characters on both sides of a border by which it is ranked among its like."""
 
 _CLOSING = "[\"'”’」』）】》)\\]]*"
-# Best first. A cut lies behind what matches. Where a space must follow, only the last sign of a row is looked for: a
-# long row without one would be tried again from each of its signs.
+# Best first, and before all of them where a heading begins. A border lies behind what matches. Where a space must follow,
+# only the last sign of a row is looked for: a long row without one would be tried again from each of its signs.
 _BOUNDARIES = (
     r"\r?\n[^\S\n]*\n\s*",  # paragraph
     r"\n\s*",  # line
@@ -25,6 +34,8 @@ _BOUNDARIES = (
     r"\s+",  # word
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]",  # scripts without spaces
 )
+_HEADING = r"(?m)^#{1,6}[^\S\n][^\n]*\n\s*"
+_FENCED = r"(?ms)^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1|\Z)"
 _LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB, 0x1F400))))
 """Characters that belong to the one before them: joiners, variation selectors, keycaps, skin tones."""
 
@@ -32,14 +43,16 @@ _LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB,
 def chunk(text: str, size: int) -> list[Chunk]:
     """Cut a text into chunks of at most `size` characters whose texts join to it; an empty text has none.
 
-    Cuts behind paragraphs where there are any in reach, else lines, sentences, clauses, words; in the middle of a word
-    only where it is longer than half a chunk. The chunks are of like length: no tiny one at the end.
+    Cuts where a Markdown heading begins, else behind paragraphs, lines, sentences, clauses, words; in the middle of a word
+    only where it is longer than a chunk. None of several has less than a quarter of `size`. Takes time in proportion to the
+    text, but for sorting borders.
     """
     if size < 1:
         raise ValueError(f"a chunk of {size} characters cannot be")
     if len(text) <= size:
         return [Chunk(0, 0, text)] if text else []
-    cuts = [0, *_cuts(text, size), len(text)]
+    borders = _borders(text, size)
+    cuts = _evened(text, _joined(text, borders, size), sorted(borders), size)
     return [Chunk(seq, start, text[start:end]) for seq, (start, end) in enumerate(pairwise(cuts))]
 
 
@@ -56,29 +69,90 @@ def field_text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _cuts(text: str, size: int) -> Iterator[int]:
-    start = 0
-    while len(text) - start > size:
-        left = len(text) - start
-        pieces = max(2, -int(-left // (size * _FILL)))
-        start = _cut(text, start, left / pieces, size)
-        yield start
+def _borders(text: str, size: int) -> dict[int, int]:
+    """Where the text may be cut, and how good that is (0: in the middle of a word). What fits into a chunk is not looked
+    into: no border in it would be left."""
+    headings = list(_headings(text))
+    behind = {end for _, end in headings}  # a heading is not cut off from what it is the heading of
+    borders = {start: len(_BOUNDARIES) + 1 for start, _ in headings if start}
+    for worse, boundary in enumerate(_BOUNDARIES):
+        # `re` keeps what is compiled; compiling takes 8 ms, which short texts go without
+        for first, last in _too_long(text, borders, size):
+            ends = (match.end() for match in re.compile(boundary).finditer(text, first, last))
+            found = (end for end in ends if end < last and end not in behind and not _splits(text, first, end))
+            borders |= dict.fromkeys(found, len(_BOUNDARIES) - worse)
+    for first, last in _too_long(text, borders, size):
+        borders |= dict.fromkeys(_anywhere(text, first, last, size), 0)
+    return borders
 
 
-def _cut(text: str, start: int, target: float, size: int) -> int:
-    """The end of the chunk at `start`: the best kind of boundary from half to one and a half of the target, the nearest."""
-    first = start + max(1, int(target / 2))
-    last = start + max(1, min(size, int(target * 1.5)))
-    goal = start + target
-    for boundary in map(
-        re.compile, _BOUNDARIES
-    ):  # kept by `re`; compiling them takes 8 ms, which short texts go without
-        found = (match.end() for match in boundary.finditer(text, first, last))
-        ends = [end for end in found if not _splits(text, start, end)]
-        if ends:
-            return min(ends, key=lambda end: abs(end - goal))
-    anywhere = chain(range(int(goal), first, -1), range(int(goal) + 1, last + 1))
-    return next((at for at in anywhere if not _splits(text, start, at)), last)
+def _headings(text: str) -> Iterator[tuple[int, int]]:
+    """Where each heading begins and where what it stands over does; the # of a fenced program are none."""
+    if "#" not in text:
+        return
+    fences = [match.span() for match in re.finditer(_FENCED, text)]
+    starts = [start for start, _ in fences]
+    for match in re.finditer(_HEADING, text):
+        fence = bisect_right(starts, match.start()) - 1
+        if fence < 0 or match.start() >= fences[fence][1]:
+            yield match.span()
+
+
+def _too_long(text: str, borders: Iterable[int], size: int) -> list[tuple[int, int]]:
+    places = [0, *sorted(borders), len(text)]
+    return [(first, last) for first, last in pairwise(places) if last - first > size]
+
+
+def _anywhere(text: str, first: int, last: int, size: int) -> Iterator[int]:
+    """Borders for what has none, as far apart as may be."""
+    while last - first > size:
+        goal = first + size
+        first = next((at for at in range(goal, first, -1) if not _splits(text, first, at)), goal)
+        yield first
+
+
+def _joined(text: str, borders: dict[int, int], size: int) -> list[int]:
+    """The cuts that are left, with both ends: borders are taken away wherever what lies between their neighbours fits into
+    one chunk, the worst first, those of one kind in an order that is as good as drawn by lot. So what becomes of a border
+    hangs on few others, all of them near."""
+    places = [0, *sorted(borders), len(text)]
+    before, after = list(range(-1, len(places) - 1)), list(range(1, len(places) + 1))
+    kept = [True] * len(places)
+    for at in sorted(range(1, len(places) - 1), key=lambda at: (borders[places[at]], _lot(text, places[at]))):
+        left, right = before[at], after[at]
+        if places[right] - places[left] <= size:
+            after[left], before[right], kept[at] = right, left, False
+    return [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
+
+
+def _lot(text: str, at: int) -> int:
+    return crc32(text[max(0, at - _AROUND) : at + _AROUND].encode("utf-8", "surrogatepass"))
+
+
+def _evened(text: str, cuts: list[int], borders: list[int], size: int) -> list[int]:
+    """The cuts without tiny chunks: one is joined with the next, the last with the one before; what does not fit into one
+    chunk then is cut in its middle."""
+    least, made, left = size // _LEAST, [0], deque(cuts[1:])
+    while left:
+        end = left.popleft()
+        if end - made[-1] < least and (left or len(made) > 1):
+            if left:
+                end = left.popleft()
+            else:
+                made.pop()
+            if end - made[-1] > size:
+                made.append(_middle(text, made[-1], end, borders, least))
+        made.append(end)
+    return made
+
+
+def _middle(text: str, first: int, last: int, borders: list[int], least: int) -> int:
+    """The border next to the middle of what is between, or a place in a piece that has none."""
+    middle = (first + last) // 2
+    near = borders[bisect_left(borders, first + least) : bisect_right(borders, last - least)]
+    if near:
+        return min(near, key=lambda at: abs(at - middle))
+    return next((at for at in range(middle, first, -1) if not _splits(text, first, at)), middle)
 
 
 def _splits(text: str, start: int, at: int) -> bool:

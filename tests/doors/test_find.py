@@ -212,4 +212,5 @@ def test_dk_04_and_dk_11_the_team_cache_spares_a_clone_the_model(own_base: Path,
     commit(home)
     assert run_in(home, ["index", "build"]).line["pending"] == 0
     assert run_in(home, ["index", "status"]).code == 0
-    assert run_in(home, ["index", "build"]).line == {"files": [], "pending": 0, "embedded": 0, "tokens": 0}
+    done = {"pending": 0, "embedded": 0, "tokens": 0, "changed": 0}
+    assert run_in(home, ["index", "build"]).line.items() >= (done | {"files": []}).items()

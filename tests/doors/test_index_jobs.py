@@ -127,7 +127,10 @@ def test_a_plan_says_what_a_job_then_does_and_spends_nothing(make: Make) -> None
     note, fact = plan["types"]
     assert (note["type"], note["model"], note["cached"], fact["missing"]) == ("Note", "some-model", 0, len(facts))
     assert (fact["chunks"], fact["texts"], note["texts"]) == (6, 6, note["chunks"] - 1)
-    assert refreshed.line == {"pending": 0, "embedded": len(asked), "tokens": tokens_of(asked)}
+    done = {"pending": 0, "embedded": len(asked), "tokens": tokens_of(asked)}
+    total = note["chunks"] + fact["chunks"]
+    assert refreshed.line == done | {"changed": len(asked), "total": total}
+    assert f"{len(asked)} changed / {total} total chunks" in refreshed.err.splitlines()
     after = ground.run("index", "plan").line
     assert (after["missing"], after["types"][0]["cached"], after["team_cache"]) == (0, note["texts"], "absent")
     assert tree_bytes(ground.root) == before, "a refresh writes the local cache alone"
@@ -297,7 +300,8 @@ def test_if_stale_does_nothing_where_nothing_is_missing(make: Make) -> None:
     ground.store(texts_of(3))
     assert ground.run("index", "refresh", "--if-stale").line["embedded"] == 3
     noop = ground.run("index", "refresh", "--if-stale", "--progress", "json")
-    assert (noop.code, noop.line, noop.err) == (0, {"pending": 0, "embedded": 0, "tokens": 0}, "")
+    nothing = {"pending": 0, "embedded": 0, "tokens": 0, "changed": 0, "total": 3}
+    assert (noop.code, noop.line, noop.err) == (0, nothing, "")
     assert ground.run("index", "build", "--if-stale").line["files"], "the team's cache is missing"
     assert ground.run("index", "build", "--if-stale").line["files"] == []
     ground.store(["another"], start=50)

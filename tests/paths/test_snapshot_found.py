@@ -8,6 +8,8 @@ import pytest
 
 import duckkb
 from duckkb.backends.duckdb.arrays import Mapped
+from duckkb.entries import Fingerprint
+from duckkb.indexing import chunk
 from duckkb.truth import snapshot, state
 from tests.conftest import NOTES, make_base
 
@@ -86,3 +88,20 @@ def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
         columns = shelf.vectors._mapped
         assert columns and all(isinstance(one, Mapped) and one._array is not None for one in columns.values())
         assert np.shares_memory(columns["matrix"].array, shelf.vectors._slots.view.matrix)
+
+
+def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words and vectors on disk name chunks by their numbers, which another chunker gives to other texts."""
+    root = make_base(tmp_path / "kb", f"snapshot: {{min_bytes: 0}}\n{NOTES}")
+
+    def made_by_asking() -> set[str]:
+        with duckkb.open(root) as kb:
+            assert kb.find("Note", "crane", mode="match")
+        return {path.name for path in state.snapshot_path(root).glob("node-note/lexical/*")}
+
+    with duckkb.open(root) as kb:
+        kb.put("Note", {"id": "a", "text": "the crane lifts steel"}, embed=False)
+    first = made_by_asking()
+    assert first and made_by_asking() == first
+    monkeypatch.setattr(chunk, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
+    assert made_by_asking() != first

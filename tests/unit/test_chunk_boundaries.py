@@ -36,16 +36,19 @@ def test_a_size_below_one_is_an_error(size: int) -> None:
         ("内存数据库，查询很快。数据在文件里，可以重建，不会丢失", "内存数据库，查询很快。"),
         ("他说：“可以重建。”然后离开，没有再说什么，也没有回来", "他说：“可以重建。”"),
         ("内存数据库查询很快，数据在文件里可以随时重建不丢失", "内存数据库查询很快，"),
-        ("one two three four five six seven eight", "one two three four "),
-        ("version 3.14 and 2.0.1 is out as of now", "version 3.14 and "),
+        ("one-two-three-four five-six-seven-eight", "one-two-three-four "),
+        ("version-3.14 and-2.0.1-is-out-as-of-now", "version-3.14 "),
+        ("Words before it.\n\nMore.\n# Title\n\nText.", "Words before it.\n\nMore.\n"),
+        ("```\nprogram\n# said\n```\n\nText that stands.", "```\nprogram\n# said\n```\n\n"),
     ],
 )
 def test_the_best_boundary_in_reach_is_taken(text: str, first: str) -> None:
     assert texts(text, len(text) - 2)[0] == first
 
 
-def test_a_word_longer_than_a_chunk_is_cut_into_like_pieces() -> None:
-    assert [len(piece) for piece in texts("x" * 2000, 800)] == [666, 667, 667]
+def test_a_word_longer_than_a_chunk_is_cut_into_as_few_pieces_as_may_be() -> None:
+    assert [len(piece) for piece in texts("x" * 2000, 800)] == [800, 800, 400]
+    assert [len(piece) for piece in texts("x" * 1650, 800)] == [800, 425, 425]
 
 
 @pytest.mark.parametrize("unit", ["e\u0301", "\r\n", "👩‍💻", "👍🏽", "🇨🇳", "❤️", "नि"])
