@@ -14,6 +14,7 @@ import random
 import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from duckkb.indexing.chunk import chunk
@@ -30,7 +31,7 @@ PARAGRAPHS = {
 
 def sections(text: str) -> list[tuple[int, int]]:
     starts = [0, *(match.start() for match in HEADING.finditer(text) if match.start()), len(text)]
-    return list(zip(starts, starts[1:], strict=False))
+    return list(pairwise(starts))
 
 
 def edit(text: str, paragraph: str, size: int, draw: random.Random) -> tuple[int, int]:

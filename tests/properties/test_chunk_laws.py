@@ -13,8 +13,37 @@ from duckkb.indexing.chunk import chunk
 
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-ENGLISH = """the store index record field search vector word chunk file text line model value reader writer part lock commit
-branch merge change question answer because when after before under""".split()
+ENGLISH = [
+    "the",
+    "store",
+    "index",
+    "record",
+    "field",
+    "search",
+    "vector",
+    "word",
+    "chunk",
+    "file",
+    "text",
+    "line",
+    "model",
+    "value",
+    "reader",
+    "writer",
+    "part",
+    "lock",
+    "commit",
+    "branch",
+    "merge",
+    "change",
+    "question",
+    "answer",
+    "because",
+    "when",
+    "after",
+    "before",
+    "under",
+]
 CHINESE = "数据库记录字段搜索向量词文件文本模型值读者写入部分锁提交分支合并改变问题答案因为当之后以前下面我们可以知道内存查询结果"
 PIECES = st.sampled_from(
     [
