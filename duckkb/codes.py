@@ -39,6 +39,14 @@ _USAGE = {
         "A statement given to `duckkb sql` is not one plain read-only SELECT over the runtime tables.",
         'Write one SELECT without table functions; `duckkb sql "SHOW TABLES"` lists the tables.',
     ),
+    "E_FIELD": (
+        "--fields names something that is no field of the type.",
+        "`duckkb col show NAME` or `duckkb schema TYPE` lists the fields.",
+    ),
+    "E_PARTIAL": (
+        "A line to be stored was printed without some fields of its record (`_partial`), or holds a part of one.",
+        "`duckkb put --merge` changes only the fields given; `duckkb get` prints whole records.",
+    ),
     "E_INTENT": (
         "The type cannot serve this kind of search.",
         "Use the mode that the message names, or add the fields to `search` in the ontology.",
@@ -223,6 +231,8 @@ _WARNINGS = {
     "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
+    "W_OMITTED": ("Vectors that callers gave are not printed with the records of `find` and `list`.", "`--fields +NAME` prints them; `duckkb get` prints whole records."),
+    "W_NO_VALUE": ("A field that --fields names has no value in any record that is printed.", "None needed if the field is optional."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),

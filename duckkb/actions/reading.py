@@ -40,6 +40,18 @@ def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
     return {ID: record.id, **record.fields, **times, "_type": kind.name, "_etag": etag(row.line)}
 
 
+def field_names(base: Base, type_name: str) -> tuple[str, ...]:
+    """The fields of a type: those that its schema declares, then those that its records have besides."""
+    kind = kind_named(base, type_name)
+    return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observed(kind).types()]))
+
+
+def given_vectors(base: Base, type_name: str) -> dict[str, tuple[str, ...]]:
+    """By the name of a type, or of each for `all`, its fields that hold vectors which callers gave."""
+    kinds = list(base.ontology) if type_name == "all" else [kind_named(base, type_name)]
+    return {kind.name: tuple(kind.given_vectors) for kind in kinds}
+
+
 def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
     kind = kind_named(base, type_name)
     named = plain_identity(base.tree, kind, identity_named(base, kind, identity))

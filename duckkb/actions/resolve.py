@@ -28,6 +28,7 @@ PRINTED = frozenset(
         "_explain",
         "_depth",
         "_provenance",
+        "_partial",
     }
 )
 
@@ -160,6 +161,7 @@ def _given(
     fields = {name: value for name, value in item.items() if name not in PRINTED}
     problems = _name_problems(fields)
     problems += _time_problems(item)
+    problems += _part_problems(kind, item, partial) if "_partial" in item else []
     try:
         fields = _named(base, kind, base.validator(kind).coerce_ends(fields), partial)
         identity = ids.identity_of(kind, fields)
@@ -217,6 +219,21 @@ def _name_problems(fields: Mapping[str, Any]) -> list[Finding]:
             said = f"fields {other!r} and {name!r} differ only in case"
             problems.append(Finding("E_NAME", said, field=name, remedy="rename one of them"))
     return problems
+
+
+def _part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:
+    """A line that was printed without some fields must not replace the record that has them."""
+    if not partial:
+        said = "the line was printed without some of its record's fields; to replace the record would delete them"
+        return [
+            Finding(
+                "E_PARTIAL", said, remedy=f"duckkb put {kind.name} --merge, or print whole records with `duckkb get`"
+            )
+        ]
+    named = item["_partial"] if isinstance(item["_partial"], list) else []
+    said = "is here only in part; to replace it would delete the rest"
+    remedy = "print the whole field: --fields {0}"
+    return [Finding("E_PARTIAL", said, field=f"/{name}", remedy=remedy.format(name)) for name in named if name in item]
 
 
 def _time_problems(item: Mapping[str, Any]) -> list[Finding]:

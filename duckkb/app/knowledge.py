@@ -115,6 +115,16 @@ class KnowledgeBase:
         with self._turn:
             return actions.reading.page(self._fresh(), type, after, limit)
 
+    def field_names(self, type: str) -> "Sequence[str]":
+        """The fields of a type: those that its schema declares, then those that its records have besides."""
+        with self._turn:
+            return actions.reading.field_names(self._fresh(), type)
+
+    def given_vectors(self, type: str) -> "Mapping[str, Sequence[str]]":
+        """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
+        with self._turn:
+            return actions.reading.given_vectors(self._fresh(), type)
+
     def export(self, type: str) -> Iterator[dict[str, Any]]:
         """Every record of a type as `import` takes it: fields and times."""
         with self._turn:

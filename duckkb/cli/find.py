@@ -21,6 +21,7 @@ from duckkb.cli.common import (
     tell,
     wants_json,
 )
+from duckkb.cli.projection import OF_HITS, Fields, fields_option, project, shape
 
 
 @click.command("find")
@@ -39,6 +40,8 @@ from duckkb.cli.common import (
 )
 @click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
+@fields_option
+@click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
 @at_option
 @base_options
 @click.pass_context
@@ -53,6 +56,8 @@ def find_command(
     vector: str | None,
     explain: bool,
     provenance: bool,
+    asked: Fields | None,
+    no_chunk: bool,
     at: str | None,
 ) -> None:
     """Search one type, or all of them.
@@ -65,6 +70,10 @@ def find_command(
     Without a flag the type's policy decides; with both words and vectors that is hybrid. A filter is applied before
     ranking: as many results as match, up to the limit. With --vector alone the search is by that vector, with a query
     as well it is hybrid, by the query's words and that vector.
+
+    A line is the record with _type, _etag, _engine and _score, and _chunk where the best piece is a part of a longer text.
+    --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
+    only where they are named.
     """
     from duckkb.cli.lines import hit_lines, result_object
     from duckkb.errors import NotFound
@@ -72,16 +81,21 @@ def find_command(
     if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
     with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
-        asked = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
-        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=asked, explain=explain)
+        near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
+        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=near, explain=explain)
         tell(result.notices)
         if not result:
             raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
+        found = hit_lines(result, origins)
+        for _, form in found if no_chunk else ():
+            form.pop("_chunk", None)
+        wanted = shape(kb, type_name, asked, OF_HITS)
+        lines = project(kb, wanted, found)
         if wants_json(ctx):
-            emit(result_object(result, origins))
+            emit(result_object(result, lines))
         else:
-            emit_lines(hit_lines(result, origins))
+            emit_lines(lines, wanted.columns)
 
 
 @click.command("sql")

@@ -7,6 +7,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import PathName, at_option, base_options, emit, emit_lines, only_json, opened, tell, wants_json
+from duckkb.cli.projection import OF_RECORDS, Fields, Shape, fields_option, project, shape
 
 if TYPE_CHECKING:
     from duckkb.review.citation import Citation
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
 @click.command("get")
 @click.argument("type_name", metavar="TYPE")
 @click.argument("identity", required=False)
+@fields_option
 @at_option
 @base_options
 @click.pass_context
-def get_command(ctx: click.Context, type_name: str, identity: str | None, *, at: str | None) -> None:
-    """Print one record as a JSON line: its fields, __id, times, _type and _etag.
+def get_command(
+    ctx: click.Context, type_name: str, identity: str | None, *, asked: Fields | None, at: str | None
+) -> None:
+    """Print one record as a JSON line: all of its fields, __id, times, _type and _etag; or those that --fields names.
 
     A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
 
@@ -28,7 +32,9 @@ def get_command(ctx: click.Context, type_name: str, identity: str | None, *, at:
     """
     cited = _cited(type_name, identity, at)
     with opened(ctx, at=cited.commit if cited else at) as kb:
-        emit(kb.provenance.cited(cited) if cited else kb.get(type_name, identity))
+        record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity)
+        (line,) = project(kb, Shape(asked, OF_RECORDS, {}), [(record, record)])
+        emit(line)
         tell(kb.notices)
 
 
@@ -51,17 +57,23 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
 @click.argument("type_name", metavar="TYPE")
 @click.option("-l", "--limit", type=int, default=100, show_default=True, help="How many records.")
 @click.option("--after", metavar="IDENTITY", help="Start behind this identity.")
+@fields_option
 @at_option
 @base_options
 @click.pass_context
-def list_command(ctx: click.Context, type_name: str, limit: int, after: str | None, *, at: str | None) -> None:
-    """Print records in the order of their identities, a page at a time."""
+def list_command(
+    ctx: click.Context, type_name: str, limit: int, after: str | None, *, asked: Fields | None, at: str | None
+) -> None:
+    """Print records in the order of their identities, a page at a time. Vectors that callers gave are printed only where
+    --fields names them."""
     with opened(ctx, at=at) as kb:
         page = kb.list(type_name, after=after, limit=limit)
+        wanted = shape(kb, type_name, asked)
+        lines = project(kb, wanted, [(record, record) for record in page.records])
         if wants_json(ctx):
-            emit({"records": list(page.records), "total": page.total, "next": page.next})
+            emit({"records": lines, "total": page.total, "next": page.next})
         else:
-            emit_lines(page.records)
+            emit_lines(lines, wanted.columns)
         tell(kb.notices)
         if page.next is not None:
             printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")

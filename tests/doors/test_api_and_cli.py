@@ -64,6 +64,9 @@ WRITES = [
 ]  # fmt: skip
 
 
+EVERY = "+__id,__created_at,__updated_at,_scores"
+
+
 def hits(found: Any) -> list[dict[str, Any]]:
     """Each hit as its line, less the chunk that is shown."""
     lines = []
@@ -77,7 +80,7 @@ def hits(found: Any) -> list[dict[str, Any]]:
 
 def find(*args: str, **asked: Any) -> Case:
     query = next((arg for arg in args[:1] if not arg.startswith("-")), None)
-    return Case(["find", "notes", *args], lambda kb: kb.find("notes", query, **asked), shown=hits)
+    return Case(["find", "notes", *args, "--fields", EVERY], lambda kb: kb.find("notes", query, **asked), shown=hits)
 
 
 READS = [
@@ -86,7 +89,7 @@ READS = [
     find("fox 数据库", "-m", "-l", "2", mode="match", limit=2),
     find("fox 数据库", "-H", "-w", "size < 4", mode="hybrid", where="size < 4"),
     find("-w", "content LIKE '%数据%' OR size = 5", where="content LIKE '%数据%' OR size = 5"),
-    Case(["find", "vectors", "--vector", "-", "-w", "id <> 'z'"], lambda kb: kb.find("vectors", vector=[0.0, 2.0], where="id <> 'z'"), "[0, 2]", hits),
+    Case(["find", "vectors", "--vector", "-", "-w", "id <> 'z'", "--fields", f"{EVERY},tensor"], lambda kb: kb.find("vectors", vector=[0.0, 2.0], where="id <> 'z'"), "[0, 2]", hits),
     Case(["get", "kv", "语言"], lambda kb: kb.get("kv", "语言"), shown=lambda line: [line]),
     Case(["list", "notes", "--after", "n1", "-l", "9"], lambda kb: kb.list("notes", after="n1", limit=9), shown=list),
     Case(["export", "notes"], lambda kb: kb.export("notes"), shown=list),

@@ -258,7 +258,7 @@ def test_composite_identities_and_edges_are_cited(two: Path) -> None:
     assert run_in(two, ["put", "cites", '{"from":"n1","to":"n2","why":"because"}']).code == 0
     commit(two)
     for kind, where in (("Person", "number = 7"), ("cites", "why = 'because'")):
-        hit = run_in(two, ["find", kind, "-w", where, "--provenance"]).line
+        hit = run_in(two, ["find", kind, "-w", where, "--provenance", "--fields", "+__id"]).line
         assert run_in(two, ["get", hit["_provenance"]["uri"]]).line["__id"] == hit["__id"]
 
 
