@@ -1,6 +1,5 @@
 """Which fields of a record are printed: the default form, or what --fields names. Lines are counted in bytes."""
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,8 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> Fi
     """`A,B`, or `+A,B`; a name with a comma stands in double quotes."""
     if value is None:
         return None
+    import csv
+
     names = next(csv.reader([value], skipinitialspace=True), [])
     are_more = value.lstrip().startswith("+")
     paths = tuple(dict.fromkeys(name.strip().removeprefix("+" if are_more else "") for name in names))

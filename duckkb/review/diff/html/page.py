@@ -99,7 +99,10 @@ def _change(change: RecordChange) -> dict[str, Any]:
     told = {"op": change.op, "type": change.type, "id": visible(change.identity)}
     told |= {"was": visible(change.was)} if change.was is not None else {}
     shown = [one for one in change.fields if not one.name.startswith("__") or change.op in ("update", "rename")]
-    return told | {"places": [_place(change.before), _place(change.after)], "fields": [row for one in shown for row in _rows(one)]}
+    return told | {
+        "places": [_place(change.before), _place(change.after)],
+        "fields": [row for one in shown for row in _rows(one)],
+    }
 
 
 def _place(place: Place | None) -> str:
