@@ -8,14 +8,18 @@ from typing import Any
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import emptying, settled
-from duckkb.errors import Conflict, Finding, InvalidRecord, OntologyError, Refused, StateError, UsageError
-from duckkb.ontology.model import RecordType
+from duckkb.errors import Conflict, Finding, OntologyError, Refused, StateError, UsageError
+from duckkb.ontology.model import NodeType, Ontology, RecordType
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
+from duckkb.records import identity_text
 from duckkb.truth import journal, layout, render, shadow
-from duckkb.truth.line import LineError, Shape, decode
+from duckkb.truth.read import part_of
+from duckkb.truth.tree import Stamp, Tree
 from duckkb.values import dataclass
 
 FORMAT = "duckkb collection 1"
+_HEAD = {"format": str, "name": str, "records": int, "definition": str, "parts": list}
+_ENTRY = {"path": str, "bytes": int, "sha256": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,14 @@ def rename(base: Base, kind: RecordType, name: str) -> Changed:
 def pack(base: Base, kind: RecordType) -> bytes:
     """A collection as one self-contained file: a JSON line that names and hashes what follows, then every part as it is.
 
-    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet.
+    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet, and with a finding's code for what `unpack` would
+    not take back.
     """
     definition = _own_file(base, kind)
     _refuse_incomplete(base, kind)
+    if flaws := _flaws(base.tree, kind):
+        said = f"{kind.name} cannot be packed as it stands: {flaws[0]}"
+        raise StateError(said, flaws[0].code, flaws[0].remedy or "duckkb check", findings=tuple(flaws))
     parts = _parts(base, kind)
     body = b"".join(parts.values())
     head = {
@@ -94,24 +102,27 @@ def pack(base: Base, kind: RecordType) -> bytes:
             for path, data in parts.items()
         ],
     }
-    line = json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
-    return _sealed(line, body)
+    return _sealed(_line(head), body)
 
 
 def unpack(base: Base, data: bytes, name: str | None) -> Changed:
     """Put a packed collection back, under another name where one is given. Raises `errors.StateError` (E_SNAPSHOT) for a
-    file that is damaged in any byte, `errors.Conflict` (E_EXISTS) where the name is taken."""
+    file that is damaged in any byte or that holds anything but one collection as `pack` would write it,
+    `errors.Conflict` (E_EXISTS) where the name is taken."""
     head, body = _opened(data)
     definition = head["definition"].encode()
-    if name is not None:
-        definition = renamed(definition, name)
     kind, findings = collection_of(definition, "definition")
     if kind is None:
-        raise _damaged(f"its definition is wrong: {findings[0].message}")
-    parts = {}
-    for entry in head["parts"]:
-        parts[f"{_folder(kind)}/{entry['path']}"], body = body[: entry["bytes"]], body[entry["bytes"] :]
-    _check_parts(base, kind, parts)
+        raise _damaged(f"its definition is wrong: {findings[0].message}", findings)
+    if kind.name != head["name"]:
+        raise _damaged(f"its definition is of {kind.name!r}, not of {head['name']!r}")
+    if name is not None:
+        definition = renamed(definition, name)
+        kind, findings = collection_of(definition, "definition")
+        if kind is None:
+            raise _unfit(name, findings)
+    parts = _cut(kind, head["parts"], body)
+    _refuse_flawed(base, kind, parts, head["records"])
     with settled(base):
         _refuse_taken(base, kind.name)
         if any((base.root / _folder(kind)).glob("*/part_*.jsonl")):
@@ -235,46 +246,95 @@ def _sealed(line: bytes, body: bytes) -> bytes:
     return line + b"\n" + json.dumps({"sha256": _digest(line + body)}).encode() + b"\n" + body
 
 
-def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, rest = data.partition(b"\n")
-    _, _, body = rest.partition(b"\n")
+def _head(line: bytes) -> dict[str, Any]:
+    """What the first line says, in the one form in which it can say it: a key twice, or one too many, gives another line."""
     try:
         head = json.loads(line)
         if head["format"] != FORMAT:
             raise _damaged(f"it is of the format {head['format']!r}, not {FORMAT!r}")
-        if data != _sealed(line, body):
-            raise _damaged("its bytes are not those that were written")
-        sound = sum(entry["bytes"] for entry in head["parts"]) == len(body) and isinstance(head["definition"], str)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        kinds = {key: type(value) for key, value in head.items()}
+        entries = [{key: type(value) for key, value in entry.items()} for entry in head["parts"]]
+        is_whole = kinds == _HEAD and all(entry == _ENTRY for entry in entries) and line == _line(head)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged("it does not begin as one") from error
-    if not sound:
+    if not is_whole:
+        raise _damaged("it does not begin as one")
+    return dict(head)
+
+
+def _line(head: Mapping[str, Any]) -> bytes:
+    return json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, rest = data.partition(b"\n")
+    _, _, body = rest.partition(b"\n")
+    head = _head(line)
+    if data != _sealed(line, body):
+        raise _damaged("its bytes are not those that were written")
+    if sum(entry["bytes"] for entry in head["parts"]) != len(body):
         raise _damaged("its parts are not all there")
     return head, body
 
 
-def _check_parts(base: Base, kind: RecordType, parts: Mapping[str, bytes]) -> None:
-    """Every part lies where parts of this collection lie, and every line is a sound record of it."""
-    shape = Shape(kind.identity_fields)
-    for path, data in parts.items():
+def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) -> dict[str, bytes]:
+    """The parts by the path where they will lie, each once, each with the bytes that its entry names."""
+    parts: dict[str, bytes] = {}
+    for entry in entries:
+        path = f"{_folder(kind)}/{entry['path']}"
+        data, body = body[: entry["bytes"]], body[entry["bytes"] :]
         if layout.parse_part(path) is None:
             raise _damaged(f"{path} is no path of a part")
-        for number, line in enumerate(data.split(b"\n")[:-1], 1):
-            try:
-                decode(line, shape, base.limits)
-            except LineError as error:
-                raise InvalidRecord(
-                    f"{path}:{number}: {error.findings[0].message}",
-                    code="E_SNAPSHOT",
-                    findings=error.findings,
-                    exit_code=1,
-                ) from error
+        if path in parts:
+            raise _damaged(f"{entry['path']} is named twice")
+        if len(data) != entry["bytes"] or _digest(data) != entry["sha256"]:
+            raise _damaged(f"{entry['path']} has other bytes than its checksum says")
+        parts[path] = data
+    return parts
 
 
-def _damaged(why: str) -> StateError:
+def _refuse_flawed(base: Base, kind: NodeType, parts: Mapping[str, bytes], records: int) -> None:
+    """Read the parts as they will be read once they are there; raise where that would find anything wrong."""
+    read = {path: part_of(path, kind, data, base.limits, Stamp(len(data), 0, 0, 0)) for path, data in parts.items()}
+    tree = Tree(Ontology({kind.name: kind}), base.limits, read, [])
+    if flaws := _flaws(tree, kind):
+        raise _damaged(str(flaws[0]), flaws)
+    if tree.count(kind) != records:
+        raise _damaged(f"it names {records} records and holds {tree.count(kind)}")
+
+
+def _flaws(tree: Tree, kind: RecordType) -> list[Finding]:
+    """What no part of a snapshot may have: lines that cannot be read, are not whole or stand twice, and no line at all."""
+    found = [finding for part in tree.parts_of(kind) for finding in part.findings]
+    found += [
+        Finding("E_NOT_CANONICAL", "no record is in it", part.path) for part in tree.parts_of(kind) if not part.rows
+    ]
+    if found:
+        return found
+    rows = [
+        (row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
+        for row in tree.rows(kind)
+        if not row.complete
+    ]
+    rows += [
+        (row, "E_DUP_IDENTITY", f"{identity_text(identity)} stands twice", "duckkb dedupe")
+        for identity, many in tree.duplicates(kind).items()
+        for row in many[1:]
+    ]
+    rows += [
+        (row, "E_DUP_ID", f"__id {number} is another record's", "duckkb dedupe --reassign")
+        for number, many in tree.id_clashes(kind).items()
+        for row in many[1:]
+    ]
+    return [Finding(code, said, row.path, row.line_no, remedy=remedy) for row, code, said, remedy in rows]
+
+
+def _damaged(why: str, findings: Sequence[Finding] = ()) -> StateError:
     return StateError(
         f"the file is no snapshot of a collection: {why}",
         code="E_SNAPSHOT",
         suggestion="take it again: duckkb col snapshot NAME FILE",
+        findings=tuple(findings) if len(findings) > 1 else (),
     )
 
 

@@ -52,10 +52,10 @@ def renamed(data: bytes, name: str) -> bytes:
 
 
 def collection_of(data: bytes, path: str) -> tuple[NodeType | None, list[Finding]]:
-    """The one collection that a definition declares, and what is wrong with it."""
+    """The one collection that a definition declares and nothing else, and what is wrong with it."""
     found, findings = _read(data, path)
-    if not findings and len(found) != 1:
-        findings = [Finding("E_ONTOLOGY", "does not declare exactly one collection", path)]
+    if not findings and (len(found) != 1 or read_yaml(data, path).value.keys() != {"collections"}):
+        findings = [Finding("E_ONTOLOGY", "does not declare exactly one collection, and nothing else", path)]
     return (next(iter(found.values())) if not findings else None), findings
 
 

@@ -3,6 +3,8 @@
 import json
 import random
 import shutil
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -352,3 +354,95 @@ def test_no_file_of_a_repository_or_a_base_is_replaced_by_a_snapshot_or_an_expor
         for verb in (["col", "snapshot", "held", place], ["export", "held", "-o", place]):
             refused(run_in(root, [*verb, "--force", "--json"], env=sandbox), 2, "E_PATH")
     assert held() == before
+
+
+def sealed(head: dict[str, Any] | bytes, body: bytes) -> bytes:
+    """A snapshot's file of this head and body, with checksums that agree: as somebody forges one."""
+    line = head if isinstance(head, bytes) else json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
+    return line + b"\n" + json.dumps({"sha256": sha256(line + body).hexdigest()}).encode() + b"\n" + body
+
+
+def forgeries(head: dict[str, Any], body: bytes) -> Iterator[tuple[str, bytes]]:
+    """Files whose outer checksum is right and that hold more, less or other than one collection."""
+
+    def parts(*datas: bytes, names: tuple[str, ...] = (), records: int | None = None) -> bytes:
+        paths = names or tuple(f"20260101/part_{number:03}.jsonl" for number in range(len(datas)))
+        entries = [
+            {"path": path, "bytes": len(data), "sha256": sha256(data).hexdigest()}
+            for path, data in zip(paths, datas, strict=True)
+        ]
+        whole = b"".join(datas)
+        counted = whole.count(b"\n") if records is None else records
+        return sealed({**head, "parts": entries, "records": counted}, whole)
+
+    lines = body.splitlines(keepends=True)
+    for name, tail in (("torn", b'{"id": "x"'), ("no text", b"\xff\0"), ("pointer", b"version https://git-lfs")):
+        yield name, parts(body + tail)
+    yield "one identity twice", parts(body, lines[0])
+    yield (
+        "one __id twice",
+        parts(lines[0] + lines[1].replace(*(str(json.loads(one)["__id"]).encode() for one in lines[1::-1]))),
+    )
+    yield "a line without id and times", parts(b'{"id": "x"}\n')
+    yield "a part twice", parts(lines[0], lines[1], names=("20260101/part_000.jsonl",) * 2)
+    yield "an empty part", parts(body, b"")
+    yield "a path out of the folder", parts(lines[0], names=("../other/20260101/part_000.jsonl",))
+    yield "records that are not there", parts(body, records=10**12)
+    yield "other checksums", sealed({**head, "parts": [{**one, "sha256": "0" * 64} for one in head["parts"]]}, body)
+    yield "a key too many", sealed({**head, "more": 1}, body)
+    yield (
+        "a key twice",
+        sealed(b'{"name": "other", ' + json.dumps(head, ensure_ascii=False, sort_keys=True).encode()[1:], body),
+    )
+    yield "another name", sealed({**head, "name": "other"}, body)
+    yield "no text in the definition", sealed({**head, "definition": ["x"]}, body)
+    yield "half a character", sealed(json.dumps({**head, "definition": "\ud800"}, sort_keys=True).encode(), body)
+    types = head["definition"] + "nodes: {Extra: {identity: id, schema: {properties: {id: {type: string}}}}}\n"
+    for definition in (
+        "",
+        "[]",
+        "collections: {}",
+        "collections: 5",
+        "collections: {held: 5}",
+        "nodes: {}",
+        "a: &a [*a]",
+    ):
+        yield f"the definition {definition}", sealed({**head, "definition": definition}, body)
+    for name, definition in (
+        ("types beside it", types),
+        ("questions beside it", head["definition"] + "questions: []\n"),
+        ("two collections", head["definition"] + head["definition"].split("collections:\n")[1].replace("held", "more")),
+    ):
+        yield name, sealed({**head, "definition": definition}, body)
+
+
+def test_a_forged_snapshot_is_refused_whole_whatever_its_checksum_says(base: Path, tmp_path: Path) -> None:
+    root, packed = make(tmp_path / "other"), tmp_path / "packed"
+    with duckkb.open(base) as kb:
+        kb.collections.snapshot("held", packed)
+    line, _, body = packed.read_bytes().split(b"\n", 2)
+    head, before = json.loads(line), files(root)
+    with duckkb.open(root) as kb:
+        for what, data in forgeries(head, body):
+            for name in (None, "renamed"):
+                packed.write_bytes(data)
+                with pytest.raises(DuckkbError) as caught:
+                    kb.collections.restore(packed, name=name)
+                assert (caught.value.code, caught.value.exit_code) == ("E_SNAPSHOT", 1), (what, str(caught.value))
+    assert files(root) == before and tree_bytes(root) == {}
+    packed.write_bytes(sealed(head, body))
+    assert ok(root, "col", "restore", str(packed))["records"] == 40
+
+
+def test_what_could_not_be_restored_is_not_packed_and_a_file_with_other_declarations_is_not_removed(
+    base: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "kb"
+    shutil.copytree(base, root)
+    (part,) = (root / "data" / "nodes" / "held").rglob("*.jsonl")
+    part.write_bytes(part.read_bytes() + part.read_bytes().splitlines(keepends=True)[0])
+    refused(run_in(root, ["col", "snapshot", "held", str(tmp_path / "s"), "--json"]), 1, "E_DUP_IDENTITY", "dedupe")
+    own = root / "ontology" / "collections" / "held.yaml"
+    own.write_text(own.read_text("utf-8") + "questions: []\n", "utf-8")
+    refused(run_in(root, ["col", "rm", "held", "--yes", "--json"]), 1, "E_REFUSED")
+    assert own.exists() and not (tmp_path / "s").exists()
