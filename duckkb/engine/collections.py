@@ -10,6 +10,7 @@ from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import emptying, settled
 from duckkb.errors import Conflict, Finding, OntologyError, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, Ontology, RecordType
+from duckkb.ontology.names import reserved
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
 from duckkb.records import identity_text
 from duckkb.truth import journal, layout, render, shadow
@@ -63,6 +64,7 @@ def rename(base: Base, kind: RecordType, name: str) -> Changed:
     with settled(base):
         refuse_agent_of(base, kind)
         definition = _own_file(base, kind)
+        _refuse_reserved(name)
         _refuse_taken(base, name)
         _refuse_named(base, kind)
         _refuse_incomplete(base, kind)
@@ -121,6 +123,7 @@ def unpack(base: Base, data: bytes, name: str | None) -> Changed:
         kind, findings = collection_of(definition, "definition")
         if kind is None:
             raise _unfit(name, findings)
+    _refuse_reserved(kind.table)
     parts = _cut(kind, head["parts"], body)
     _refuse_flawed(base, kind, parts, head["records"])
     with settled(base):
@@ -132,6 +135,7 @@ def unpack(base: Base, data: bytes, name: str | None) -> Changed:
 
 
 def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
+    _refuse_reserved(name)
     _refuse_taken(base, name)
     changes = [shadow.FileChange(path_of(name), None, definition)]
     changes += [shadow.FileChange(path, None, data) for path, data in parts.items()]
@@ -167,6 +171,11 @@ def _unfit(name: str, findings: Iterable[Finding]) -> UsageError:
         suggestion=many[0].remedy or "choose another name",
         findings=many if len(many) > 1 else (),
     )
+
+
+def _refuse_reserved(name: str) -> None:
+    if why := reserved(name):
+        raise UsageError(f"{name!r} {why}", code="E_NAME", suggestion="choose another name")
 
 
 def _refuse_taken(base: Base, name: str) -> None:

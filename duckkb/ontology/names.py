@@ -8,6 +8,8 @@ from hashlib import blake2s
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
 _RUNTIME_TABLES = {"search_index", "search_cache"}
+_SQL_NAMES = {"main", "temp", "system", "memory", "information_schema"}
+_SQL_PREFIXES = ("pg_", "duckdb_", "sqlite_", "pragma_")
 _EVERY_TYPE = "all"
 _MOST_NAMED = 16
 _MOST_COMPARED, _LONGEST_COMPARED = 1_000, 200
@@ -21,6 +23,24 @@ def is_table_name(name: str) -> bool:
     """
     is_taken = name in _WINDOWS or name in _RUNTIME_TABLES or name == _EVERY_TYPE
     return bool(_TABLE.fullmatch(name)) and not is_taken
+
+
+def reserved(name: str) -> str:
+    """Why no new collection, table or label may have a name, as the end of a sentence; empty for one that may.
+
+    A base that has such a name already is read as ever: `check` tells of it.
+
+    >>> reserved("Main"), reserved("notes")
+    ("is a name of DuckDB's own, which `sql` may take for that", '')
+    """
+    plain = name.casefold().replace("-", "_")
+    if plain in _WINDOWS:
+        return "is a device on Windows, where no file or folder can have this name"
+    if plain in _RUNTIME_TABLES:
+        return "is a table of duckkb's own, which `sql` reads under this name"
+    if plain in _SQL_NAMES or plain.startswith(_SQL_PREFIXES):
+        return "is a name of DuckDB's own, which `sql` may take for that"
+    return ""
 
 
 def is_type_name(name: str) -> bool:

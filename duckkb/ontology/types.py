@@ -49,7 +49,7 @@ def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> Ed
     """An edge type from its mapping. Its ends are checked by `check`, once all node types are known."""
     section.refuse_unknown(EDGE_KEYS)
     _check_name(name, section)
-    label = _table(name, "label", section)
+    label = _table(name.lower(), "label", section)
     schema = _schema(section)
     _refuse_ends(section, schema)
     identity = _identity(section, schema)

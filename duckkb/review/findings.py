@@ -9,6 +9,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.names import reserved
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
 from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
@@ -69,6 +70,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
     """What is wrong in the lines that can be read, each by itself and together."""
     for kind in tree.ontology if scope.kinds is None else scope.kinds:
+        yield from _name(kind)
         for part in tree.parts_of(kind):
             if scope.paths is None or part.path in scope.paths:
                 yield from _part(part)
@@ -78,6 +80,18 @@ def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
         yield from duplicates(tree, kind)
         if isinstance(kind, EdgeType):
             yield from edges(tree, kind, tree.rows(kind))
+
+
+def _name(kind: RecordType) -> Iterator[Finding]:
+    """A name that was free when the base was made, or that nobody asked us about."""
+    path, _, line = kind.place.rpartition(":")
+    if kind.is_collection and (why := reserved(kind.name)):
+        remedy = f"duckkb col rename {kind.name} NEW"
+        yield Finding("E_NAME", f"{kind.name!r} {why}", path, int(line), remedy=remedy, type=kind.name)
+    elif why := reserved(kind.table):
+        key, folder = ("label", "edges") if kind.kind == "edge" else ("table", "nodes")
+        remedy = f"git mv data/{folder}/{kind.table} data/{folder}/NEW, and {key}: NEW"
+        yield Finding("E_NAME", f"the {key} {kind.table!r} {why}", path, int(line), remedy=remedy, type=kind.name)
 
 
 def _part(part: Part) -> Iterator[Finding]:

@@ -8,11 +8,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 import yaml
 
 import duckkb
 from duckkb.errors import DuckkbError
+from duckkb.ontology.names import reserved
 from tests.conftest import Ran, commit, git, make_base, run_in, tree_bytes
 
 OWN = """\
@@ -446,3 +448,57 @@ def test_what_could_not_be_restored_is_not_packed_and_a_file_with_other_declarat
     own.write_text(own.read_text("utf-8") + "questions: []\n", "utf-8")
     refused(run_in(root, ["col", "rm", "held", "--yes", "--json"]), 1, "E_REFUSED")
     assert own.exists() and not (tmp_path / "s").exists()
+
+
+RESERVED = ("con", "AUX", "nul", "com1", "main", "temp", "system", "Information_Schema", "pg_catalog", "search_index")
+
+
+def test_a_name_that_a_system_or_sql_keeps_for_itself_is_refused_with_the_reason(tmp_path: Path) -> None:
+    root, packed = make(tmp_path / "kb"), tmp_path / "packed"
+    with duckkb.open(root) as kb:
+        kb.collections.init("held", policy="simple-kv")
+        kb.collections.snapshot("held", packed)
+        before = files(root)
+        for name in (*RESERVED, "search-index", "sqlite_master"):
+            for call in (
+                lambda name: kb.collections.init(name, policy="simple-kv"),
+                lambda name: kb.collections.rename("held", name),
+                lambda name: kb.collections.restore(packed, name=name),
+            ):
+                with pytest.raises(DuckkbError) as caught:
+                    call(name)
+                assert (caught.value.code, caught.value.exit_code) == ("E_NAME", 2) and "is a" in str(caught.value)
+        assert files(root) == before
+
+
+def test_every_name_that_duckdb_answers_to_by_itself_is_reserved() -> None:
+    asked = "SELECT schema_name FROM duckdb_schemas() UNION SELECT database_name FROM duckdb_databases()"
+    asked += " UNION SELECT view_name FROM duckdb_views() WHERE schema_name != 'information_schema'"
+    found = [name for (name,) in duckdb.sql(asked).fetchall()]
+    assert len(found) > 20 and [name for name in found if not reserved(name)] == []
+
+
+def test_a_base_that_has_such_a_name_already_is_read_and_check_says_so(tmp_path: Path) -> None:
+    root = make_base(
+        tmp_path / "kb",
+        "global: {embedding_model: none}\n"
+        "nodes: {M: {table: main, identity: id, schema: {properties: {id: {type: string}}}}}\n"
+        "edges: {Pg_Of: {from: M, to: M}}\n",
+    )
+    with duckkb.open(root) as kb:
+        kb.collections.init("held", policy="simple-kv")
+    own = root / "ontology" / "collections" / "held.yaml"
+    own.with_name("con.yaml").write_text(
+        own.read_text("utf-8").replace("held", "con").replace("table: con", "table: c_1")
+    )
+    assert ok(root, "put", "con", '{"key": "k", "value": 1}')["inserted"] == 1
+    assert ok(root, "put", "M", '{"id": "a"}')["inserted"] == 1
+    assert ok(root, "put", "pg_of", '{"from": "a", "to": "a"}')["inserted"] == 1
+    checked = run_in(root, ["check", "--json"])
+    assert checked.code == 1 and [(one["code"], one["path"]) for one in checked.line["findings"]] == [
+        ("E_NAME", "config.yaml"),
+        ("E_NAME", "config.yaml"),
+        ("E_NAME", "ontology/collections/con.yaml"),
+    ]
+    ok(root, "col", "rename", "con", "conifers")
+    assert ok(root, "get", "conifers", "k")["value"] == 1

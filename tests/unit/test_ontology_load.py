@@ -232,8 +232,15 @@ def test_dk_03_a_wrong_edge_is_named_with_its_line(edge: str, pointer: str, word
 
 
 def test_an_unsafe_edge_name_needs_a_label() -> None:
-    found = problems(NODE + "edges:\n  RelatesTo: {from: Note, to: Note}\n")
+    found = problems(NODE + "edges:\n  Führt_Zu: {from: Note, to: Note}\n")
     assert [(place, message) for place, _, message in found] == [("config.yaml:4", "its name makes no safe label")]
+
+
+def test_the_label_of_an_edge_type_follows_from_its_name_as_a_table_does_from_a_node_types() -> None:
+    ontology, found = load(
+        [read_yaml((NODE + "edges:\n  Relates_To: {from: Note, to: Note}\n").encode(), "config.yaml")]
+    )
+    assert not found and ontology.edges["Relates_To"].table == "relates_to" and ontology.nodes["Note"].table == "note"
 
 
 def test_dk_03_two_types_with_one_table_name_both_places() -> None:
