@@ -42,6 +42,7 @@ campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full siz
 bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)
 	$(BIN)/python bench/start.py
 	$(BIN)/python bench/scale.py
+	$(BIN)/python bench/put.py
 	$(BIN)/python bench/embedding.py
 	$(BIN)/python bench/quality.py
 	$(BIN)/python bench/chunks.py

@@ -190,6 +190,9 @@ def _named(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) 
     if made is None or fields.get(kind.identity_fields[0]) is not None:
         return fields
     if made.method == "uuid5":
+        text = fields.get(made.of)
+        for row in base.holders(kind, text) if isinstance(text, str) else ():
+            return {**fields, kind.identity_fields[0]: component_value(row.record.identity[0])}  # it has a key already
         return made_key(base, kind, ids.with_key(fields, kind.identity_fields, made))
     return fields if partial else {kind.identity_fields[0]: str(uuid.uuid4()), **fields}
 

@@ -116,7 +116,7 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
 def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> Rows:
     notices = fill_pending(base, [kind])
     found = {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k)}
-    same = frozenset(row.record.id for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text)
+    same = frozenset(row.record.id for row in _holders(base, kind, text))
     if same - found.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
         found |= {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k, same)}
     ordered = sorted(found.values(), key=lambda one: (one[1], one[0].record.id not in same, _key_of(one[0])))
@@ -207,13 +207,20 @@ def _key(base: Base, kind: NodeType, text: str) -> str:
     """The key of the record that has the text, whoever chose it; else the one that the policy makes of the text. Where that
     is held by a record with another text, one that follows from both."""
     field = kind.identity[0]
-    holders = [_key_of(row) for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text]
+    holders = [_key_of(row) for row in _holders(base, kind, text)]
     key = ids.with_key({TEXT: text}, kind.identity, kind.generated).get(field)
     if holders:
         return key if key in holders else min(holders)
     if key is None:
         return str(uuid.uuid4())
     return str(made_key(base, kind, {field: key, TEXT: text})[field])
+
+
+def _holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:
+    """The records with this text."""
+    if kind.generated is not None and kind.generated.of == TEXT:
+        return base.holders(kind, text)
+    return [row for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text]
 
 
 def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from duckkb.engine.observed import Observed
+from duckkb.engine.observed import FEW, Observed, ObservedParts, key_of_text
 from duckkb.engine.rows import TreeRows
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
@@ -23,7 +23,7 @@ from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Differences, Part, Tree
+from duckkb.truth.tree import Differences, Part, StoredRow, Tree
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Base:
     _validators: dict[str, Validator] = field(default_factory=dict)
     _rows: dict[str, TreeRows] = field(default_factory=dict)
     _loaded: set[str] = field(default_factory=set)
-    _observed: dict[str, Observed] = field(default_factory=dict)
+    _observed: dict[str, ObservedParts] = field(default_factory=dict)
     _dropped: int = 0
 
     @property
@@ -143,9 +143,18 @@ class Base:
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
-            parts = [part for part in self.tree.parts.values() if part.kind.name == kind.name]
-            self._observed[kind.name] = Observed(kind, (row.record for part in parts for row in part.rows))
-        return self._observed[kind.name]
+            self._observed[kind.name] = ObservedParts(kind, self.root if self.snapshot is not None else None)
+        return self._observed[kind.name].together(self.tree)
+
+    def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
+        """The records under which a text stands, of a type that makes its keys of texts: one, if nobody gave it another key
+        by hand or on two branches; the one whose key is made of it comes first."""
+        made = kind.generated
+        if made is None or not made.of:
+            return []
+        keys = [key_of_text(kind, text), *self.observed(kind).own_keys(text)]
+        rows = [self.tree.get(kind, (key,)) for key in keys if key is not None]
+        return [row for row in rows if row is not None and row.record.fields.get(made.of) == text]
 
     def rows(self, kind: RecordType) -> TreeRows:
         """The records of a type as they are now, with their entries where those are asked for."""
@@ -212,11 +221,12 @@ class Base:
         loaded anew when it is next needed.
         """
         try:
-            self._observe(parts)
-            was_small = self._is_small
+            lengths, was_small = self._given_lengths(), self._is_small
             differences = self.tree.replace(parts)
             if was_small and not self._is_small and not self.report.read_only:
                 self.snapshot = self.snapshot or Snapshot.open(self.root, self.ontology, self.limits)
+                self._observed.clear()  # from now on there is a note of it
+            self._observe(differences, lengths, is_bulk=len(parts) > FEW)
             self._write_down(differences, parts)
             self._mirror(differences)
         except BaseException:
@@ -256,16 +266,19 @@ class Base:
         """Whether reading all of it costs so little that no snapshot is kept."""
         return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
-    def _observe(self, parts: Mapping[str, Part | None]) -> None:
-        """Count these parts instead of those that they replace. A type whose vectors are now mostly of another length is
-        loaded anew when it is next needed."""
-        before = {name: observed.lengths() for name, observed in self._observed.items()}
-        for path, new in parts.items():
-            for part, sign in ((self.tree.parts.get(path), -1), (new, 1)):
-                if part is not None and part.kind.name in self._observed:
-                    self._observed[part.kind.name].count((row.record for row in part.rows), sign)
-        for name, lengths in before.items():
-            if self._observed[name].lengths() != lengths:
+    def _given_lengths(self) -> dict[str, dict[str, int]]:
+        """How long the vectors are that types give, of those that were asked for it."""
+        return {name: self.lengths(known.kind) for name, known in self._observed.items() if known.kind.given_vectors}
+
+    def _observe(self, differences: Differences, lengths: Mapping[str, dict[str, int]], *, is_bulk: bool) -> None:
+        """Count many new records while they are in memory. A type whose vectors are now mostly of another length is loaded
+        anew when it is next needed."""
+        for kind in (self.ontology.nodes[name] for name in differences if is_bulk and name in self.ontology.nodes):
+            if kind.is_collection:
+                self.observed(kind)
+        for name, before in lengths.items():
+            known = self.ontology.find(name)
+            if known is None or self.lengths(known) != before:
                 self._loaded.discard(name)
 
     def _mirror(self, delta: Differences) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
 from duckkb.engine.draft import same_fields
+from duckkb.engine.observed import keyed_text
 from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_of, identity_text
@@ -36,6 +37,7 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
     if check_schema:
         findings += _schema(base, changeset)
     findings += _lengths(base, changeset)
+    findings += _texts(base, changeset)
     findings += _ends(base.tree, changeset)
     findings += _left_behind(base.tree, changeset)
     findings += _cardinality(base.tree, changeset)
@@ -136,6 +138,28 @@ def _lengths(base: Base, changeset: Changeset) -> Iterator[Finding]:
                     yield _found("E_SCHEMA", said, f"give {expected[name]} numbers, or use another collection", record)
                 elif isinstance(value, list):
                     expected[name] = expected.get(name) or len(value)
+
+
+def _texts(base: Base, changeset: Changeset) -> Iterator[Finding]:
+    """A text of which keys are made comes to stand under one key alone, whoever chose that."""
+    changed = {(change.record.type, change.record.id) for change in changeset.changes}
+    held: dict[tuple[str, str], Record] = {}
+    come: list[tuple[RecordType, str, Record]] = []
+    for change in changeset.changes:
+        kind = _kind(base.tree, change.record.type)
+        text = keyed_text(kind, change.new) if change.new is not None else None
+        if change.new is not None and text is not None:
+            if change.old is not None and keyed_text(kind, change.old) == text:
+                held[kind.name, text] = change.new
+            else:
+                come.append((kind, text, change.new))
+    for kind, text, new in come:
+        stored = (row.record for row in base.holders(kind, text) if (kind.name, row.record.id) not in changed)
+        other = held.setdefault((kind.name, text), next(stored, new))
+        if other is not new:
+            made = kind.generated.of if kind.generated is not None else ""
+            said = f"{identity_text(new.identity)}: this {made} stands under the key {identity_text(other.identity)}"
+            yield _found("E_EXISTS", said, "leave the key out, or give that one, to change the record that has it", new)
 
 
 @dataclass(frozen=True, slots=True)

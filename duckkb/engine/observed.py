@@ -1,44 +1,86 @@
-"""What the stored lines of one type say of its fields. Types that keep to no schema are known by what is stored."""
+"""What the stored lines of one type say of its fields. Types that keep to no schema are known by what is stored.
 
+Every part is counted by itself, and its counts are noted by its digest: a process that writes one record looks at the parts
+that changed since the note was made, and at no other line of the type.
+"""
+
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
 
 from duckkb.ontology.model import RecordType
-from duckkb.records import Record
+from duckkb.records import Record, component_value
+from duckkb.truth import ids, state
+from duckkb.truth.tree import Part, Tree
 
+NAME = "fields.json"
+FEW = 2
+"""Parts that are counted again in less time than a note takes."""
+_FORMAT = 1
 _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+_SECTIONS = ("types", "lengths", "keys")
+
+Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
+"""By section (`types`, `lengths`, `keys`) and name how often each value is there; as JSON has it."""
 
 
 class Observed:
-    """Counts of values by field and JSON type, and of given vectors by length; kept up at the cost of each change."""
+    """Counts of values by field and JSON type, of given vectors by length, and, where a type makes its keys of a text, the
+    keys that were not made so, by a hash of the text; kept up at the cost of each change."""
 
     def __init__(self, kind: RecordType, records: Iterable[Record] = ()) -> None:
         self._kind = kind
-        self._types: dict[str, Counter[str]] = {}
-        self._lengths: dict[str, Counter[int]] = {name: Counter() for name in kind.given_vectors}
-        self.count(records, 1)
-
-    def count(self, records: Iterable[Record], sign: int) -> None:
-        """Add records (`sign` 1), or take them away again (-1)."""
+        self._counts: dict[str, dict[str, Counter[str]]] = {section: {} for section in _SECTIONS}
         for record in records:
-            for name, value in record.fields.items():
-                self._types.setdefault(name, Counter())[_TYPES[type(value)]] += sign
-            for name, lengths in self._lengths.items():
-                if isinstance(value := record.fields.get(name), list):
-                    lengths[len(value)] += sign
+            self._count(record)
+
+    @property
+    def counts(self) -> Counts:
+        return self._counts
+
+    def add(self, counts: Counts, sign: int) -> None:
+        """Add counts (`sign` 1), or take them away again (-1)."""
+        for section, names in counts.items():
+            for name, values in names.items():
+                own = self._counts[section].setdefault(name, Counter())
+                for value, count in values.items():
+                    own[value] += sign * count
+
+    def _count(self, record: Record) -> None:
+        types = self._counts["types"]
+        for name, value in record.fields.items():
+            types.setdefault(name, Counter())[_TYPES[type(value)]] += 1
+        for name in self._kind.given_vectors:
+            if isinstance(value := record.fields.get(name), list):
+                self._counts["lengths"].setdefault(name, Counter())[str(len(value))] += 1
+        if (text := keyed_text(self._kind, record)) is not None and key_of_text(self._kind, text) != record.identity[0]:
+            self._counts["keys"].setdefault(_hash(text), Counter())[
+                json.dumps(component_value(record.identity[0]))
+            ] += 1
 
     def types(self) -> dict[str, dict[str, int]]:
         """How many values of which type each field has, by the field's name."""
         found = {
             name: {word: count for word, count in sorted(types.items()) if count > 0}
-            for name, types in self._types.items()
+            for name, types in self._counts["types"].items()
         }
         return {name: types for name, types in sorted(found.items()) if types}
 
     def lengths(self) -> dict[str, int]:
         """How long the vectors of each given field are: what the policy fixes, else what most records have, of two that
         are as frequent the shorter; 0 where there is none."""
-        return {name: field.dimension or _most(self._lengths[name]) for name, field in self._kind.given_vectors.items()}
+        counted = self._counts["lengths"]
+        return {
+            name: field.dimension or _most(counted.get(name, {})) for name, field in self._kind.given_vectors.items()
+        }
+
+    def own_keys(self, text: str) -> list[str | int]:
+        """The keys, not made of their text, under which this text may stand."""
+        held: Mapping[str, int] = self._counts["keys"].get(_hash(text), {})
+        return [json.loads(key) for key, count in sorted(held.items()) if count > 0]
 
     def strange(self, records: Iterable[Record]) -> dict[tuple[str, str], tuple[str, Record]]:
         """Fields of these records whose type none has had so far, by (field, type): what there was, and the first record
@@ -55,6 +97,95 @@ class Observed:
         return found
 
 
-def _most(lengths: Mapping[int, int]) -> int:
-    present = {length: count for length, count in lengths.items() if count > 0}
+class ObservedParts:
+    """What the parts of one type say, each by itself and together. `root` is where the note of it lies, None where none
+    is kept."""
+
+    def __init__(self, kind: RecordType, root: Path | None) -> None:
+        self.kind, self._root = kind, root
+        self._seen: Mapping[str, Part] | None = None
+        self._parts: dict[str, tuple[str, Counts]] | None = None
+        self._sum = Observed(kind)
+
+    def together(self, tree: Tree) -> Observed:
+        """The sum over the type's parts. Costs what those cost that changed since it was last asked for or noted."""
+        if self._seen is tree.parts:  # another mapping as soon as a part changes
+            return self._sum
+        self._seen, parts, known = tree.parts, tree.parts_of(self.kind), self._parts
+        if known is None:
+            known = self._parts = {}
+            noted = _read(self._root, self.kind)
+        else:
+            noted = {}
+        digests = {part.path: part.digest for part in parts}
+        for path in [path for path, (digest, _) in known.items() if digests.get(path) != digest]:
+            self._sum.add(known.pop(path)[1], -1)
+        counted = 0
+        for part in parts:
+            if part.path not in known:
+                digest, counts = noted.get(part.path, ("", {}))
+                if digest != part.digest:
+                    counts, counted = Observed(self.kind, (row.record for row in part.rows)).counts, counted + 1
+                known[part.path] = part.digest, counts
+                self._sum.add(counts, 1)
+        if counted > FEW and self._root is not None:
+            _write(self._root, self.kind, known)
+        return self._sum
+
+
+def key_of_text(kind: RecordType, text: str) -> str | None:
+    """The key that a type makes of a text; None where it makes none."""
+    made = kind.generated
+    if made is None or not made.of:
+        return None
+    return ids.with_key({made.of: text}, kind.identity_fields, made).get(kind.identity_fields[0])
+
+
+def keyed_text(kind: RecordType, record: Record) -> str | None:
+    """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
+    made = kind.generated
+    text = record.fields.get(made.of) if made is not None and made.of else None
+    return text if isinstance(text, str) else None
+
+
+def _hash(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _most(lengths: Mapping[str, int]) -> int:
+    present = {int(length): count for length, count in lengths.items() if count > 0}
     return min(present, key=lambda length: (-present[length], length), default=0)
+
+
+def _ground(kind: RecordType) -> str:
+    """What shapes the counts of a type beside its lines."""
+    return repr((kind.name, sorted(kind.given_vectors), kind.generated))
+
+
+def _note(root: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(state.jotted(root, NAME) or b"{}")
+        return dict(found["types"]) if found.get("format") == _FORMAT else {}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def _read(root: Path | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
+    """By path the digest and the counts of a part as noted; nothing where the note is not ours and whole."""
+    told = _note(root).get(kind.table, {}) if root is not None else {}
+    try:
+        if told.get("ground") != _ground(kind):
+            return {}
+        found = {path: (str(digest), counts) for path, (digest, counts) in told["parts"].items()}
+        trial = Observed(kind)
+        for _, counts in found.values():
+            trial.add(counts, 1)
+        trial.lengths()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return found
+
+
+def _write(root: Path, kind: RecordType, parts: Mapping[str, tuple[str, Counts]]) -> None:
+    told = _note(root) | {kind.table: {"ground": _ground(kind), "parts": parts}}
+    state.jot(root, NAME, json.dumps({"format": _FORMAT, "types": told}).encode())

@@ -8,10 +8,11 @@ from duckkb.engine.base import Base, Proposal
 from duckkb.engine.counted import Before
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
 from duckkb.engine.embedding import batches, embed
+from duckkb.engine.field_notices import field_notices
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
-from duckkb.records import Identity, Record, identity_text
+from duckkb.records import Identity, Record
 from duckkb.truth import history, layout, render, shadow, state
 from duckkb.truth.line import Shape, etag, record_line
 from duckkb.truth.render import RenderedPart
@@ -40,7 +41,7 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
         parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
-        notices += _strange(base, drafted)
+        notices += field_notices(base, request, drafted)
         if options.dry_run:
             return _receipt(base, drafted, parts, notices, patch=patch(base, parts))
         known = known if known and known.holds(base) else None
@@ -148,23 +149,6 @@ def _preview(base: Base, request: Upsert, given: Given) -> Record:
     stored = base.tree.get(request.kind, given.identity) if request.merge else None
     fields = {**stored.record.fields, **given.fields} if stored else given.fields
     return Record(request.kind.name, 0, given.identity, fields, "", "")
-
-
-def _strange(base: Base, drafted: Draft) -> tuple[Notice, ...]:
-    """Values of another type than their field has had, in collections, where no schema forbids them: they are stored."""
-    new = [change.new for change in drafted.changeset.changes if change.new is not None]
-    said = []
-    for name in dict.fromkeys(record.type for record in new):
-        kind = base.ontology.nodes.get(name)
-        if kind is None or not kind.is_collection:
-            continue
-        found = base.observed(kind).strange(record for record in new if record.type == name)
-        for (field, word), (before, record) in found.items():
-            message = (
-                f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
-            )
-            said.append(Notice("W_TYPE", message, f"filters compare {field} only with values of one type"))
-    return tuple(said)
 
 
 def _writer(base: Base) -> render.Writer:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.guard import limited_sides
+from duckkb.engine.observed import keyed_text
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.names import reserved
@@ -78,6 +79,7 @@ def of_tree(tree: Tree, rules: Rules, scope: Scope) -> Iterator[Finding]:
         yield from schema(rows, rules.validator(kind))
         yield from lengths(rows, kind, rules.lengths(kind) if kind.given_vectors else {})
         yield from duplicates(tree, kind)
+        yield from same_texts(tree, kind)
         if isinstance(kind, EdgeType):
             yield from edges(tree, kind, tree.rows(kind))
 
@@ -162,6 +164,17 @@ def duplicates(tree: Tree, kind: RecordType) -> Iterator[Finding]:
         named = " and ".join(identity_text(row.record.identity) for row in rows)
         for row in rows[1:]:
             yield _at(row, "E_DUP_ID", f"__id {number} is that of {named}", "duckkb dedupe --reassign")
+
+
+def same_texts(tree: Tree, kind: RecordType) -> Iterator[Finding]:
+    """Records beside the first one that hold its text, of which their type makes keys."""
+    first: dict[str, str] = {}
+    for row in tree.rows(kind) if kind.generated is not None and kind.generated.of else ():
+        name, text = identity_text(row.record.identity), keyed_text(kind, row.record)
+        if text is not None and (other := first.setdefault(text, name)) != name:
+            field = kind.generated.of if kind.generated is not None else ""
+            said = f"{kind.name} {other} holds the same {field}"
+            yield _at(row, "W_SAME_TEXT", said, f"duckkb delete {kind.name} {name}", f"/{field}")
 
 
 def edges(tree: Tree, kind: EdgeType, rows: Iterable[StoredRow]) -> Iterator[Finding]:

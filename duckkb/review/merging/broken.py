@@ -61,6 +61,7 @@ def _of_kind(base: Base, kind: RecordType) -> Iterator[Finding]:
     if kind.given_vectors:
         yield from findings.lengths(tree.rows(kind), kind, base.lengths(kind))
     yield from findings.duplicates(tree, kind)
+    yield from findings.same_texts(tree, kind)
     if isinstance(kind, EdgeType):
         yield from findings.edges(tree, kind, tree.rows(kind))
 
@@ -69,13 +70,18 @@ def _of_changed(base: Base, versions: Versions) -> Iterator[Finding]:
     """As `_of_all`, where all was well in the older version."""
     changed = _changed(base, versions)
     for kind in base.ontology:
-        if base.tree.is_mended(kind) or (kind.given_vectors and kind.name in changed) or _is_counted(kind, changed):
+        if base.tree.is_mended(kind) or (_is_compared(kind) and kind.name in changed) or _is_counted(kind, changed):
             yield from _of_kind(base, kind)
             continue
         own = _rows(base, kind, changed[kind.name].fresh) if kind.name in changed else []
         yield from findings.schema(own, base.validator(kind))
         if isinstance(kind, EdgeType):
             yield from findings.edges(base.tree, kind, [*own, *_at_ends(base, kind, changed)])
+
+
+def _is_compared(kind: RecordType) -> bool:
+    """Whether the records of a type are held against one another."""
+    return bool(kind.given_vectors) or (kind.generated is not None and bool(kind.generated.of))
 
 
 def _is_counted(kind: RecordType, changed: Collection[str]) -> bool:
