@@ -36,16 +36,17 @@ def open(
     progress: "Progress | None" = None,
     embedder: "Embedder | None" = None,
     clock: "Clock | None" = None,
-    isolate_sql: bool = False,
+    sql_in_process: bool = False,
     first_filter: str | None = None,
     at: str | None = None,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
     `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
-    the configured model and the system's time. `isolate_sql` runs filters and SQL in a process of their own, killed where
-    one overruns its time or memory: for statements that others wrote, wherever this process has to live on; that process
-    is started at once, unless `first_filter`, the filter that will be asked first, is so simple that it needs none.
+    the configured model and the system's time. SQL, and filters that are not simple, run in a process of their own, killed
+    where one overruns its time or memory; it is started when it is first needed, or at once for `first_filter`, the filter
+    or statement that will be asked first. `sql_in_process` runs them in the caller's process instead: quicker by the half
+    second of that start, but nothing bounds their memory, and some functions heed no time; for statements of your own.
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
     cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
@@ -53,7 +54,14 @@ def open(
     from duckkb.app.wiring import Choice, find
 
     chosen = Choice(
-        lenient, lock_timeout, progress, embedder, clock, isolate_sql=isolate_sql, first_filter=first_filter, at=at
+        lenient,
+        lock_timeout,
+        progress,
+        embedder,
+        clock,
+        sql_in_process=sql_in_process,
+        first_filter=first_filter,
+        at=at,
     )
     return KnowledgeBase(find(path), chosen)
 

@@ -15,8 +15,6 @@ from duckkb.review.impact import Answer, Question, Report
 from duckkb.truth import revisions
 from duckkb.values import dataclass
 
-_SIMPLE = "id = ''"  # no process for filters is started before one needs it
-
 
 @dataclass(frozen=True, slots=True)
 class _Side:
@@ -46,7 +44,7 @@ def impact(
         )
     root = find(path)
     old, new = _sides(root, range)
-    chosen = Choice(lenient=lenient, embedder=embedder, progress=progress, isolate_sql=True, first_filter=_SIMPLE)
+    chosen = Choice(lenient=lenient, embedder=embedder, progress=progress)
     questions, _, _ = _asked(root, new, chosen, None, k)
     before_questions, before, known = _asked(root, old, chosen, questions, k)
     _, after, _ = _asked(root, new, chosen, questions, k)

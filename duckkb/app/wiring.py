@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Choice:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, `proposal`
-    where what is written to that goes."""
+    where what is written to that goes; `first_filter` is the filter or statement that will be asked first."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -30,7 +30,7 @@ class Choice:
     embedder: Embedder | None = None
     clock: Clock | None = None
     cache_home: Path | None = None
-    isolate_sql: bool = False
+    sql_in_process: bool = False
     first_filter: str | None = None
     at: str | None = None
     proposal: Proposal | None = None
@@ -85,22 +85,24 @@ def unbounded(chosen: Choice) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
     from duckkb.backends.duckdb.bounds import available
 
-    if available() or not chosen.isolate_sql:
+    if available() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
 def _engine(chosen: Choice) -> "Isolated | None":
-    """The process for statements, started at once if it is to be needed: it gets ready while truth is read. None for an
+    """The process for statements, started at once where it will be needed: it gets ready while truth is read. None for an
     engine in this process."""
-    if not chosen.isolate_sql:
+    if chosen.sql_in_process:
         return None
     from duckkb.backends.duckdb.isolated import Isolated
-    from duckkb.backends.duckdb.simple import written
 
     engine = Isolated()
-    if chosen.first_filter is None or not written(chosen.first_filter):
-        engine.start()
+    if chosen.first_filter is not None:
+        from duckkb.backends.duckdb.simple import written
+
+        if not written(chosen.first_filter):
+            engine.start()
     return engine
 
 

@@ -133,11 +133,8 @@ def only_json(what: str) -> None:
 
 
 @contextmanager
-def opened(
-    ctx: click.Context, *, isolate_sql: bool = False, first_filter: str | None = None, at: str | None = None
-) -> "Iterator[KnowledgeBase]":
-    """The base that the command line names, closed afterwards; its notices go to stderr. `isolate_sql` is for commands
-    that run a filter or SQL; `first_filter` as for `app.open`."""
+def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | None = None) -> "Iterator[KnowledgeBase]":
+    """The base that the command line names, closed afterwards; its notices go to stderr. `first_filter` as for `app.open`."""
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
@@ -150,7 +147,6 @@ def opened(
         lenient=bool(chosen.get("lenient")),
         lock_timeout=chosen.get("lock_timeout", 60.0),
         progress=_progress() if sys.stderr.isatty() else None,
-        isolate_sql=isolate_sql,
         first_filter=first_filter,
         at=at,
     )

@@ -80,7 +80,7 @@ def find_command(
 
     if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
-    with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
+    with opened(ctx, first_filter=where, at=at) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=near, explain=explain)
         tell(result.notices)
@@ -121,7 +121,7 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
     text = statement if statement not in (None, "-") else read_text()
-    with opened(ctx, isolate_sql=True) as kb:
+    with opened(ctx, first_filter=text) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
         columns = _distinct(result.columns)
         rows = [dict(zip(columns, row, strict=True)) for row in result.rows]

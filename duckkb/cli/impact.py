@@ -110,7 +110,7 @@ def why_command(
     """
     from duckkb.review.why_report import as_object, as_text
 
-    with opened(ctx, isolate_sql=where is not None, first_filter=where, at=at) as kb:
+    with opened(ctx, first_filter=where, at=at) as kb:
         found = kb.why(type_name, identity, query, mode=mode, where=where, limit=limit)
         if chosen_format(ctx, "text") == "text":
             for line in as_text(found):

@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import duckkb
 from duckkb.backends.duckdb.engine import Engine
 from duckkb.backends.duckdb.isolated import Isolated
 from duckkb.backends.duckdb.tables import Tables
-from duckkb.errors import Unavailable, UsageError
+from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.records import Record
@@ -75,7 +76,37 @@ def test_a_bomb_on_the_command_line_ends_with_exit_code_1_and_e_limit(root: Path
 def test_for_people_a_bomb_ends_in_words(root: Path) -> None:
     ran = run_in(root, ["sql", BOMBS["endless recursion"], "--timeout", "0.5"])
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "duckkb: The query took too much time or memory and was stopped.\n  try: make it narrower\n"
+    assert (
+        ran.err
+        == "duckkb: The query took too much time or memory and was stopped.\n  try: make it narrower, or give it more time (--timeout)\n"
+    )
+
+
+def _rollup(columns: int) -> str:
+    return f"SELECT 1 FROM big GROUP BY ROLLUP({', '.join(f'n+{number}' for number in range(columns))})"
+
+
+SLOW = {
+    "grouping sets": f"SELECT count(*) FROM big GROUP BY CUBE({', '.join(f'substr(name, {n}, 1)' for n in range(1, 16))})",
+    "parsing": _rollup(7_000),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_one_deadline_holds_from_the_first_byte_parsed_to_the_last_row(big: Tables, name: str) -> None:
+    """Parsing, writing the statement anew, a new process, running, and handing over rows have no time of their own."""
+    big.close()
+    begun = time.monotonic()
+    with pytest.raises(Unavailable) as caught:
+        big.sql(SLOW[name], SqlLimits(10**9, 10**12, seconds=1))
+    assert (caught.value.code, caught.value.details) == ("E_LIMIT", {"seconds": 1})
+    assert time.monotonic() - begun < 4
+
+
+def test_a_syntax_tree_without_measure_is_refused(big: Tables) -> None:
+    """A few kilobytes of grouping sets have a tree of tens of megabytes."""
+    with pytest.raises(FilterError, match="grouping sets"):
+        big.sql(_rollup(3_000), SqlLimits())
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "abc", "nan", "inf", "1e9"])

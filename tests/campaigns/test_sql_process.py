@@ -259,8 +259,23 @@ def test_a_forked_server_gets_a_process_of_its_own() -> None:
     assert done.returncode == 0, done.stderr
 
 
+LIBRARY = """
+import sys
+import duckkb
+for chosen in ({}, {"sql_in_process": True}):
+    with duckkb.open(sys.argv[1], **chosen) as kb:
+        print(kb.sql("SELECT count(*) FROM note").rows, "duckdb" in sys.modules)
+"""
+
+
+def test_the_library_runs_statements_in_another_process_unless_told_otherwise(notes: Path) -> None:
+    args = [sys.executable, "-c", LIBRARY, str(notes)]
+    done = subprocess.run(args, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "((0,),) False\n((0,),) True\n", done.stderr
+
+
 def test_a_server_sees_the_base_as_it_is_at_the_call(notes: Path) -> None:
-    with duckkb.open(notes, isolate_sql=True) as kb:
+    with duckkb.open(notes) as kb:
         kb.put("Note", {"id": "a", "size": 1})
         assert kb.sql("SELECT id, size FROM note").rows == (("a", 1),)
         kb.put("Note", [{"id": "b", "size": 2}, {"id": "a", "size": 3}])
@@ -289,7 +304,7 @@ def test_threads_take_turns_and_get_their_own_answers(notes: Path, campaign: Cam
             if found != ((wanted,),):
                 failures.append((wanted, found))
 
-    with duckkb.open(notes, isolate_sql=True) as kb:
+    with duckkb.open(notes) as kb:
         kb.put("Note", {"id": "a"})
         threads = [threading.Thread(target=ask, args=[number]) for number in range(4)]
         for thread in threads:

@@ -330,7 +330,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def base(root: Path) -> Iterator[duckkb.KnowledgeBase]:
-    with duckkb.open(root, isolate_sql=True) as kb:
+    with duckkb.open(root) as kb:
         yield kb
 
 

@@ -53,7 +53,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def base(root: Path) -> Iterator[duckkb.KnowledgeBase]:
     """As the command line opens it. That this process alone answers in the same words is tested where the two are compared."""
-    with duckkb.open(root, isolate_sql=True) as kb:
+    with duckkb.open(root) as kb:
         yield kb
 
 

@@ -17,7 +17,7 @@ from duckkb.backends.duckdb.arrow import arrow_file
 from duckkb.backends.duckdb.bounds import UNKNOWN_VERSION, Bounds
 from duckkb.backends.duckdb.confined import Confined
 from duckkb.backends.duckdb.engine import Rejected
-from duckkb.backends.duckdb.frames import CAN_HAND_OVER, receive, send, taken_over
+from duckkb.backends.duckdb.frames import can_hand_over, receive, send, taken_over
 from duckkb.errors import Unavailable
 from duckkb.ports import SqlLimits
 
@@ -47,7 +47,7 @@ def main() -> NoReturn:
 
 def _files() -> list[pa.Buffer]:
     """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
-    if not CAN_HAND_OVER:
+    if not can_hand_over():
         return []
     try:
         with socket.socket(fileno=int(sys.argv[2])) as channel:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
+from duckkb.backends.duckdb.engine import Rejected, Timed, broken, over_limit, unknown_version
 from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
@@ -49,10 +49,11 @@ SETTINGS = (
 )
 
 
+MOST_TREE = 16 * 1024**2  # characters of a syntax tree; a statement of 64 KiB without tricks has about a third of it
 KNOWN_VERSION = "1."  # 2.0 writes other syntax trees
 
 
-class Confined:
+class Confined(Timed):
     """Implements `engine.Engine`: a connection that opens on first use and is replaced after a fatal error."""
 
     def __init__(self) -> None:
@@ -66,8 +67,11 @@ class Confined:
                 row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
         except Rejected:
             return {"error": True, "error_type": "other"}
+        text = row[0] if row else "{}"
+        if len(text) > MOST_TREE:
+            return {"error": True, "error_type": "size"}
         try:
-            return json.loads(row[0] if row else "{}")
+            return json.loads(text)
         except RecursionError:
             return {"error": True, "error_type": "nesting"}
 
@@ -125,7 +129,7 @@ class Confined:
         with self._guarded(seconds) as connection:
             connection.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                with _interrupted_after(connection, seconds):
+                with _interrupted_after(connection, self._left(seconds)):
                     connection.execute(statement)
                     types = [str(column[1]) for column in connection.description or ()]
                     with _arrow_failures_told():

@@ -4,6 +4,9 @@ Both give the same answers. They hold no state of their own: tables are Arrow da
 tells its users that what they registered is gone.
 """
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from duckkb.errors import Unavailable
@@ -41,6 +44,10 @@ class Engine(Protocol):
     """
 
     generation: int
+
+    def within(self, seconds: float) -> AbstractContextManager[None]:
+        """Whatever is asked inside is over after so many seconds, all of it together."""
+        ...
 
     def parse(self, text: str) -> Any:
         """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
@@ -80,12 +87,37 @@ class Engine(Protocol):
         ...
 
 
+class Timed:
+    """One deadline for several things that are asked of an engine. Not for several threads at once."""
+
+    _given: float | None = None
+    _end = 0.0
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Whatever is asked inside is over after so many seconds, all of it together."""
+        self._given, self._end = seconds, monotonic() + seconds
+        try:
+            yield
+        finally:
+            self._given = None
+
+    def _left(self, seconds: float) -> float:
+        """`seconds`, or what the deadline leaves of them; raises `errors.Unavailable` (E_LIMIT) where that is nothing."""
+        if self._given is None:
+            return seconds
+        left = min(seconds, self._end - monotonic())
+        if left <= 0:
+            raise over_limit(self._given)
+        return left
+
+
 def over_limit(seconds: float | None) -> Unavailable:
     """The error for a query that took more time or memory than it may."""
     return Unavailable(
         "The query took too much time or memory and was stopped.",
         code="E_LIMIT",
-        suggestion="make it narrower",
+        suggestion="make it narrower, or give it more time (--timeout)",
         details={"seconds": seconds},
     )
 

@@ -1,17 +1,17 @@
 """Messages between a process and the one that runs its statements: a length in 8 bytes, then JSON in UTF-8."""
 
 import json
-import mmap
 import os
-import socket
 import struct
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import mmap
+    import socket
 
 MOST_FILES = 64
 """Files that are handed over at most: what else there is goes through the pipe."""
-CAN_HAND_OVER = hasattr(socket, "send_fds")
-
 _LENGTH = struct.Struct(">Q")
 
 
@@ -31,13 +31,25 @@ def receive(stream: IO[bytes], most: int) -> Any:
     return json.loads(_exactly(stream, length).decode("utf-8", "surrogatepass"))
 
 
-def hand_over(channel: socket.socket, files: Sequence[int]) -> None:
+def can_hand_over() -> bool:
+    """Whether this system lets one process give another its open files."""
+    import socket
+
+    return hasattr(socket, "send_fds")
+
+
+def hand_over(channel: "socket.socket", files: Sequence[int]) -> None:
     """Let the other process have open files; the first thing that it is sent."""
+    import socket
+
     socket.send_fds(channel, [b"\0"], files)
 
 
-def taken_over(channel: socket.socket) -> list[mmap.mmap]:
+def taken_over(channel: "socket.socket") -> "list[mmap.mmap]":
     """The content of the files that were handed over, mapped and closed; raises EOFError where nobody does."""
+    import mmap
+    import socket
+
     begun, files, _, _ = socket.recv_fds(channel, 1, MOST_FILES)
     if not begun:
         raise EOFError

@@ -6,8 +6,6 @@ files that are open when it begins; none is written. It answers in JSON: nothing
 
 import json
 import os
-import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,20 +15,21 @@ from signal import Signals
 from typing import IO, TYPE_CHECKING, Any
 
 from duckkb.backends.duckdb.bounds import OVER_MEMORY, UNKNOWN_VERSION
-from duckkb.backends.duckdb.engine import Rejected, broken, over_limit, unknown_version
-from duckkb.backends.duckdb.frames import CAN_HAND_OVER, MOST_FILES, hand_over, receive, send
+from duckkb.backends.duckdb.engine import Rejected, Timed, broken, over_limit, unknown_version
+from duckkb.backends.duckdb.frames import MOST_FILES, can_hand_over, hand_over, receive, send
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
 if TYPE_CHECKING:
+    import socket
+    import subprocess
+
     import pyarrow as pa
 
-GRACE_SECONDS = 2.0  # for a statement that heeds the interrupt, before the process is killed
-PARSE_SECONDS = 10.0
-START_SECONDS = 120.0  # for a new process until its first answer; a busy machine may need them
-TABLE_SECONDS = 300.0
+GRACE_SECONDS = 0.5  # for a statement that heeds the interrupt, before the process is killed
+LONGEST_SECONDS = 120.0  # for what is asked without a deadline: a new process on a busy machine may need them
 MOST = 1024**3  # bytes of an answer
 
 # -I: neither the current folder nor variables of the environment can put code into the process
@@ -38,7 +37,7 @@ _START = "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.bac
 _MEMORY_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
 
 
-class Isolated:
+class Isolated(Timed):
     """Implements `engine.Engine` by asking another process. Not for several threads at once."""
 
     def __init__(self) -> None:
@@ -60,15 +59,15 @@ class Isolated:
     def parse(self, text: str) -> Any:
         """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
         self.start()
-        return self._ask({"op": "parse", "text": text}, PARSE_SECONDS)
+        return self._ask({"op": "parse", "text": text})
 
     def unparse(self, tree: Any) -> str:
         """The SQL text of a syntax tree that `parse` gave."""
-        return str(self._ask({"op": "unparse", "tree": tree}, PARSE_SECONDS))
+        return str(self._ask({"op": "unparse", "tree": tree}))
 
     def register(self, name: str, table: "pa.Table") -> None:
         """Make Arrow data visible under a name, in place of what had it."""
-        self._ask({"op": "register", "name": name}, TABLE_SECONDS, table)
+        self._ask({"op": "register", "name": name}, table=table)
 
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
         """Say which files to hand over for `attach` to name; a process that is at work already takes no more."""
@@ -81,7 +80,7 @@ class Isolated:
         with suppress(OSError):  # a process that has ended is found out by what it is asked
             self._begin()
         if file in self._files:
-            self._ask({"op": "attach", "name": name, "file": self._files.index(file)}, TABLE_SECONDS)
+            self._ask({"op": "attach", "name": name, "file": self._files.index(file)})
             return
         from duckkb.backends.duckdb.arrow import arrow_file
 
@@ -89,7 +88,7 @@ class Isolated:
 
     def define(self, statement: str) -> None:
         """Run a statement of our own that defines a view."""
-        self._ask({"op": "define", "statement": statement}, PARSE_SECONDS)
+        self._ask({"op": "define", "statement": statement})
 
     def ids(self, statement: str, seconds: float) -> IdSet:
         """The integers of a statement's one column."""
@@ -134,37 +133,41 @@ class Isolated:
                 os.close(descriptor)
             channel.close()
 
-    def _ask(self, request: dict[str, Any], seconds: float, table: "pa.Table | None" = None) -> Any:
+    def _ask(self, request: dict[str, Any], seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
         """One request and its answer; kills the process once the time and the grace are over."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise broken()
-        clock = _Clock(process, seconds + GRACE_SECONDS + (0 if self._ready else START_SECONDS))
+        seconds = self._left(seconds)
+        waits_for_start = not self._ready and self._given is None
+        clock = _Clock(process, seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0))
         try:
             self._begin()
             answer = _exchanged(process.stdin, process.stdout, {**request, "seconds": seconds}, table)
         except (EOFError, OSError, ValueError) as error:
-            raise self._ended(process, clock, seconds) from error
+            raise self._ended(process, clock) from error
         except BaseException:
             self.drop()  # half of a message may be on its way
             raise
         finally:
             clock.cancel()
         self._ready = True
-        return self._value(answer, seconds)
+        return self._value(answer)
 
-    def _ended(self, process: "subprocess.Popen[bytes]", clock: "_Clock", seconds: float) -> Unavailable:
+    def _ended(self, process: "subprocess.Popen[bytes]", clock: "_Clock") -> Unavailable:
         """The error for a process that did not answer."""
         clock.cancel()
-        with suppress(subprocess.TimeoutExpired):
+        from subprocess import TimeoutExpired
+
+        with suppress(TimeoutExpired):
             process.wait(GRACE_SECONDS)
         code = process.returncode
         self.drop()
         if code == UNKNOWN_VERSION:
             return unknown_version()
-        return over_limit(seconds) if clock.rang or _is_over_memory(code) else broken()
+        return over_limit(self._given) if clock.rang or _is_over_memory(code) else broken()
 
-    def _value(self, answer: dict[str, Any], seconds: float) -> Any:
+    def _value(self, answer: dict[str, Any]) -> Any:
         match answer:
             case {"value": value}:
                 return value
@@ -172,7 +175,7 @@ class Isolated:
                 raise Rejected(reason, name)
             case _:
                 self.drop()
-                raise over_limit(seconds) if answer.get("unavailable") == "E_LIMIT" else broken()
+                raise over_limit(self._given) if answer.get("unavailable") == "E_LIMIT" else broken()
 
 
 class _Clock(threading.Timer):
@@ -203,7 +206,10 @@ def _exchanged(requests: IO[bytes], answers: IO[bytes], request: Any, table: "pa
 
 def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     """The process, and the channel over which it can be handed files where this system has such."""
-    ours, theirs = socket.socketpair() if CAN_HAND_OVER else (None, None)
+    import socket
+    import subprocess
+
+    ours, theirs = socket.socketpair() if can_hand_over() else (None, None)
     handed = (theirs.fileno(),) if theirs else ()
     try:
         process = subprocess.Popen(

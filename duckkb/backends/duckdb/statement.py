@@ -37,16 +37,17 @@ def read_statement(
     if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
         raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
     _check_text(statement.text)
-    tree = _parsed(engine, statement.text)
-    if _is_show_tables(tree):
-        return _listed(tables, limits)
-    try:
-        named = _accepted(tree, tables)
-        text = _rewritten(engine, tree, tables)
-    except RecursionError:
-        raise _too_deep() from None
-    prepare(named)
-    return _read(engine, text, limits)
+    with engine.within(limits.seconds):
+        tree = _parsed(engine, statement.text)
+        if _is_show_tables(tree):
+            return _listed(tables, limits)
+        try:
+            named = _accepted(tree, tables)
+            text = _rewritten(engine, tree, tables)
+        except RecursionError:
+            raise _too_deep() from None
+        prepare(named)
+        return _read(engine, text, limits)
 
 
 def _accepted(tree: Mapping[str, Any], tables: Sequence[str]) -> set[str]:
@@ -82,6 +83,8 @@ def _parsed(engine: Engine, text: str) -> Any:
 def _not_select(answer: Mapping[str, Any]) -> FilterError:
     if answer.get("error_type") == "nesting":
         return _too_deep()
+    if answer.get("error_type") == "size":
+        return refused("so many terms or grouping sets", "make the statement shorter")
     if answer.get("error_type") == "not implemented":
         return refused("anything but SELECT", "give one SELECT, or SHOW TABLES, or DESCRIBE TABLE")
     position = answer.get("position")

@@ -124,13 +124,14 @@ class Tables:
             if asked := simple.tests(condition, columns):
                 return table.answers.get(asked, lambda: self._matching(table, asked))
             self._offer()
-            sql = compile_condition(self._engine, columns, condition, self._now())
+            with self._engine.within(FILTER_SECONDS):
+                sql = compile_condition(self._engine, columns, condition, self._now())
 
-            def answer() -> IdSet:
-                self._build(table)
-                return self._ids(f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}")
+                def answer() -> IdSet:
+                    self._build(table)
+                    return self._ids(f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}")
 
-            return table.answers.get(sql, answer)
+                return table.answers.get(sql, answer)
 
     def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
         # What lies there may have been replaced by another process since it was looked at; or it is damaged.
