@@ -88,7 +88,9 @@ def main() -> None:
     out = parser.parse_args().out
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder) / "kb")
-    print(f"{'bytes a hit':12}{'record':>10}{'every field':>14}{'default':>10}{'id, _score':>12}{'default / record':>19}")
+    print(
+        f"{'bytes a hit':12}{'record':>10}{'every field':>14}{'default':>10}{'id, _score':>12}{'default / record':>19}"
+    )
     for name, sizes in found.items():
         row = (sizes["record"], sizes["every field"], sizes["default"], sizes["id, _score"])
         print(f"{name:12}{row[0]:>10}{row[1]:>14}{row[2]:>10}{row[3]:>12}{row[2] / row[0]:>19.2f}")

@@ -20,9 +20,21 @@ def main() -> int:
         _say("A knowledge base is a git repository of JSONL files. This one describes duckkb itself.")
         _show(kb, "status")
         _say("Ask it in English, by words and by meaning at once:")
-        _show(kb, "find", "concept", "how are two ranked lists joined into one", "-H", "-l", "3", "--fields", "id,_score,_scores,_chunk")
+        _show(
+            kb,
+            "find",
+            "concept",
+            "how are two ranked lists joined into one",
+            "-H",
+            "-l",
+            "3",
+            "--fields",
+            "id,_score,_scores,_chunk",
+        )
         _say("Ask it in Chinese:")
-        _show(kb, "find", "concept", "断电时怎样保证数据不丢失", "-H", "-l", "3", "--fields", "id,_score,_scores,_chunk")
+        _show(
+            kb, "find", "concept", "断电时怎样保证数据不丢失", "-H", "-l", "3", "--fields", "id,_score,_scores,_chunk"
+        )
         _say("Change one record, and git shows one changed line:")
         _change(kb)
         _run(["git", "--no-pager", "diff", "--stat"], kb)

@@ -37,7 +37,9 @@ def test_a_hit_of_default_form_is_at_most_a_third_longer_than_its_record(base: P
     for collection, question in (("notes", ["fox"]), ("notes", ["kestrel", "-m"]), ("features", ["--vector", "-"])):
         ran = run_in(base, ["find", collection, *question], stdin=vector)
         sizes = stored(base, collection)
-        hits = [(len(text.encode()), sizes[line["id"]]) for text, line in zip(ran.out.splitlines(), ran.lines, strict=True)]
+        hits = [
+            (len(text.encode()), sizes[line["id"]]) for text, line in zip(ran.out.splitlines(), ran.lines, strict=True)
+        ]
         assert hits and all(hit <= 1.3 * record for hit, record in hits)
 
 
@@ -91,7 +93,11 @@ def test_given_vectors_are_printed_by_get_and_where_they_are_named(base: Path) -
 
 def test_what_is_printed_whole_can_be_put_back_and_a_part_never_replaces_the_whole(base: Path) -> None:
     whole = run_in(base, ["get", "notes", "n2"]).line
-    for verb in (["get", "notes", "n2"], ["find", "notes", "-w", "id = 'n2'"], ["list", "notes", "--after", "n1", "-l", "1"]):
+    for verb in (
+        ["get", "notes", "n2"],
+        ["find", "notes", "-w", "id = 'n2'"],
+        ["list", "notes", "--after", "n1", "-l", "1"],
+    ):
         assert run_in(base, ["put", "notes"], stdin=run_in(base, verb).out).line["unchanged"] == 1
     parts = [["get", "notes", "n2", "--fields", "id,content"], ["get", "notes", "n2", "--fields", "id,meta.by"]]
     for verb in (*parts, ["list", "features"]):
