@@ -64,7 +64,7 @@ def test_fields_are_those_that_are_named_in_every_verb_and_form(base: Path) -> N
     for form, row in (("csv", f"{got['_etag']},ann,n1"), ("md", f"| {got['_etag']} | ann | n1 |")):
         out = run_in(base, ["get", "notes", "n1", *named, "--format", form]).out.splitlines()
         assert out[-1] == row and "_partial" not in out[0]
-    assert [line["_score"] for line in run_in(base, ["find", "notes", "fox", "-m", "--fields", "_score"]).lines][0] > 0
+    assert next(line["_score"] for line in run_in(base, ["find", "notes", "fox", "-m", "--fields", "_score"]).lines) > 0
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_is_printed_whole_can_be_put_back_and_a_part_never_replaces_the_who
         line = run_in(base, verb).out
         for put in (["put", verb[1]], ["put", verb[1], line], ["import", verb[1], "-"], ["put", verb[1], "--batch"]):
             ran = run_in(base, put, stdin=line)
-            assert ran.code > 0 and "E_PARTIAL" in ran.err + ran.out or "without some" in ran.err, ran.err
+            assert (ran.code > 0 and "E_PARTIAL" in ran.err + ran.out) or "without some" in ran.err, ran.err
     refused = run_in(base, ["put", "notes", "--merge"], stdin=run_in(base, parts[1]).out)
     assert refused.code == 1 and "--fields meta" in refused.err
     edited = json.dumps(run_in(base, parts[0]).line | {"content": "new"})
