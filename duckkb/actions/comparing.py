@@ -10,7 +10,7 @@ from duckkb.review import changes
 from duckkb.review.diff import compare, configuration, ontology, sides
 from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import Configurations, Files
-from duckkb.review.diff.model import Diff, RecordChange, Versions
+from duckkb.review.diff.model import Diff, Numbers, OntologyChange, RecordChange, Versions
 from duckkb.review.diff.sides import Range
 from duckkb.truth import revisions
 from duckkb.truth.layout import Kind, part_folder
@@ -32,14 +32,38 @@ class Wanted:
 def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
     """The changes between two versions, each side read by its own ontology. Raises `errors.StateError` (E_REVISION,
     E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no side's configuration loads."""
-    versions = sides.read(root, wanted.range)
-    both = configuration.configurations(root, wanted.range, versions, files)
-    types = Types(both.old.ontology, both.new.ontology)
-    chosen = _chosen(wanted.only, types)
-    changed = ontology.ontology_changes(both.old.documents, both.new.documents)
-    found = compare.compare(versions, types, both.new.limits, changed)
-    found = replace(found, findings=_findings(root, wanted, versions, both, found), prefix=revisions.prefix(root))
+    ground = _Ground.of(root, wanted.range, files)
+    chosen = _chosen(wanted.only, ground.types)
+    found = compare.compare(ground.versions, ground.types, ground.both.new.limits, ground.ontology)
+    findings = _findings(root, wanted, ground.versions, ground.both, found)
+    found = replace(found, findings=findings, prefix=revisions.prefix(root))
     return _narrowed(_without(found, frozenset(wanted.ignore)), chosen) if chosen or wanted.ignore else found
+
+
+def numbers(root: Path, range: Range, files: Files) -> Numbers:
+    """The same in numbers; its findings are those of lines and files alone. Raises as `diff` does."""
+    from duckkb.review.diff.numbers import numbers as counted
+
+    ground = _Ground.of(root, range, files)
+    found = counted(ground.versions, ground.types, ground.both.new.limits)
+    return found + Numbers(ontology=len(ground.ontology), findings=len(ground.both.findings))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What is compared: both versions of the files, what each says may exist, and how the one says otherwise."""
+
+    versions: Versions
+    both: Configurations
+    types: Types
+    ontology: tuple[OntologyChange, ...]
+
+    @classmethod
+    def of(cls, root: Path, range: Range, files: Files) -> "_Ground":
+        versions = sides.read(root, range)
+        both = configuration.configurations(root, range, versions, files)
+        changed = ontology.ontology_changes(both.old.documents, both.new.documents)
+        return cls(versions, both, Types(both.old.ontology, both.new.ontology), changed)
 
 
 def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configurations, found: Diff) -> tuple[Finding, ...]:

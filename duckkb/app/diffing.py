@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from duckkb import config
 from duckkb.actions import comparing
 from duckkb.review.diff.configuration import Described, Files
-from duckkb.review.diff.model import Diff
+from duckkb.review.diff.model import Diff, Numbers
 from duckkb.review.diff.sides import parse_range
 from duckkb.truth.line import Limits
 
@@ -38,6 +38,16 @@ def diff(
     wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
     root = _root(path)
     return comparing.diff(root, wanted, configuration_files(root))
+
+
+def numbers(
+    path: "str | Path | None" = None, range: str | None = None, *, staged: bool = False, worktree: bool = False
+) -> Numbers:
+    """The difference in numbers, for a fraction of the time: no value is compared, and its findings are those of lines that
+    cannot be read as they should. Raises as `diff` does."""
+    root = _root(path)
+    wanted = parse_range(range, staged=staged, worktree=worktree)
+    return comparing.numbers(root, wanted, configuration_files(root))
 
 
 def check_change(path: "str | Path | None", since: str | None, *, staged: bool) -> "CheckReport":

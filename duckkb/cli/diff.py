@@ -25,7 +25,7 @@ from duckkb.cli.lines import receipt_line
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from duckkb.review.diff.model import Diff, RecordChange
+    from duckkb.review.diff.model import Diff, Numbers, RecordChange
 
 _ONLY = "duckkb.only"
 _AT_ONCE = 64
@@ -70,6 +70,9 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     """
     from duckkb.app.diffing import diff
 
+    if given["stat"] and not (given["ignore"] or given["fail_on"] or ctx.meta.get(_ONLY)):
+        _print_numbers(ctx, range, given)
+        return
     options = {name: given[name] for name in ("staged", "worktree", "ignore")}
     kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
     with judging(ctx):
@@ -110,17 +113,43 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
     from duckkb.review.diff.model import Options
 
     form = chosen_format(ctx, "text")
-    if given["stat"] and form != "text":
-        raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
+    if given["stat"]:
+        _stat(form, found.numbers)
+        return
     if form in ROWS:
         emit_lines(_rows(found), ("op", "type", "identity", "was", "fields", "path", "line"))
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
     options = Options(full=given["full"], color=color, budget=given["budget"], fail_on=given["fail_on"] or "error")
-    pieces = iter(formats.render("stat" if is_text and given["stat"] else form, found, options))
+    pieces = iter(formats.render(form, found, options))
     while some := list(islice(pieces, _AT_ONCE)):
         printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))
+
+
+def _print_numbers(ctx: click.Context, range: str | None, given: dict[str, Any]) -> None:
+    """--stat of everything, which needs no value of any record."""
+    from duckkb.app.diffing import numbers
+
+    form = chosen_format(ctx, "text")
+    _stat_is_text(form)
+    with judging(ctx):
+        found = numbers(ctx.ensure_object(dict).get("kb"), range, staged=given["staged"], worktree=given["worktree"])
+    _stat(form, found)
+    if given["exit_code"] and not found.is_empty:
+        ctx.exit(1)
+
+
+def _stat(form: str, found: "Numbers") -> None:
+    from duckkb.review.diff.stat import render
+
+    _stat_is_text(form)
+    printed.drawn("\n".join(render(found)))
+
+
+def _stat_is_text(form: str) -> None:
+    if form != "text":
+        raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
 
 
 def _wants_color(choice: str) -> bool:

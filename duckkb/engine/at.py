@@ -14,9 +14,10 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout, revisions
 from duckkb.truth.line import Limits
+from duckkb.truth.lines import collector_paused
 from duckkb.truth.read import part_of
 from duckkb.truth.revisions import REGULAR, Entry, Revision
-from duckkb.truth.tree import Stamp, Tree, collector_paused
+from duckkb.truth.tree import Stamp, Tree
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)

@@ -12,9 +12,10 @@ from duckkb.ontology.model import Ontology, RecordType
 from duckkb.settings import Settings
 from duckkb.truth import read
 from duckkb.truth.line import Limits
+from duckkb.truth.lines import collector_paused
 from duckkb.truth.snapshot import Snapshot, Unusable
 from duckkb.truth.survey import Survey, survey
-from duckkb.truth.tree import Part, Tree, collector_paused
+from duckkb.truth.tree import Part, Tree
 from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are

@@ -20,7 +20,8 @@ from duckkb.review.diff.model import Diff, Versions
 from duckkb.review.findings import Rules, Scope, of_tree
 from duckkb.review.near import near_duplicates
 from duckkb.truth import layout, read, revisions
-from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
+from duckkb.truth.lines import collector_paused
+from duckkb.truth.tree import Part, Stamp, Tree
 
 _Table = tuple[layout.Kind, str]
 

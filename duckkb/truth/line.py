@@ -8,7 +8,7 @@ could not see, so those are checked as well; every line in doubt goes to `duckkb
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ __all__ = [
     "Limits",
     "LineError",
     "Shape",
+    "are_compact",
     "canonical_values",
     "decode",
     "encode",
@@ -76,6 +77,19 @@ def canonical_values(raw: bytes, shape: Shape, limits: Limits) -> list[tuple[byt
             return None
         found.append((line, values))
     return found
+
+
+def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
+    """Whether lines, without their LFs, are for certain JSON as it is written here: each value once, without blanks, and
+    nothing unseen in them. All are looked at together, in a third of the time that their records would take."""
+    array = b"[%b]" % b",".join(lines)
+    if not lines or max(map(len, lines)) > limits.max_record_bytes or _has_unseen(array):
+        return not lines
+    try:
+        values = orjson.loads(array)
+        return len(values) == len(lines) and orjson.dumps(values) == array
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return False
 
 
 def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = Limits().max_depth) -> bytes:

@@ -1,6 +1,8 @@
 """Lines of a part as rows: what each says, and what is wrong with it."""
 
-from collections.abc import Container
+import gc
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from duckkb.codes import CODES
@@ -14,6 +16,19 @@ from duckkb.truth.table import StoredRow, record_of
 from duckkb.values import dataclass, field
 
 _POINTER = b"version https://git-lfs"
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
+    time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from duckkb.truth.canonical import scan
 from duckkb.truth.kept import reread
 from duckkb.truth.layout import read_regular
 from duckkb.truth.line import Limits
-from duckkb.truth.lines import Lines
+from duckkb.truth.lines import Lines, collector_paused
 from duckkb.truth.listing import Listing
 from duckkb.truth.survey import Survey, survey
 from duckkb.truth.table import StoredRow
-from duckkb.truth.tree import Part, Stamp, Tree, collector_paused
+from duckkb.truth.tree import Part, Stamp, Tree
 
 
 def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = None) -> Tree:

@@ -1,11 +1,9 @@
 """Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
 
-import gc
 import heapq
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import Finding
@@ -14,6 +12,7 @@ from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.line import Limits
+from duckkb.truth.lines import collector_paused
 from duckkb.truth.stored import PartRows, Repeated, Stored, StoredTable
 from duckkb.truth.table import StoredRow, Table
 from duckkb.values import dataclass
@@ -313,19 +312,6 @@ class Tree:
         identity = end_identity(component)
         kinds = (self.ontology.nodes.get(name) for name in types)
         return [kind.name for kind in kinds if kind and self.get(kind, identity)]
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Without Python's collector: while many records are made it would walk all of them again and again, a third of the
-    time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _identity_key(row: StoredRow) -> Any:

@@ -44,18 +44,16 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     findings = list(versions.findings)
     changes: list[RecordChange] = []
     moves: list[Move] = []
-    respelled = 0
-    tables, strange = _tables(versions.paths)
-    findings += [
-        Finding("E_UNEXPECTED_FILE", "no part of records", path, remedy=CODES["E_UNEXPECTED_FILE"].remedy)
-        for path in strange
-        if path in versions.new
-    ]
-    for key, paths in sorted(tables.items(), key=lambda one: _rank(one[0], types)):
-        found = types.of(key)
+    respelled = parts = 0
+    for key, paths in of_tables(versions, types):
+        found = types.of(key) if key else None
+        parts += len(paths) if key else 0
         if found is None:
-            said = "no type of the ontology has this table or label"
-            findings += [Finding("E_UNEXPECTED_FILE", said, path) for path in paths if path in versions.new]
+            said = "no type of the ontology has this table or label" if key else "no part of records"
+            remedy = "" if key else CODES["E_UNEXPECTED_FILE"].remedy
+            findings += [
+                Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy) for path in paths if path in versions.new
+            ]
             continue
         table = _Table(found[1], limits)
         table.read(versions, paths, found[0])
@@ -69,23 +67,23 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         tuple(changes),
         tuple(ontology),
         tuple(findings),
-        sum(map(len, tables.values())),
+        parts,
         respelled,
         tuple(moves),
     )
 
 
-def _tables(paths: Iterable[str]) -> tuple[dict[Key, list[str]], list[str]]:
-    """The parts by table, and what else lies in `data/`."""
+def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:
+    """The parts by table, in the order of the types; first, under None, what else lies in `data/`."""
     tables: dict[Key, list[str]] = defaultdict(list)
     strange = []
-    for path in paths:
+    for path in versions.paths:
         address = parse_part(path)
         if address is not None:
             tables[address.kind, address.table].append(path)
         elif path.startswith(f"{DATA}/") and not path.startswith((f"{DATA}/indices/", f"{DATA}/FORMAT.json")):
             strange.append(path)
-    return tables, strange
+    return [(None, strange), *sorted(tables.items(), key=lambda one: _rank(one[0], types))]
 
 
 def _rank(key: Key, types: Types) -> tuple[int, Key]:
@@ -107,7 +105,7 @@ class _Table:
 
     def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
         """Decode the lines that only one of the versions has."""
-        known = _alike(versions.old, versions.new, paths)
+        known = alike(versions.old, versions.new, paths)
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
                 for row in self._lines(path, raw, old_kind, known).rows:
@@ -116,7 +114,7 @@ class _Table:
                 lines = self._lines(path, raw, self._kind, known)
                 self.findings += lines.findings
                 self._take(lines.rows)
-        self.moves = [move for old, new in _moved(versions, paths, known) for move in self._moves(old, new)]
+        self.moves = [move for old, new in moved(versions, paths, known) for move in self._moves(old, new)]
 
     def _moves(self, old: "_Spot", new: "_Spot") -> Iterator[Move]:
         """The record of a line that stands in another part than before."""
@@ -191,20 +189,19 @@ class _Table:
         return identity_key(row.record.identity), change
 
 
-def _alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
+def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
     """The lines that both versions have, each as often as the other."""
-    counts: list[Counter[bytes]] = [Counter(), Counter()]
-    for path in paths:
-        for count, side in zip(counts, (old, new), strict=True):
-            count.update(side.get(path, b"").split(b"\n"))
-    return frozenset(line for line, times in counts[0].items() if counts[1][line] == times)
+    sides = [[line for path in paths for line in side.get(path, b"").split(b"\n")] for side in (old, new)]
+    both = frozenset(sides[0]).intersection(sides[1]) - {b""}
+    counts = [Counter(line for line in side if line in both) if both else Counter() for side in sides]
+    return frozenset(line for line in both if counts[0][line] == counts[1][line])
 
 
 _Spot = tuple[str, int, bytes]
 """A path, the number of a line, the line."""
 
 
-def _moved(versions: Versions, paths: Iterable[str], known: Collection[bytes]) -> Iterator[tuple[_Spot, _Spot]]:
+def moved(versions: Versions, paths: Iterable[str], known: Collection[bytes]) -> Iterator[tuple[_Spot, _Spot]]:
     """The lines that both versions have in different parts."""
     gone: dict[bytes, _Spot] = {}
     come: dict[bytes, _Spot] = {}

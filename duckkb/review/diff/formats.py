@@ -14,12 +14,6 @@ def _text(diff: Diff, options: Options) -> Iterable[str]:
     return text.render(diff, options)
 
 
-def _stat(diff: Diff, options: Options) -> Iterable[str]:
-    from duckkb.review.diff import stat
-
-    return stat.render(diff, options)
-
-
 def _json(diff: Diff, options: Options) -> Iterable[str]:
     from duckkb.review.diff import report
 
@@ -58,7 +52,6 @@ def _html(diff: Diff, options: Options) -> Iterable[str]:
 
 RENDERERS: Mapping[str, Renderer] = {
     "text": _text,
-    "stat": _stat,
     "json": _json,
     "jsonl": _jsonl,
     "patch": _patch,

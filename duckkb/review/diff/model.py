@@ -10,6 +10,8 @@ from duckkb.values import dataclass, field
 
 Op = Literal["insert", "update", "rename", "delete"]
 OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
+Counts = Mapping[str, Mapping[str, int]]
+"""How many of each op, by type; every op stands there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,32 @@ class OntologyChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Numbers:
+    """A difference in numbers: how many of each op by type (every op stands there), and how many of what else; they add up."""
+
+    counts: Counts = field(default_factory=dict)
+    parts: int = 0
+    respelled: int = 0
+    moved: int = 0
+    ontology: int = 0
+    findings: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.counts or self.ontology)
+
+    def __add__(self, other: "Numbers") -> "Numbers":
+        return Numbers(
+            {**self.counts, **other.counts},  # no two have a type in common
+            self.parts + other.parts,
+            self.respelled + other.respelled,
+            self.moved + other.moved,
+            self.ontology + other.ontology,
+            self.findings + other.findings,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Diff:
     """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
     `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
@@ -111,6 +139,11 @@ class Diff:
         return not (self.changes or self.ontology)
 
     @property
+    def numbers(self) -> Numbers:
+        told = (len(self.moves), len(self.ontology), len(self.findings))
+        return Numbers(self.counts, self.parts, self.respelled, *told)
+
+    @property
     def rooted(self) -> "Diff":
         """The same with the paths of findings, records and the configuration from the root of the repository, as a forge
         names files."""
@@ -125,7 +158,7 @@ class Diff:
         )
 
     @property
-    def counts(self) -> Mapping[str, Mapping[str, int]]:
+    def counts(self) -> Counts:
         """How many of each op, by type; every op stands there."""
         found: dict[str, Counter[str]] = {}
         for change in self.changes:

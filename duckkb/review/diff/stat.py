@@ -2,36 +2,37 @@
 
 from collections.abc import Iterator, Mapping
 
-from duckkb.review.diff.model import OPS, Diff, Options
+from duckkb.review.diff.model import OPS, Numbers
 from duckkb.review.width import places
 
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 
 
-def render(diff: Diff, options: Options) -> Iterator[str]:
-    """Counts by type and op, then of all together; a line on findings where there are any."""
-    counts = diff.counts
+def render(numbers: Numbers) -> Iterator[str]:
+    """Counts by type and op, then of all together."""
+    counts = numbers.counts
     wide = max(map(places, counts), default=0)
     for name, count in counts.items():
         yield f" {name}{' ' * (wide - places(name))} | {_counted(count)}"
-    yield total(diff)
+    yield total(numbers)
 
 
-def total(diff: Diff) -> str:
+def total(numbers: Numbers) -> str:
     """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
-    counts = diff.counts.values()
+    counts = numbers.counts.values()
     all_of: dict[str, int] = {op: sum(count[op] for count in counts) for op in OPS}
-    said = [f"{_number(len(diff.changes), 'record')} in {_number(diff.parts, 'part')}"]
-    if diff.changes:
+    records = sum(all_of.values())
+    said = [f"{_number(records, 'record')} in {_number(numbers.parts, 'part')}"]
+    if records:
         said[0] += f": {_counted(all_of)}"
-    if diff.moves:
-        said.append(f"{len(diff.moves)} only moved to another part")
-    if diff.ontology:
-        said.append(_number(len(diff.ontology), "change") + " of the configuration")
-    if diff.respelled:
-        said.append(f"{diff.respelled} only written otherwise")
-    if diff.findings:
-        said.append(_number(len(diff.findings), "finding"))
+    if numbers.moved:
+        said.append(f"{numbers.moved} only moved to another part")
+    if numbers.ontology:
+        said.append(_number(numbers.ontology, "change") + " of the configuration")
+    if numbers.respelled:
+        said.append(f"{numbers.respelled} only written otherwise")
+    if numbers.findings:
+        said.append(_number(numbers.findings, "finding"))
     return "; ".join(said)
 
 

@@ -43,7 +43,7 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
         yield shown.finding(finding)
     if shown.coarse:
         yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
-    yield stat.total(diff)
+    yield stat.total(diff.numbers)
 
 
 class _Shown:

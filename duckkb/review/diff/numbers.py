@@ -1,0 +1,88 @@
+"""Two versions of files in numbers alone: how many records of each type came, went, changed or got another name.
+
+Lines that are certainly canonical are matched by `__id` without making records of them; a table that has others is
+compared as for every other form.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from duckkb.ontology.model import RecordType
+from duckkb.review.diff.compare import Types, alike, compare, moved, of_tables
+from duckkb.review.diff.model import OPS, Counts, Numbers, Versions
+from duckkb.truth.line import Limits, are_compact
+from duckkb.truth.lines import collector_paused
+
+_Records = dict[bytes, tuple[bytes, ...]]
+"""The source text of identities by that of the `__id`."""
+
+_SCALAR = rb'"(?:[^"\\]|\\.)*"|-?[0-9]+'
+_TAIL = b'Z"}'
+
+
+def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
+    """What `compare` would count; its findings are those of lines and files, as nothing else is looked at."""
+    found = Numbers(findings=len(versions.findings))
+    with collector_paused():
+        for key, paths in of_tables(versions, types):
+            kinds = types.of(key) if key else None
+            counted = _counted(versions, paths, kinds, limits) if kinds else None
+            found += counted or compare(_of(versions, paths), types, limits).numbers
+    return found
+
+
+def _of(versions: Versions, paths: Iterable[str]) -> Versions:
+    return Versions(versions.base, versions.head, versions.old, versions.new, (), tuple(paths))
+
+
+def _counted(
+    versions: Versions, paths: list[str], kinds: tuple[RecordType, RecordType], limits: Limits
+) -> Numbers | None:
+    """The numbers of one table; None where a line has to be looked at closely."""
+    known = alike(versions.old, versions.new, paths)
+    old = _records(versions.old, paths, known, kinds[0])
+    new = _records(versions.new, paths, known, kinds[1], limits)
+    if old is None or new is None:
+        return None
+    gone, come = old.keys() - new.keys(), new.keys() - old.keys()
+    if gone and come and {old[number] for number in gone} & {new[number] for number in come}:
+        return None  # a record got another __id
+    count = Counter(insert=len(come), delete=len(gone))
+    count.update("update" if old[number] == new[number] else "rename" for number in old.keys() & new.keys())
+    counts: Counts = {kinds[1].name: {op: count[op] for op in OPS}} if count.total() else {}
+    return Numbers(counts, len(paths), moved=sum(1 for _ in moved(versions, paths, known)) if known else 0)
+
+
+def _records(
+    side: Mapping[str, bytes],
+    paths: Iterable[str],
+    known: frozenset[bytes],
+    kind: RecordType,
+    limits: Limits | None = None,
+) -> _Records | None:
+    """The identities of the records that one version alone has, by `__id`; None where a line has another form. With
+    `limits` it is looked at from end to end: the older version is what it is, and nobody can mend it any more."""
+    head = re.compile(
+        rb'\{"__id":([1-9][0-9]{0,15})'
+        + b"".join(
+            b",%b:(%b)" % (re.escape(json.dumps(name, ensure_ascii=False).encode()), _SCALAR)
+            for name in kind.identity_fields
+        )
+        + b","
+    ).match
+    found: _Records = {}
+    total = 0
+    for path in paths:
+        raw = side.get(path)
+        if raw is None:
+            continue
+        *lines, rest = raw.split(b"\n")
+        own = [line for line in lines if line not in known] if known else lines
+        heads = [match.groups() for line in own if (match := head(line)) and line.endswith(_TAIL)]
+        if rest or not raw or len(heads) < len(own) or not (limits is None or are_compact(own, limits)):
+            return None
+        found.update((one[0], one[1:]) for one in heads)
+        total += len(own)
+    return found if len(found) == total else None
