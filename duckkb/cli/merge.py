@@ -11,8 +11,12 @@ from duckkb.cli import printed
 from duckkb.cli.common import PathName, base_options, base_options_and, chosen_format, emit, emit_lines, only_json
 
 if TYPE_CHECKING:
+    from duckkb.actions.merging import OpenConflict
     from duckkb.app.merging import Merge, Resolution
     from duckkb.errors import Finding
+
+_AT_ONCE = 100
+"""Conflicts, or violations, that are printed where nothing else is said."""
 
 
 @click.command("merge")
@@ -37,8 +41,9 @@ def merge_command(
     """Merge a branch as git does, with records merged by key and field over all parts, driver or not.
 
     A conflict stops it as git's stops: files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes
-    it. Runs no hook, filter, signing program or merge driver of the repository. Exit 1 while something is in conflict, or
-    where the merged records break a rule (`violations`).
+    it. Runs no hook, filter, signing program or merge driver of the repository. Prints a line with what was done, and one
+    for each of the first 100 conflicts and violations. Exit 1 while something is in conflict, or where the merged records
+    break a rule (a violation).
     """
     if is_abort == (revision is not None):
         raise click.UsageError("give a REF to merge, or --abort")
@@ -57,24 +62,34 @@ def merge_command(
             message=message,
             lock_timeout=wait,
         )
-    _tell_merge(done)
+    _tell_merge(ctx, done)
     if not done.is_whole:
         ctx.exit(1)
 
 
-def _tell_merge(done: "Merge") -> None:
-    outcome = done.outcome
+def _tell_merge(ctx: click.Context, done: "Merge") -> None:
+    outcome, most = done.outcome, _AT_ONCE
     line: dict[str, Any] = {"action": outcome.action, "commit": outcome.commit, "files": list(outcome.files)}
-    line |= {"conflicts": [{"name": one.name} | asdict(one) for one in outcome.conflicts]}
-    line |= {"others": list(outcome.others), "violations": _findings(done.violations)}
-    emit(line)
-    for one in outcome.conflicts:
-        printed.note(f"both sides changed {one.name}")
+    line |= {"others": list(outcome.others)}
+    line |= {"counts": {"conflicts": len(outcome.conflicts), "violations": len(done.violations)}}
+    conflicts, violations = list(map(_conflict, outcome.conflicts[:most])), _findings(done.violations[:most])
+    if chosen_format(ctx) == "json":
+        emit(line | {"conflicts": conflicts, "violations": violations})
+    else:
+        emit(line)
+        if chosen_format(ctx) == "jsonl":
+            emit_lines(conflicts + violations)
     for path in outcome.others:
         printed.note(f"in conflict as lines: {path}")
     if outcome.conflicts:
+        shown = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
+        printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
         printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--newest NAME --stage")
     _tell_violations(done.violations)
+
+
+def _conflict(one: "OpenConflict") -> dict[str, Any]:
+    return {"name": one.name} | asdict(one)
 
 
 def _sides(name: str, help: str) -> Callable[[Any], Any]:
@@ -90,6 +105,15 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
 @click.option("--with-file", type=PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
 @click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
 @click.option("--stage", is_flag=True, help="Give parts without open conflicts to git's index, as `git add` does.")
+@click.option(
+    "-l",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=_AT_ONCE,
+    show_default=True,
+    help="How many open conflicts to print.",
+)
+@click.option("--after", metavar="NAME", help="Start behind this conflict.")
 @base_options_and("text")
 @click.pass_context
 def resolve_command(
@@ -101,6 +125,8 @@ def resolve_command(
     with_file: str | None,
     only_list: bool,
     stage: bool,
+    limit: int,
+    after: str | None,
 ) -> None:
     """Settle records in conflict after a merge, rebase, cherry-pick, revert or stash pop, and name what is open.
 
@@ -124,7 +150,7 @@ def resolve_command(
         stage=stage,
         lock_timeout=chosen.get("lock_timeout", 60.0),
     )
-    _tell_resolution(ctx, done)
+    _tell_resolution(ctx, done, *_page(done.left.conflicts, limit, after))
     if not done.left.is_done or done.violations:
         ctx.exit(1)
 
@@ -137,17 +163,34 @@ def _answers(kb: str | None, file: str | None) -> bytes:
     return sys.stdin.buffer.read() if file == "-" else merging.answers_file(kb, file)
 
 
-def _tell_resolution(ctx: click.Context, done: "Resolution") -> None:
+def _page(held: "Sequence[OpenConflict]", limit: int, after: str | None) -> "tuple[Sequence[OpenConflict], str | None]":
+    """The conflicts to print, and the name to go on behind where there are more. Raises `errors.NotFound`."""
+    names = [one.name for one in held]
+    if after is not None and after not in names:
+        from duckkb.errors import NotFound
+
+        raise NotFound(f"no open conflict is named {after}", suggestion="duckkb resolve --list")
+    start = names.index(after) + 1 if after is not None else 0
+    end = start + limit
+    return held[start:end], names[end - 1] if end < len(names) else None
+
+
+def _tell_resolution(
+    ctx: click.Context, done: "Resolution", shown: "Sequence[OpenConflict]", following: str | None
+) -> None:
     left, form = done.left, chosen_format(ctx, "text")
-    lines = [{"name": one.name} | asdict(one) for one in left.conflicts]
+    lines = list(map(_conflict, shown))
     if form == "json":
         told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
-        emit({"operation": left.operation, "conflicts": lines, **told, "violations": _findings(done.violations)})
+        page = {"conflicts": lines, "total": len(left.conflicts), "next": following}
+        emit({"operation": left.operation, **page, **told, "violations": _findings(done.violations)})
     elif form == "text":
-        for one in left.conflicts:
+        for one in shown:
             printed.result(printed.one_line(one.name))
     else:
         emit_lines(lines)
+    if following is not None:
+        printed.note(f"stopped at {len(shown)} of {len(left.conflicts)}; go on with --after {following!r}")
     for path in left.unreadable:
         printed.note(f"{path} cannot be merged by records as it stands: mend it by hand, then git add")
     for path in left.rescued:
@@ -237,5 +280,7 @@ def _findings(findings: "Iterable[Finding]") -> list[dict[str, Any]]:
 
 
 def _tell_violations(findings: "Sequence[Finding]") -> None:
-    for one in findings:
+    for one in findings[:_AT_ONCE]:
         printed.note(printed.brief(str(one)))
+    if len(findings) > _AT_ONCE:
+        printed.note(f"{len(findings) - _AT_ONCE:,} more: duckkb check")

@@ -73,7 +73,7 @@ def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> N
     world.figures["merges that know a commit in which nothing is broken"] += (
         world.root / ".duckkb/whole.json"
     ).exists()
-    done = world.duckkb("merge", other)
+    done = world.duckkb("merge", other, "--json")
     assert {one["name"] for one in done.line["conflicts"]} == expected.names(), done.err
     assert done.line["action"] == ("stopped" if expected.torn else "merged")
     if not expected.torn:

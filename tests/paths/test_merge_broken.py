@@ -164,7 +164,7 @@ def a_clean_merge(base: Path) -> None:
     do(put("Page", id="q"))(base)
     commit(base, "side")
     git(base, "checkout", "-q", "main")
-    done = run_in(base, ["merge", "side", "--no-ff"])
+    done = run_in(base, ["merge", "side", "--no-ff", "--json"])
     assert (done.code, done.line["violations"]) == (0, [])
     assert noted(base) == git(base, "rev-parse", "HEAD").strip()
 
@@ -176,14 +176,14 @@ def test_what_both_sides_break_together_is_found_from_nothing_and_from_what_chan
     whole = noted(base)
     grow(base, ours, theirs)
     start = git(base, "rev-parse", "HEAD").strip()
-    done = run_in(base, ["merge", "topic"])
+    done = run_in(base, ["merge", "topic", "--json"])
     assert (done.code, done.line["conflicts"]) == (1, [])
     assert {found[0] for found in broken(done)} == {code}
     assert broken(done) == by_check(base)
     assert noted(base) == whole, "what is broken is not taken for whole"
     git(base, "reset", "-q", "--hard", start)
     (base / ".duckkb/whole.json").unlink()
-    assert broken(run_in(base, ["merge", "topic"])) == by_check(base)
+    assert broken(run_in(base, ["merge", "topic", "--json"])) == by_check(base)
     assert noted(base) == ""
 
 
@@ -194,8 +194,8 @@ def test_what_was_broken_before_is_told_too(base: Path) -> None:
     do(put("Page", id="s"))(base)
     commit(base, "later")
     git(base, "checkout", "-q", "main")
-    assert [one[0] for one in broken(run_in(base, ["merge", "topic"]))] == ["E_DANGLING_EDGE"]
-    assert [one[0] for one in broken(run_in(base, ["merge", "later"]))] == ["E_DANGLING_EDGE"]
+    assert [one[0] for one in broken(run_in(base, ["merge", "topic", "--json"]))] == ["E_DANGLING_EDGE"]
+    assert [one[0] for one in broken(run_in(base, ["merge", "later", "--json"]))] == ["E_DANGLING_EDGE"]
 
 
 def test_another_ontology_has_every_record_looked_at_again(base: Path) -> None:
@@ -207,7 +207,7 @@ def test_another_ontology_has_every_record_looked_at_again(base: Path) -> None:
         ),
         do(put("Page", id="r")),
     )
-    found = broken(run_in(base, ["merge", "topic"]))
+    found = broken(run_in(base, ["merge", "topic", "--json"]))
     assert found == by_check(base)
     assert [one[2] for one in found] == ["a", "b", "c", "d"]
 
@@ -217,4 +217,4 @@ def test_a_note_that_says_nothing_is_as_none(base: Path, said: bytes) -> None:
     a_clean_merge(base)
     (base / ".duckkb/whole.json").write_bytes(said)
     grow(base, *CASES["an edge to a node that went"][1:])
-    assert [one[0] for one in broken(run_in(base, ["merge", "topic"]))] == ["E_DANGLING_EDGE"]
+    assert [one[0] for one in broken(run_in(base, ["merge", "topic", "--json"]))] == ["E_DANGLING_EDGE"]

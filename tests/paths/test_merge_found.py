@@ -107,8 +107,13 @@ def begun_apart(base: Path) -> None:
 
 
 def test_a_conflict_is_found_where_git_made_another_base_of_several(base: Path) -> None:
-    """git's base of that part is empty, as both began it: a record that one changed and the other deleted looks new."""
+    """git's base of that part is empty, as both began it: a record that one changed and the other deleted looks new. The
+    driver makes one base of the two."""
     begun_apart(base)
+    assert quietly(base, "merge", "-q", "--no-commit", "topic") == 1
+    assert run_in(base, ["resolve", "--list"]).out.splitlines() == ["Note:x"]
+    git(base, "merge", "--abort")
+    git(base, "config", "merge.duckkb.recursive", "binary")
     assert quietly(base, "merge", "-q", "--no-commit", "topic") == 0, "git found nothing in conflict"
     listed = run_in(base, ["resolve", "--list"])
     assert (listed.code, listed.out.splitlines()) == (1, ["Note:x"])
@@ -119,6 +124,7 @@ def test_a_conflict_is_found_where_git_made_another_base_of_several(base: Path) 
 
 def test_check_finds_what_git_took_unasked_where_it_made_another_base_of_several(base: Path) -> None:
     begun_apart(base)
+    git(base, "config", "merge.duckkb.recursive", "binary")
     assert quietly(base, "merge", "-q", "--no-edit", "topic") == 0
     assert ("W_MERGED", "x") in told_by_check(base)
 

@@ -63,7 +63,7 @@ def base(grown: Path, tmp_path: Path) -> Path:
 def merged(root: Path, way: str, other: str) -> dict[str, Any]:
     """A merge without a conflict, and what it left."""
     if way == "duckkb merge":
-        done = run_in(root, ["merge", other])
+        done = run_in(root, ["merge", other, "--json"])
         assert (done.code, done.line["action"], done.line["conflicts"]) == (0, "merged", []), done.err
     elif way == "the driver":
         git(root, "merge", "-q", "--no-edit", other)
@@ -107,7 +107,7 @@ def test_several_merge_bases_give_what_one_gives(base: Path, way: str) -> None:
 def test_what_a_rule_cannot_tell_is_a_conflict_that_is_named(base: Path) -> None:
     on(base, "topic", hits=None, first="soon")
     git(base, "checkout", "-q", "main")
-    done = run_in(base, ["merge", "topic"])
+    done = run_in(base, ["merge", "topic", "--json"])
     assert [one["name"] for one in done.line["conflicts"]] == ["Note:甲 first", "Note:甲 hits"]
     assert run_in(base, ["resolve", "--ours", "--stage"]).code == 0
     assert (note(base)["hits"], note(base)["first"]) == (9, "2026-02-10")

@@ -50,7 +50,7 @@ def branches(base: Path, ours: Step, theirs: Step) -> None:
 
 
 def merge(base: Path, *args: str) -> Ran:
-    return run_in(base, ["merge", *args])
+    return run_in(base, ["merge", *args, "--json"])
 
 
 def test_two_fields_of_one_record_and_two_neighbours_are_merged_and_committed(base: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_conflict_stops_it_as_gits_does_and_git_concludes_it(base: Path) -> No
     for stage, name in ((1, git(base, "merge-base", "main", "topic").strip()), (2, "main"), (3, "topic")):
         assert git(base, "show", f":{stage}:{path}") == git(base, "show", f"{name}:{path}")
     assert run_in(base, ["put", "Note", '{"id": "z"}']).code == 1
-    again = run_in(base, ["merge", "topic", "--json"])
+    again = merge(base, "topic")
     assert (again.code, again.error["code"]) == (1, "E_MERGE_IN_PROGRESS")
     assert run_in(base, ["resolve", "--theirs", "--stage"]).code == 0
     git(base, "commit", "-q", "--no-edit")
@@ -193,7 +193,7 @@ def test_what_is_not_committed_is_not_overwritten(base: Path) -> None:
     for stage in (False, True):
         if stage:
             git(base, "add", "-A")
-        done = run_in(base, ["merge", "topic", "--json"])
+        done = merge(base, "topic")
         assert (done.code, done.error["code"]) == (1, "E_REFUSED")
         assert (tree_bytes(base), git(base, "rev-parse", "HEAD")) == before
         assert not (base / ".git/MERGE_HEAD").exists()

@@ -15,13 +15,13 @@ from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, open_in, refuse_strangers, settle
 from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Merged, merge_trees
+from duckkb.review.merging.trees import Merged, Tree, merge_trees
 from duckkb.truth import conflict, git_changes, history, shadow, state
 from duckkb.truth.conflict import Block
 from duckkb.truth.git_changes import Index
 from duckkb.truth.merge import split
 from duckkb.truth.merge_file import arranged, table_of
-from duckkb.truth.merge_rules import Rules, TableRules
+from duckkb.truth.merge_rules import Key, Rules, TableRules
 from duckkb.values import dataclass
 
 
@@ -34,6 +34,10 @@ class Options:
     only_list: bool = False
     stage: bool = False
     timeout: float = 60.0
+
+    @property
+    def asks_newest(self) -> bool:
+        return "newest" in {*(one.side for one in self.choices), *(one.side for one in self.answers)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class _Merging:
         trees = self._sides
         self._merged: Merged = merge_trees(trees.base, trees.ours, trees.theirs, trees.contents, rules)
         self._rescued: list[str] = []
+        self._by_id: dict[tuple[int, Key | None], dict[bytes, bytes]] = {}
 
     def parts(self) -> list[_Part]:
         """The parts that are in conflict, or that git merged otherwise than by records."""
@@ -126,7 +131,8 @@ class _Merging:
         settled: list[bytes | Block] = []
         for item in part.items:
             if isinstance(item, Block):
-                item = settle(item, table, options.choices, options.answers, self._newest(part.path, item))
+                newest = self._newest(part.path, item) if options.asks_newest else None
+                item = settle(item, table, options.choices, options.answers, newest)
                 if item.ours == item.theirs:
                     if item.ours is not None:
                         settled.append(item.ours)
@@ -164,7 +170,8 @@ class _Merging:
         if path not in self._index.unmerged:
             return self._taken_for_merged(path, before)
         stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
-        if before is not None and before not in stages and before != self._by_the_driver(path):
+        is_fresh = before in (None, self._merged.parts[path], *stages) or before == self._by_the_driver(path)
+        if before is not None and not is_fresh:
             marked = conflict.has_markers(before)
             items = conflict.read(before) if marked else None
             if items is not None:
@@ -241,21 +248,22 @@ class _Merging:
 
     def _newest(self, path: str, block: Block) -> Side | None:
         """The side whose version of a record was changed last; None where that cannot be told."""
-        line = block.ours or block.theirs or block.base or b"{}"
-        number = split(line).get("__id", ("", ""))[1].encode()
-        times = [self._time(tree, path, number) for tree in (self._sides.ours, self._sides.theirs)]
-        if None in times or times[0] == times[1]:
+        number = _id(block.ours or block.theirs or block.base or b"")
+        lines = [self._lines(tree, path).get(number) for tree in (self._sides.ours, self._sides.theirs)]
+        ours, theirs = ("" if line is None else split(line).get("__updated_at", ("", ""))[1] for line in lines)
+        if not (ours and theirs) or ours == theirs:
             return None
-        return "ours" if str(times[0]) > str(times[1]) else "theirs"
+        return "ours" if ours > theirs else "theirs"
 
-    def _time(self, tree: Mapping[str, str], path: str, number: bytes) -> str | None:
+    def _lines(self, tree: Tree, path: str) -> Mapping[bytes, bytes]:
+        """The lines that a version has of the records of a part's table, by id, as far as the merge looks at them."""
         key = table_of(path)
-        paths = [path, *(other for other in self._merged.parts if other != path and table_of(other) == key)]
-        for data in (self._sides.contents.of(tree.get(one)) or b"" for one in paths):
-            for line in data.split(b"\n"):
-                if line.startswith(b'{"__id":' + number + b",") and (told := split(line).get("__updated_at")):
-                    return told[1]
-        return None
+        held = self._by_id.setdefault((id(tree), key), {})
+        if not held:
+            paths = [one for one in self._merged.parts if table_of(one) == key]
+            lines = (line for one in paths for line in (self._sides.contents.of(tree.get(one)) or b"").split(b"\n"))
+            held |= {number: line for line in lines if (number := _id(line))}
+        return held
 
     def _table(self, path: str) -> TableRules:
         key = table_of(path)
