@@ -4,7 +4,7 @@ import os
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -233,7 +233,8 @@ def _named(base: Base, kind: RecordType, key: Any) -> StoredRow:
     shown = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
         raise NotFound(shown, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
-    found = {_key_of(row): row for row in base.tree.rows(kind) if _key_of(row).startswith(key)}
+    behind = base.tree.in_order(kind, behind=(key,))  # the keys that begin so stand there, one after the other
+    found = {_key_of(row): row for row in takewhile(lambda row: _key_of(row).startswith(key), behind)}
     if len(found) == 1:
         return next(iter(found.values()))
     if not found:
