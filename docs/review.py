@@ -280,13 +280,24 @@ def _hosting(kb: _Copy) -> str:
 
 {listed}
 - *check* runs `duckkb check` and `duckkb fmt --check` on pull requests and on what a merge queue is about to merge.
-- *review* writes the comment above and the impact report into the summary of the run, and fails where there are errors or a
-  limit is reached (`LIMITS` in the file). It runs on what a fork proposes, so it has no secret and no right to write.
+- *review* writes the impact report and the comment above into the summary of the run, and fails where there are errors or a
+  limit is reached (`LIMITS` in the file). It runs on what a fork proposes, so it has no secret and no right to write; in a
+  merge queue it looks at what is about to be merged. The page (`--format html`) and the SARIF log are artefacts of the run.
+  The comment begins with its outcome: passed, limits crossed, findings, or what could not run, which is no verdict.
 - *comment* posts what *review* left behind as one comment that follows the pull request. It checks nothing out and runs
   nothing of the pull request: it takes a number and a text, and posts only where the pull request is at the commit of the run.
 - *index* runs at night: every record checked, exported and imported again, the index built from nothing twice and compared,
   then brought up to date and pushed; where somebody was faster, it is built again on what they pushed.
 - `.pre-commit-config.yaml` runs `duckkb check --staged` and `duckkb fmt --check` before a commit.
+
+Both compare with the branch as it is now: the first parent of the merge that the forge tests. They need its history
+(`fetch-depth: 0`). A change that takes away or weakens a rule by which it is judged fails with E_GUARD: a required review, a
+limit, a cardinality, a rule of a schema, a judged question, a workflow that runs duckkb (pins may move), an attribute of git.
+Where that is meant, somebody who may label pull requests gives this one the label `duckkb: weaker rules`. A workflow that a
+pull request deletes does not run on it, so require *check* and *review* in the branch's rules: each tells of the other.
+
+`duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT` (or `==VERSION`) says what the workflows install; by
+default it is the commit that the duckkb at hand was installed from.
 
 The actions are pinned by hash; the workflows pass actionlint and zizmor, and their shell steps run in duckkb's tests. The
 nightly push needs the right to push to the main branch; where that is protected, let it push to a branch instead.

@@ -167,6 +167,10 @@ _GIT = {
         "The ontology has changes of this type or field reviewed, and an agent tried to write one directly.",
         "Write it with `duckkb propose put|import|delete|rename ...`, which makes a branch to review.",
     ),
+    "E_GUARD": (
+        "A change removes or weakens a rule by which changes are judged: a required review, a limit, a rule of a schema, a judged question, a workflow, an attribute of git.",
+        "Put it back, or have it decided apart: `duckkb check --since BASE --allow-weaker` takes it for a warning.",
+    ),
     "E_REVISION": (
         "No commit, branch or tag has this name here, or two have no commit in common.",
         "`git branch -a` and `git log --oneline` list them; `git fetch --unshallow` in a shallow clone.",
@@ -259,6 +263,8 @@ _WARNINGS = {
 _OF_CHANGES = {
     "W_MASS_DELETE": ("A change removes more than max(20, 10 %) of a type's records.", "Look whether that is meant; `git revert` brings them back."),
     "W_MASS_CHANGE": ("A change edits more than max(20, 10 %) of a type's records.", "Look whether that is meant; review a large edit apart from others."),
+    "W_GUARD": ("A change removes or weakens a rule by which changes are judged, which was allowed (`--allow-weaker`).", "None needed if that is meant."),
+    "W_NEW_RULES": ("Records of a change pass by the rules that it brings along, and would not by those before.", "Look whether the new rules are meant; none needed if they are."),
     "W_RENAMED": ("A record has another identity than before.", "None needed if that is meant; `duckkb rename` takes edges along."),
     "W_CREATED_AT": ("A record has another time of creation than before.", "Restore __created_at from git."),
     "W_INVISIBLE": ("A text holds characters that nobody sees (bidirectional controls, characters without width, tags), or an identity mixes letters that look alike.", "Remove them: `duckkb put` with the text as it should read."),

@@ -17,6 +17,7 @@ command line, the filter or the ontology alone, 1 for what depends on stored sta
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from duckkb.values import dataclass, field
@@ -27,7 +28,7 @@ class Finding:
     """One thing that is wrong, where it is, and the command or edit that mends it.
 
     `code` is a rule id of `duckkb.codes` (`E_*` error, `W_*` warning). `path` is relative to the knowledge base and uses
-    `/`; `line` counts from 1, 0 where there is none; `field` is a JSON pointer or a key; `type` and `identity` name the
+    `/` (files of the repository outside of it begin with `../`); `line` counts from 1, 0 where there is none; `field` is a JSON pointer or a key; `type` and `identity` name the
     record, where one is known (`identity` as the CLI writes it).
     """
 
@@ -43,6 +44,13 @@ class Finding:
     @property
     def is_error(self) -> bool:
         return self.code.startswith("E_")
+
+    def rooted(self, prefix: str) -> "Finding":
+        """The same with its path from the root of the repository, in which the base lies in the folder `prefix`."""
+        path, folder = self.path, prefix
+        while folder and path.startswith("../"):
+            path, folder = path[3:], folder.rstrip("/").rpartition("/")[0] + "/" if "/" in folder.rstrip("/") else ""
+        return replace(self, path=folder + path) if prefix and path else self
 
     @property
     def place(self) -> str:

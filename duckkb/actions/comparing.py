@@ -21,12 +21,13 @@ from duckkb.values import dataclass
 class Wanted:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
-    whole; else the findings are those that the touched files tell."""
+    whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell."""
 
     range: Range
     only: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     whole: bool = False
+    allow_weaker: bool = False
 
 
 def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
@@ -75,9 +76,19 @@ def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configuratio
 
     said = [*both.findings, *found.findings, *changes.of_change(found, versions, count)]
     if wanted.whole:
+        from duckkb.review import gate
         from duckkb.review.brought import brought
 
         said += brought(root, found, versions, both)
+        said += gate.of_files(root, wanted.range, versions.base.commit, versions.head.commit)
+    if both.old.documents != both.new.documents:
+        from duckkb.review import guards
+
+        said += guards.of_configuration(both, found.changes)
+    if wanted.allow_weaker:
+        from duckkb.review import guards
+
+        said = list(guards.allowed(said))
     once: dict[tuple[Any, ...], Finding] = {}
     for one in said:
         once.setdefault((one.path, one.line, one.code, one.field, one.type, one.identity), one)

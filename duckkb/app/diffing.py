@@ -26,16 +26,19 @@ def diff(
     only: Sequence[str] = (),
     ignore: Sequence[str] = (),
     whole: bool = False,
+    allow_weaker: bool = False,
 ) -> Diff:
     """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
     tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
     names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count. The findings are those that the
-    touched files tell; with `whole` all those that the change brings, for which more is read.
+    touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
+    judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings.
 
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
     `errors.OntologyError`.
     """
-    wanted = comparing.Wanted(parse_range(range, staged=staged, worktree=worktree), tuple(only), tuple(ignore), whole)
+    ends = parse_range(range, staged=staged, worktree=worktree)
+    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker)
     root = _root(path)
     return comparing.diff(root, wanted, configuration_files(root))
 
@@ -50,7 +53,9 @@ def numbers(
     return comparing.numbers(root, wanted, configuration_files(root))
 
 
-def check_change(path: "str | Path | None", since: str | None, *, staged: bool) -> "CheckReport":
+def check_change(
+    path: "str | Path | None", since: str | None, *, staged: bool, allow_weaker: bool = False
+) -> "CheckReport":
     """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
     parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
     from duckkb.review.findings import CheckReport, in_order
@@ -59,7 +64,9 @@ def check_change(path: "str | Path | None", since: str | None, *, staged: bool) 
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
     root = _root(path)
-    found = comparing.diff(root, comparing.Wanted(range, whole=True), configuration_files(root))
+    found = comparing.diff(
+        root, comparing.Wanted(range, whole=True, allow_weaker=allow_weaker), configuration_files(root)
+    )
     more = _by_vector(root, found) if range.against == "worktree" else ()
     merged = () if staged else _merged(root, range.head or "HEAD", found)
     return CheckReport(in_order([*found.findings, *more, *merged]), len(found.changes), found.prefix)

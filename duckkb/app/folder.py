@@ -47,17 +47,18 @@ edges:
 @dataclass(frozen=True, slots=True)
 class Made:
     """A new base: its folder, and the files that were written, relative to it or, for a forge, to the top of its repository;
-    `kept` are files of these that were there already, with other content."""
+    `kept` are files of these that were there already, with other content; `notes` what is left to do."""
 
     root: Path
     files: tuple[str, ...]
     kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def init(path: "str | Path" = ".", *, github: bool = False) -> Made:
+def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None) -> Made:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
     writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder. With
-    `github` also workflows and hooks, which a base that exists can get too.
+    `github` also workflows and hooks, which a base that exists can get too; `install` as for `forge.github`.
 
     What was interrupted is no base yet: config.yaml comes last, and the next init begins anew.
     """
@@ -69,12 +70,15 @@ def init(path: "str | Path" = ".", *, github: bool = False) -> Made:
     outside.refuse_kept(path, config.environment())
     _refuse_outside(root)
     if not github:
+        if install is not None:
+            raise UsageError("--install says what workflows install: give --github with it")
         return make(root)
     from duckkb.app import forge
 
     made = Made(root.resolve(), ()) if (root / "config.yaml").is_file() else make(root)
-    hosted = forge.github(root)
-    return Made(made.root, (*made.files, *hosted.files), hosted.kept)
+    hosted = forge.github(root, install)
+    notes = () if install or hosted.is_shared else (forge.not_shared(hosted.install),)
+    return Made(made.root, (*made.files, *hosted.files), hosted.kept, notes)
 
 
 def make(root: Path) -> Made:

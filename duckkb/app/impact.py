@@ -5,12 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb.app.wiring import Choice, find, wire
+from duckkb.config import Loaded
 from duckkb.engine import boot as booting
-from duckkb.engine.base import Progress
-from duckkb.errors import StateError, UsageError
+from duckkb.engine.base import Progress, Wiring
+from duckkb.errors import OntologyError, StateError, UsageError
+from duckkb.ontology.questions import questions_in
+from duckkb.ontology.source import Document
 from duckkb.ports import Embedder
 from duckkb.review import impact as judged
 from duckkb.review.diff import sides
+from duckkb.review.guards import allowed, of_questions
 from duckkb.review.impact import Answer, Question, Report
 from duckkb.truth import revisions
 from duckkb.values import dataclass
@@ -31,12 +35,14 @@ def impact(
     k: int = 10,
     fail_on: Mapping[str, float] | None = None,
     lenient: bool = False,
+    allow_weaker: bool = False,
     embedder: Embedder | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
-    and `lost`: those reached are in the report's `crossed`. With `lenient` lines that cannot be read are left out. Raises as `open` does, and `errors.UsageError`."""
+    and `lost`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
+    the newer side count alone. With `lenient` lines that cannot be read are left out. Raises as `open` does, and `errors.UsageError`."""
     unknown = [name for name in fail_on or {} if name not in judged.MEASURES]
     if unknown or k < 1:
         raise UsageError(
@@ -45,37 +51,46 @@ def impact(
     root = find(path)
     old, new = _sides(root, range)
     chosen = Choice(lenient=lenient, embedder=embedder, progress=progress)
-    questions, _, _ = _asked(root, new, chosen, None, k)
-    before_questions, before, known = _asked(root, old, chosen, questions, k)
-    _, after, _ = _asked(root, new, chosen, questions, k)
-    asked = {question.key for question in questions}
-    removed = [question for question in before_questions if known and question.key not in asked]
+    documents = [_documents(root, side, chosen) for side in (old, new)]
+    own = [judged.read([one for document in of for one in questions_in(document)]) for of in documents]
+    findings = tuple(of_questions(*documents))
+    questions = own[1] if allow_weaker else judged.of_both(*own)
+    before, after = (_answers(root, side, chosen, questions, k) for side in (old, new))
+    removed = [question for question in own[0] if judged.milder(question, own[1])]
     report = judged.compare((old.name, new.name), before, after, (questions, removed, k))
-    return _with_limits(report, fail_on or {})
+    findings = allowed(findings) if allow_weaker else findings
+    return replace(report, crossed=judged.crossed(report, fail_on or {}), findings=findings)
 
 
-def _with_limits(report: Report, limits: Mapping[str, float]) -> Report:
-    return replace(report, crossed=judged.crossed(report, limits))
+def _documents(root: Path, side: _Side, chosen: Choice) -> tuple[Document, ...]:
+    """The configuration of a side; nothing where there was no base yet."""
+    found = _wired(root, side, chosen)
+    return found[0].documents if found else ()
 
 
-def _asked(
-    root: Path, side: _Side, chosen: Choice, questions: Sequence[Question] | None, k: int
-) -> tuple[list[Question], list[Answer | None], bool]:
-    """A side's own questions, its answers to those given, and whether there is a base at all on that side."""
+def _answers(root: Path, side: _Side, chosen: Choice, questions: Sequence[Question], k: int) -> Sequence[Answer | None]:
+    found = _wired(root, side, chosen) if questions else None
+    if found is None:
+        return [None for _ in questions]
+    base = booting.boot(found[1])
     try:
-        loaded, wiring = wire(root, replace(chosen, at=side.at))
+        return judged.ask(base, questions, k)
+    finally:
+        base.close()
+
+
+def _wired(root: Path, side: _Side, chosen: Choice) -> "tuple[Loaded, Wiring] | None":
+    """None where there is no base on this side. Raises as `open`, and says of which side."""
+    try:
+        return wire(root, replace(chosen, at=side.at))
     except StateError as problem:
         if problem.code != "E_NO_KB" or side.at is None:
             raise
-        return [], [None for _ in questions or ()], False
-    own = judged.read(loaded.questions)
-    if not questions:
-        return own, [], True
-    base = booting.boot(wiring)
-    try:
-        return own, judged.ask(base, questions, k), True
-    finally:
-        base.close()
+        return None
+    except OntologyError as problem:
+        if side.at is not None:
+            problem.message = f"as of {side.name}: {problem.message}"
+        raise
 
 
 def _sides(root: Path, text: str | None) -> tuple[_Side, _Side]:

@@ -12,9 +12,14 @@ from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, 
 @click.command("init")
 @click.argument("path", required=False, default=".", type=PathName(written=True))
 @click.option("--github", is_flag=True, help="Also write workflows and hooks; a base that exists gets those alone.")
+@click.option(
+    "--install",
+    metavar="URL",
+    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or ==VERSION. Default: where this duckkb is from.",
+)
 @base_options
 @click.pass_context
-def init_command(ctx: click.Context, path: str, *, github: bool) -> None:
+def init_command(ctx: click.Context, path: str, *, github: bool, install: str | None) -> None:
     """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
 
     Prints the files made, a `file` a line. With --github also .github/workflows/duckkb-*.yml at the top of the repository
@@ -23,9 +28,11 @@ def init_command(ctx: click.Context, path: str, *, github: bool) -> None:
     """
     from duckkb import app
 
-    made = app.init(path, github=github)
+    made = app.init(path, github=github, install=install)
     for file in made.kept:
         printed.note(f"kept as it is: {file}")
+    for note in made.notes:
+        printed.note(note)
     if wants_json(ctx):
         emit({"path": str(made.root), "files": list(made.files)})
     else:

@@ -7,6 +7,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import (
+    allow_weaker_option,
     base_options,
     base_options_and,
     chosen_format,
@@ -28,21 +29,24 @@ if TYPE_CHECKING:
 @click.option("--since", metavar="REVISION", help="Only what came since HEAD and REVISION parted (or BASE...HEAD).")
 @click.option("--staged", is_flag=True, help="Only what the staged change brings.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
+@allow_weaker_option
 @base_options_and("text", "github", "sarif")
 @click.pass_context
-def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: Literal["error", "warning"]) -> None:
+def check_command(
+    ctx: click.Context, /, since: str | None, fail_on: Literal["error", "warning"], **given: bool
+) -> None:
     """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
 
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
     With --since or --staged only what the change brings or touches, and warnings on the change itself: mass edits, renames,
-    what nobody sees, near duplicates. The default is --format text: lines for people and for a pull request's log.
+    what nobody sees, near duplicates, rules by which changes are judged that are gone or weaker (E_GUARD). The default is --format text: lines for people and for a pull request's log.
     """
     from duckkb import app
 
     chosen = ctx.ensure_object(dict)
     timeout = chosen.get("lock_timeout", 60.0)
     with judging(ctx):
-        report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, staged=staged)
+        report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, **given)
     form = chosen_format(ctx, "text")
     if form == "github":
         from duckkb.review.annotations import commands
@@ -58,7 +62,7 @@ def check_command(ctx: click.Context, since: str | None, staged: bool, fail_on: 
     else:
         _print_findings(report, form, fail_on)
     if form != "json":
-        noun = "changed record" if since is not None or staged else "record"
+        noun = "changed record" if since is not None or given["staged"] else "record"
         counts = ((report.records, noun), (report.errors, "error"), (report.warnings, "warning"))
         printed.note(", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts))
     if report.errors or (fail_on == "warning" and report.warnings):

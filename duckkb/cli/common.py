@@ -115,6 +115,13 @@ at_option = click.option(
 )
 
 
+allow_weaker_option = click.option(
+    "--allow-weaker",
+    is_flag=True,
+    help="Take it for a warning that rules by which changes are judged are gone or weaker.",
+)
+
+
 def chosen_format(ctx: click.Context, default: str = "jsonl") -> str:
     chosen = ctx.ensure_object(dict)
     return "json" if chosen.get("json") else chosen.get("format") or default

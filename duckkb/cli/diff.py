@@ -8,6 +8,7 @@ import click
 from duckkb.cli import printed
 from duckkb.cli.common import (
     PathName,
+    allow_weaker_option,
     base_options,
     base_options_and,
     chosen_format,
@@ -58,8 +59,9 @@ class _WithNames(click.Command):
     type=click.IntRange(min=2_000),
     default=60_000,
     show_default=True,
-    help="The most characters of a comment (--format markdown).",
+    help="The most bytes of a comment (--format markdown).",
 )
+@allow_weaker_option
 @base_options_and("text", "patch", "markdown", "html", "github")
 @click.pass_context
 def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
@@ -73,7 +75,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     if given["stat"] and not (given["ignore"] or given["fail_on"] or ctx.meta.get(_ONLY)):
         _print_numbers(ctx, range, given)
         return
-    options = {name: given[name] for name in ("staged", "worktree", "ignore")}
+    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker")}
     kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
     with judging(ctx):
         found = diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import at_option, base_options_and, chosen_format, emit, emit_lines, judging, opened, tell
+from duckkb.cli.common import (
+    allow_weaker_option,
+    at_option,
+    base_options_and,
+    chosen_format,
+    emit,
+    emit_lines,
+    judging,
+    opened,
+    tell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -42,9 +52,12 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
     metavar="MEASURE=LIMIT",
     help="Exit 1 where mean ndcg or recall falls by this much or more, or this many judged records are lost; repeatable.",
 )
+@allow_weaker_option
 @base_options_and("text", "markdown")
 @click.pass_context
-def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float]) -> None:
+def impact_command(
+    ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float], allow_weaker: bool
+) -> None:
     """Ask the judged questions of ontology/ before and after a change, and say what moved.
 
     \b
@@ -60,7 +73,8 @@ def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits
 
     chosen = ctx.ensure_object(dict)
     with judging(ctx):
-        report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, lenient=chosen.get("lenient", False))
+        options = {"lenient": chosen.get("lenient", False), "allow_weaker": allow_weaker}
+        report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, **options)
     form = chosen_format(ctx, "text")
     pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
     if form in pages:
@@ -72,7 +86,7 @@ def impact_command(ctx: click.Context, range_text: str | None, *, k: int, limits
         emit_lines(as_object(report)["results"])
     for said in report.crossed:
         printed.note(f"limit crossed: {said}")
-    if report.crossed:
+    if report.crossed or (limits and report.errors):
         ctx.exit(1)
 
 

@@ -34,6 +34,12 @@ def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[
     return tuple(kept), found
 
 
+def questions_in(document: Document) -> Sequence[Mapping[str, Any]]:
+    """The questions that stand in a document, as they stand there."""
+    found = document.value.get("questions", ())
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else ()
+
+
 def _check(section: Section, ontology: Ontology | None) -> None:
     section.refuse_unknown(KEYS)
     for key in ("question", "type", "expected"):

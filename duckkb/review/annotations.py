@@ -10,7 +10,7 @@ def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
     """A command a finding, errors first, as GitHub shows only the first ten of each kind in a step. `prefix` is the folder
     of the knowledge base inside its repository, empty or with `/` at its end."""
     for finding in sorted(findings, key=lambda one: not one.is_error):
-        where = {"file": prefix + finding.path, "line": str(finding.line or 1)} if finding.path else {}
+        where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
         said = f"{finding.field}: {finding.message}" if finding.field else finding.message
         tail = f"\n{finding.remedy}" if finding.remedy else ""

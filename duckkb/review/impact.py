@@ -9,7 +9,7 @@ from typing import Any
 from duckkb.engine import query, vectors
 from duckkb.engine.base import Base
 from duckkb.engine.query import Intent
-from duckkb.errors import DuckkbError, NotFound, UsageError
+from duckkb.errors import DuckkbError, Finding, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import identity_text
 from duckkb.values import dataclass, field
@@ -112,8 +112,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The judged questions of `head`, asked of both sides; `removed` are those that only `base` has. `crossed` are the limits
-    that the change goes beyond, in words."""
+    """The judged questions of both sides, asked of both; `removed` are those of `base` that `head` has no longer or judges
+    lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone).
+    `crossed` are the limits that the change goes beyond, in words."""
 
     base: str
     head: str
@@ -121,6 +122,11 @@ class Report:
     rows: tuple[Row, ...] = ()
     removed: tuple[Question, ...] = ()
     crossed: tuple[str, ...] = field(default_factory=tuple)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.is_error for finding in self.findings)
 
     @property
     def compared(self) -> list[Row]:
@@ -148,6 +154,21 @@ def read(found: Sequence[Mapping[str, Any]]) -> list[Question]:
         Question(one["question"], one["type"], _graded(one["expected"]), one.get("mode"), one.get("where"))
         for one in found
     ]
+
+
+def milder(question: Question, others: Sequence[Question]) -> str:
+    """How a question asks less among others, in words; empty where it does not."""
+    same = [one for one in others if one.key == question.key]
+    if not same:
+        return "is no longer asked"
+    grades = {name: max(one.expected.get(name, 0) for one in same) for name in question.expected}
+    lower = [name for name, grade in question.expected.items() if grades[name] < grade]
+    return f"judges {', '.join(lower[:3])} lower" if lower else ""
+
+
+def of_both(before: Sequence[Question], after: Sequence[Question]) -> list[Question]:
+    """The questions of both sides, each as each side judges it: a change is held against those that it found."""
+    return [*before, *(one for one in after if one not in before)]
 
 
 def ask(base: Base, questions: Sequence[Question], k: int) -> list[Answer | None]:

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from duckkb.review.impact import Answer, Question, Report, Row
+from duckkb.review.outcome import of_findings
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
 _MOST_ROWS = 50
@@ -16,7 +18,7 @@ def as_object(report: Report) -> dict[str, Any]:
     means = {name: _before_after(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
         "version": 1,
-        "outcome": "limits" if report.crossed else "passed",
+        "outcome": "limits" if report.crossed else of_findings(report.errors),
         "base": report.base,
         "head": report.head,
         "k": report.k,
@@ -28,6 +30,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "degraded": report.degraded,
         "results": [_row_object(row) for row in report.rows],
         "removed": [_asked(question) for question in report.removed],
+        "findings": [{name: value for name, value in asdict(one).items() if value} for one in report.findings],
     }
 
 
@@ -108,8 +111,8 @@ def _problems(answer: Answer, show: Any) -> Iterator[str]:
 
 
 def _closing(report: Report, show: Any) -> Iterator[str]:
-    for question in report.removed:
-        yield f"No longer asked: {show(question.text)}"
+    for one in report.findings:
+        yield f"{one.code} {show(one.place)}: {show(one.message)}"
     for said in report.degraded:
         yield f"Degraded answers, so that this compares words alone: {show(said)}"
     for said in report.crossed:

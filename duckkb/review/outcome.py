@@ -59,7 +59,7 @@ FORMATS: Mapping[str, Callable[[DuckkbError, str], Iterator[str]]] = {
 
 
 def _finding(finding: Finding, prefix: str) -> str:
-    place = f" {span(prefix + finding.place)}" if finding.path else ""
+    place = f" {span(finding.rooted(prefix).place)}" if finding.path else ""
     field = f" {span(finding.field)}" if finding.field else ""
     return f"- `{finding.code}`{place}{field}: {span(cut(finding.message, _LONGEST))}"
 

@@ -74,7 +74,7 @@ def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
 
 
 def _location(finding: Finding, prefix: str) -> dict[str, Any]:
-    uri = quote(prefix + (finding.path or _CONFIG), safe="/")
+    uri = quote(finding.rooted(prefix).path or prefix + _CONFIG, safe="/")
     place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": _ROOT}}
     if finding.line:
         place["region"] = {"startLine": finding.line}

@@ -8,6 +8,7 @@ import hashlib
 import os
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from duckkb.errors import StateError, Unavailable
@@ -131,6 +132,37 @@ def between(root: Path, old: Revision, new: Revision) -> list[Touched]:
 def staged(root: Path, old: Revision) -> list[Touched]:
     """The watched files in which the index differs from a tree, by path."""
     return _raw(root, ["diff-index", "--cached", "--raw", "-z", "--no-renames", "--abbrev=64", old.tree])
+
+
+def touched_anywhere(root: Path, old: str, against: str | None) -> Iterator[Touched]:
+    """The files of the whole repository in which a commit differs from another one, from the `index`, or (None) from the
+    files as they are; paths from the root of the repository. A blob of zeros stands for what is in the file."""
+    commands = {"index": ["diff-index", "--cached"], None: ["diff-index"]}
+    command = commands.get(against, ["diff-tree", "-r"])
+    repository = replace(repository_of(root), prefix="")
+    ends = [old, against] if against not in commands and against else [old]
+    options = ["--raw", "-z", "--no-renames", "--abbrev=64"]
+    told = run(root, [*command, *options, *ends, "--"], at=repository.work_tree, more=_without_filters(root))
+    return touched(repository, told.split(b"\0"))
+
+
+def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, dict[str, str]]:
+    """What git's attributes say of paths of the base, at a commit, in the `index` or (None) as the files are."""
+    from tempfile import TemporaryDirectory
+
+    repository = repository_of(root)
+    asked = "".join(f"{repository.prefix}{path}\0" for path in paths)
+    command = ["check-attr", *(["--cached"] if at else []), "-z", "-a", "--stdin"]
+    with TemporaryDirectory(prefix="duckkb-index-") as folder:
+        index = Path(folder, "index") if at not in (None, "index") else None
+        if index is not None and at is not None:
+            run(root, ["read-tree", at], index=index)
+        told = run(root, command, stdin=os.fsencode(asked), at=repository.work_tree, index=index)
+    found: dict[str, dict[str, str]] = {path: {} for path in paths}
+    pieces = [os.fsdecode(piece) for piece in told.split(b"\0")]
+    for path, name, value in zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=False):
+        found[path.removeprefix(repository.prefix)][name] = value
+    return found
 
 
 def process(

@@ -13,22 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
+from duckkb.app.forge import _as_url
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
+from tests.doors.forge_stage import GH
 from tests.doors.shell import commands
 
 WORKFLOWS = ("check", "comment", "index", "review")
-GH = """\
-#!/bin/sh
-# What the API would answer: the head of the pull request, the comments that were posted; posted bodies are kept.
-echo "$@" >> "$GH_LOG"
-body=""
-for word in "$@"; do case "$word" in body=@*) body="${word#body=@}" ;; esac; done
-case "$*" in
-  *pulls/*) echo "$GH_HEAD" ;;
-  *--paginate*) [ ! -f "$GH_POSTED" ] || echo 4711 ;;
-  *) cp "$body" "$GH_POSTED" ;;
-esac
-"""
 
 
 @pytest.fixture(scope="module")
@@ -191,29 +181,60 @@ def test_the_check_passes_and_fails(runner: _Runner) -> None:
     assert runner.step("check", "Check every record").returncode == 1
 
 
-def test_a_pull_request_is_reviewed_and_commented_once(runner: _Runner, tmp_path: Path) -> None:
-    top, base = runner.top, git(runner.top, "rev-parse", "HEAD").strip()
-    git(top, "switch", "-q", "-c", "topic")
-    assert run_in(top / "kb", ["put", "Note", '{"id":"n1","title":"weather","text":"@octocat `x`"}']).code == 0
-    commit(top)
-    head = git(top, "rev-parse", "HEAD").strip()
-    known = {"${{ github.event.pull_request.base.sha }}": base, "${{ github.event.pull_request.number }}": "7"}
-    done = runner.step("review", "Compare", known)
-    assert done.returncode == 0, done.stderr
-    comment = (runner.temp / "duckkb-review/comment.md").read_text("utf-8")
-    assert comment.startswith("<!-- duckkb-review -->\n") and "weather" in comment and "Retrieval impact" in comment
-    assert runner.summary.read_text("utf-8") == comment and "n1" in comment
-    assert runner.output.read_text("utf-8") == "failed=1\n"  # the judged record is lost
-    assert runner.step("review", "Verdict", {"${{ steps.compare.outputs.failed }}": "1"}).returncode == 1
-    assert runner.step("review", "Verdict", {"${{ steps.compare.outputs.failed }}": "0"}).returncode == 0
-    log = _comment(runner, head, tmp_path)
+def test_what_the_review_left_behind_is_one_comment_that_follows_the_pull_request(
+    runner: _Runner, tmp_path: Path
+) -> None:
+    left = runner.temp / "duckkb-review"
+    left.mkdir()
+    comment = "<!-- duckkb-review -->\n**passed**\n"
+    (left / "comment.md").write_text(comment, "utf-8")
+    (left / "number").write_text("7\n", "utf-8")
+    log = _comment(runner, "abc", tmp_path)
     assert [line.split()[:3] for line in log] == [
         ["api", "repos/t/kb/pulls/7", "--jq"],
         ["api", "--paginate", "repos/t/kb/issues/7/comments"],
         ["api", "--method", "POST"],
     ]
     assert (tmp_path / "posted").read_text("utf-8") == comment
-    assert _comment(runner, head, tmp_path)[-1].startswith("api --method PATCH repos/t/kb/issues/comments/4711 ")
+    (left / "comment.md").write_text(comment.replace("passed", "diff could not run"), "utf-8")
+    assert _comment(runner, "abc", tmp_path)[-1].startswith("api --method PATCH repos/t/kb/issues/comments/4711 ")
+    assert "could not run" in (tmp_path / "posted").read_text("utf-8")
+
+
+def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
+    def installed(*args: str) -> set[str]:
+        shutil.rmtree(tmp_path / ".github", ignore_errors=True)
+        assert run_in(tmp_path, ["init", "--github", *args]).code == 0
+        runs = (
+            step["run"] for name in ("check", "index", "review") for step in _steps(tmp_path, name) if "run" in step
+        )
+        return {shlex.split(run)[-1] for run in runs if "pip install" in run}
+
+    (default, with_model) = sorted(installed())
+    assert default.startswith(("duckkb @ git+", "duckkb==")) and with_model.startswith(
+        ("duckkb[local] @ ", "duckkb[local]==")
+    )
+    assert default.startswith("duckkb==") or len(default.rpartition("@")[2]) == 40
+    url = "git+https://example.org/team/duckkb@" + "a" * 40
+    assert installed("--install", url) == {f"duckkb @ {url}", f"duckkb[local] @ {url}"}
+    assert installed("--install", "==0.1.0") == {"duckkb==0.1.0", "duckkb[local]==0.1.0"}
+    for wrong in ("duckkb", "git+https://x/$(id)", "==1 --index-url x", "git+https://x/'"):
+        ran = run_in(tmp_path, ["init", "--github", "--install", wrong])
+        assert (ran.code, "--install" in ran.err) == (2, True)
+    assert run_in(tmp_path, ["init", "--install", url]).code == 2
+
+
+@pytest.mark.parametrize(
+    ("remote", "url"),
+    [
+        ("https://user:token@example.org/team/duckkb.git", "https://example.org/team/duckkb.git"),
+        ("git@example.org:team/duckkb.git", "ssh://git@example.org/team/duckkb.git"),
+        ("/srv/duckkb", "file:///srv/duckkb"),
+        ("ext::sh -c id", ""),
+    ],
+)
+def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
+    assert _as_url(remote) == url
 
 
 def _comment(runner: _Runner, head: str, tmp_path: Path, sha: str = "") -> list[str]:

@@ -114,12 +114,20 @@ def test_commits_are_compared_without_a_checkout(kb: Path) -> None:
     assert git(kb, "status", "--porcelain") == ""
 
 
-def test_questions_that_came_or_went_are_named_and_do_not_count(kb: Path) -> None:
-    text = QUESTIONS.replace("question: 潮汐", "question: 月亮")
+def test_questions_that_went_or_judge_lower_count_as_they_were_and_are_findings(kb: Path) -> None:
+    text = QUESTIONS.replace("question: 潮汐", "question: 月亮").replace("storm: 2", "storm: 1")
     (kb / "ontology/questions.yaml").write_text(text, "utf-8")
-    found = json.loads(_impact(kb, "--json", "--fail-on", "ndcg=0").out)
-    assert [one["question"] for one in found["removed"]] == ["潮汐"]
-    assert found["compared"] == 3  # both sides can be asked a question, whoever wrote it
+    _put(kb, id="tide", title="tide", text="water")
+    ran = _impact(kb, "--json", "--fail-on", "lost=3")
+    found = json.loads(ran.out)
+    assert (ran.code, found["outcome"], found["lost"]) == (1, "findings", 2)
+    assert [one["question"] for one in found["removed"]] == ["storm warning", "潮汐"]
+    assert found["compared"] == 5  # both sides are asked what either asks, as each judges it
+    assert [(one["code"], one["path"]) for one in found["findings"]] == [("E_GUARD", "ontology/questions.yaml")] * 2
+    lifted = _impact(kb, "--json", "--fail-on", "lost=3", "--allow-weaker")
+    found = json.loads(lifted.out)
+    assert (lifted.code, found["outcome"], found["lost"], found["compared"]) == (0, "passed", 1, 3)
+    assert {one["code"] for one in found["findings"]} == {"W_GUARD"}
 
 
 def test_a_side_without_the_type_or_without_a_base_is_no_drop(kb: Path) -> None:
@@ -133,6 +141,9 @@ def test_a_side_without_the_type_or_without_a_base_is_no_drop(kb: Path) -> None:
 
 def test_without_questions_there_is_nothing_to_fail(kb: Path) -> None:
     (kb / "ontology/questions.yaml").unlink()
+    ran = _impact(kb, "--fail-on", "ndcg=0")
+    assert ran.code == 1 and "E_GUARD ontology/questions.yaml: no longer asked" in ran.out
+    commit(kb)
     ran = _impact(kb, "--fail-on", "ndcg=0")
     assert ran.code == 0 and "no judged questions" in ran.out
 

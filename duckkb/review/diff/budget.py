@@ -27,16 +27,16 @@ class Section:
 
 
 def fitted(start: str, sections: Sequence[Section], budget: int, end: str = "") -> str:
-    """`start`, the sections with as many pieces as fit into `budget` characters, and `end`.
+    """`start`, the sections with as many pieces as fit into `budget` bytes of UTF-8, and `end`.
 
     Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
     needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
     """
     sections = [section for section in sections if section.count]
-    fixed = len(start) + len(end) + sum(_frame(section) for section in sections)
+    fixed = _size(start) + _size(end) + sum(_frame(section) for section in sections)
     left = max(0, budget - fixed)
     made = [_as_many(section.pieces(), left) for section in sections]
-    rooms = _rooms([sum(len(piece) + 1 for piece in pieces) for pieces in made], sections, left)
+    rooms = _rooms([sum(_size(piece) + 1 for piece in pieces) for pieces in made], sections, left)
     shown = [_section(*one) for one in zip(sections, made, rooms, strict=True)]
     return "".join([start, *shown, end])
 
@@ -55,10 +55,14 @@ def more(of: Sequence[str]) -> str:
 
 
 def _frame(section: Section) -> int:
-    """The characters that a section has at most without its pieces."""
-    names = sorted(map(len, set(section.of)), reverse=True)[: _NAMED + 1]
+    """The bytes that a section has at most without its pieces."""
+    names = sorted(map(_size, set(section.of)), reverse=True)[: _NAMED + 1]
     tail = sum(names) + (len(names) + 1) * (len(f"{section.count:,}") + 12) + 12
-    return len(section.head) + len(section.foot) + tail + 2
+    return _size(section.head) + _size(section.foot) + tail + 2
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _tail(section: Section, shown: int) -> str:
@@ -70,7 +74,7 @@ def _as_many(pieces: Iterable[str], room: int) -> list[str]:
     """The pieces that could be shown if there were nothing else."""
     found = []
     for piece in pieces:
-        room -= len(piece) + 1
+        room -= _size(piece) + 1
         if room < 0:
             break
         found.append(piece)

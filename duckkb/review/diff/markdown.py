@@ -23,7 +23,7 @@ _BRIEF_FIELDS = 3
 
 
 def render(diff: Diff, options: Options) -> Iterator[str]:
-    """The comment, of at most `options.budget` characters."""
+    """The comment, of at most `options.budget` bytes."""
     diff = diff.rooted
     yield fitted(_start(diff), list(_sections(diff, options)), options.budget).rstrip("\n")
 

@@ -154,7 +154,7 @@ class Diff:
             prefix="",
             changes=tuple(_rooted_change(one, self.prefix) for one in self.changes),
             ontology=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.ontology),
-            findings=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.findings),
+            findings=tuple(one.rooted(self.prefix) for one in self.findings),
         )
 
     @property
@@ -189,7 +189,7 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
-    characters of a comment, `fail_on` the grade of the findings that count (`error`, `warning`)."""
+    bytes of a comment, `fail_on` the grade of the findings that count (`error`, `warning`)."""
 
     full: bool = False
     color: bool = False

@@ -1,0 +1,184 @@
+"""What a change takes from the rules by which changes are judged: in types, limits and judged questions. A change is judged
+by the rules as they were, too, so that none can switch its own gate off."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from duckkb.codes import CODES
+from duckkb.engine.guard import limited_sides
+from duckkb.errors import Finding
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.questions import questions_in
+from duckkb.ontology.source import Document, pointer
+from duckkb.ontology.validate import Validator
+from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.review.diff.configuration import Configurations, Described
+from duckkb.review.diff.model import RecordChange
+
+CODE, ALLOWED = "E_GUARD", "W_GUARD"
+_MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties", "maxContains")
+_LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties", "minContains")
+_CLOSED = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
+# Where no comparison says which of two is the stricter one, another one is told.
+_OPAQUE = (
+    *(
+        "pattern",
+        "const",
+        "format",
+        "multipleOf",
+        "uniqueItems",
+        "not",
+        "if",
+        "then",
+        "else",
+        "allOf",
+        "anyOf",
+        "oneOf",
+    ),
+    *("dependentRequired", "dependentSchemas", "propertyNames", "patternProperties", "contains", "prefixItems", "$ref"),
+)
+_OWN = (ID, CREATED_AT, UPDATED_AT)
+
+
+Weaker = tuple[str, str]
+"""What of a declaration is weaker, as a JSON pointer into it, and how."""
+
+
+def finding(said: str, path: str, line: int, field: str) -> Finding:
+    """That a guard is gone or weaker than it was."""
+    return Finding(CODE, said, path, line, field, CODES[CODE].remedy)
+
+
+def allowed(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The same where rules may become weaker: told, but no error."""
+    remedy = CODES[ALLOWED].remedy
+    return tuple(replace(one, code=ALLOWED, remedy=remedy) if one.code == CODE else one for one in findings)
+
+
+def of_configuration(both: Configurations, changes: Sequence[RecordChange]) -> Iterator[Finding]:
+    """The guards of types, limits and questions that only the older side has, and records that pass by new rules alone."""
+    old, new = both.old, both.new
+    if old.documents == new.documents:
+        return
+    yield from _limits(old, new)
+    for kind in old.ontology:
+        other = new.ontology.by_table(kind.kind, kind.table)
+        if other is not None and other != kind:
+            path, _, line = other.place.rpartition(":")
+            for field, said in _weaker(kind, other):
+                yield finding(f"{kind.name}: {said}", path, int(line or 0), f"/{kind.kind}s/{kind.name}{field}")
+            yield from _by_new_rules(kind, Validator(kind, old.ontology), Validator(other, new.ontology), changes)
+    yield from of_questions(old.documents, new.documents)
+
+
+def _limits(old: Described, new: Described) -> Iterator[Finding]:
+    for name, before, after in (
+        ("max_record_bytes", old.limits.max_record_bytes, new.limits.max_record_bytes),
+        ("max_depth", old.limits.max_depth, new.limits.max_depth),
+    ):
+        if after > before:
+            line = new.documents[0].line(pointer("limits", name)) if new.documents else 0
+            yield finding(f"was {before:,}, is {after:,}", "config.yaml", line, pointer("limits", name))
+
+
+def _weaker(old: RecordType, new: RecordType) -> Iterator[Weaker]:
+    if old.review and not new.review:
+        yield "/review", "`review: required` is gone"
+    for name in sorted(old.reviewed_fields - new.reviewed_fields):
+        yield pointer("schema", "properties", name, "x-review"), f"`x-review: required` of {name} is gone"
+    if isinstance(old, EdgeType) and isinstance(new, EdgeType) and set(limited_sides(old)) - set(limited_sides(new)):
+        yield "/cardinality", f"cardinality was {old.cardinality}, is {new.cardinality}"
+    yield from loosened(old.schema, new.schema, "/schema")
+
+
+def loosened(old: Any, new: Any, at: str = "") -> Iterator[Weaker]:
+    """Where a JSON Schema asks less than another one did. A list of values or types that grew is no loss.
+
+    >>> list(loosened({"required": ["id", "title"], "maxItems": 3}, {"required": ["id"], "maxItems": 9}))
+    [('/required/title', 'title is required no longer'), ('/maxItems', 'maxItems was 3, is 9')]
+    """
+    if not isinstance(old, Mapping):
+        if old is False and new is not False:
+            yield at, "nothing was allowed, now something is"
+        return
+    if not isinstance(new, Mapping):
+        if new is not False and old:
+            yield at, "its rules are gone"
+        return
+    for name in old.get("required", ()):
+        if name not in new.get("required", ()):
+            yield f"{at}{pointer('required', name)}", f"{name} is required no longer"
+    for key, before in old.items():
+        if _asks_less(key, before, new.get(key), key in new):
+            yield f"{at}{pointer(key)}", f"{key} was {_short(before)}, is {_short(new[key]) if key in new else 'gone'}"
+    for name, rule in old.get("properties", {}).items():
+        place = f"{at}{pointer('properties', name)}"
+        if name in new.get("properties", {}):
+            yield from loosened(rule, new["properties"][name], place)
+        elif rule and new.get("additionalProperties") is not False:
+            yield place, f"the rules of {name} are gone"
+    if isinstance(old.get("items"), Mapping):
+        yield from loosened(old["items"], new.get("items", True), f"{at}/items")
+
+
+def _asks_less(key: str, before: Any, after: Any, is_there: bool) -> bool:
+    if key in _MOST or key in _LEAST:
+        is_number = isinstance(after, int | float)
+        return not is_number or (after > before if key in _MOST else after < before)
+    if key in ("type", "enum"):
+        return not is_there
+    if key in _CLOSED:
+        return before is not True and before != {} and after != before and after is not False
+    return key in _OPAQUE and (not is_there or after != before)
+
+
+def _by_new_rules(
+    kind: RecordType, old: Validator, new: Validator, changes: Sequence[RecordChange]
+) -> Iterator[Finding]:
+    if kind.schema == new.kind.schema:
+        return
+    found: list[tuple[RecordChange, str]] = []
+    for change in changes:
+        if (change.kind, change.table) == (kind.kind, kind.table) and change.after is not None:
+            fields = {name: value for name, value in json.loads(change.after.line).items() if name not in _OWN}
+            if new.is_valid(fields) and not old.is_valid(fields):
+                wrong = old.findings(fields)
+                found.append((change, f"{wrong[0].field}: {wrong[0].message}" if wrong else ""))
+    if found:
+        change, why = found[0]
+        many = f"{len(found):,} records" if len(found) > 1 else "1 record"
+        said = f"{many} of this change would not pass by the rules as they were; the first, {change.identity}: {why}"
+        place = change.place
+        yield Finding("W_NEW_RULES", said, place.path, place.line_no, "", CODES["W_NEW_RULES"].remedy, kind.name)
+
+
+def of_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[Finding]:
+    """The judged questions that only the older documents have, or that the newer ones judge lower."""
+    listed = [
+        [(document, number, one) for document in documents for number, one in enumerate(questions_in(document))]
+        for documents in (old, new)
+    ]
+    if [one for _, _, one in listed[0]] == [one for _, _, one in listed[1]]:
+        return
+    from duckkb.review.impact import milder, read
+
+    before, after = (read([one for _, _, one in side]) for side in listed)
+    gone: dict[str, list[str]] = {}
+    for (was, _, _), question in zip(listed[0], before, strict=True):
+        same = [place for place, one in zip(listed[1], after, strict=True) if one.key == question.key]
+        if not same:
+            gone.setdefault(was.path, []).append(_short(question.text))
+        elif said := milder(question, after):
+            (document, number, _), told = same[0], f"the judged question {_short(question.text)} {said}"
+            field = pointer("questions", number)
+            yield finding(told, document.path, document.line(field), field)
+    for path, texts in gone.items():
+        many = f" and {len(texts) - 3:,} more" if len(texts) > 3 else ""
+        yield finding(f"no longer asked: {', '.join(texts[:3])}{many}", path, 0, "/questions")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:80]}…"
