@@ -1,26 +1,10 @@
 "use strict";
 (() => {
-  const STEP = 40;
+  const { element, number, many, scrolled, searchField, themeButton, helpDialog, foldable, finding, onKeys } = parts;
   const data = JSON.parse(document.getElementById("data").textContent);
   const { summary, changes } = data;
   const chosen = { ops: new Set(Object.keys(summary.ops)), type: "", words: [] };
   const texts = new Array(changes.length);
-  let listed = [];
-  let shown = 0;
-  let current = -1;
-
-  function element(name, properties = {}, ...children) {
-    const made = document.createElement(name);
-    for (const [key, value] of Object.entries(properties)) {
-      if (key in made) made[key] = value;
-      else made.setAttribute(key, value);
-    }
-    made.append(...children);
-    return made;
-  }
-
-  const number = (count) => count.toLocaleString("en");
-  const many = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
   // Runs are [kind, text]: 0 stands on both sides, 1 on the old alone, 2 on the new alone.
   function side(runs, kind, whole) {
@@ -63,7 +47,7 @@
     );
   }
 
-  function record(index, place) {
+  function record(index) {
     const change = changes[index];
     const was = change.was === undefined ? "" : ` (was ${change.was})`;
     const title = element("h3", { id: `record-${index}` });
@@ -72,7 +56,6 @@
     const [before, after] = change.places;
     const where = before && after && before.split(":")[0] !== after.split(":")[0] ? `${before} → ${after}` : after || before;
     const made = element("article", { tabIndex: -1 });
-    made.dataset.place = String(place);
     made.setAttribute("aria-label", title.textContent);
     made.append(element("header", {}, title, element("div", { className: "place" }, where)));
     if (change.fields.length) made.append(fieldTable(change));
@@ -93,54 +76,18 @@
     return chosen.words.every((word) => textOf(index).includes(word));
   }
 
-  const list = element("div", { id: "records" });
-  const end = element("p", { className: "quiet", id: "end" });
   const count = element("p", { className: "quiet", id: "count" });
   count.setAttribute("role", "status");
 
-  function showMore(until = shown + STEP) {
-    const some = document.createDocumentFragment();
-    for (; shown < Math.min(until, listed.length); shown += 1) some.append(record(listed[shown], shown));
-    list.append(some);
-    const left = Object.entries(data.left).map(([type, lost]) => `${number(lost)} ${type}`);
-    const lost = left.length ? ` The page has no room for ${left.join(", ")} more.` : "";
-    end.textContent = shown < listed.length ? `${many(listed.length - shown, "record")} more below` : `No more records.${lost}`;
-  }
-
-  const watcher = new IntersectionObserver((seen) => {
-    if (!seen.some((one) => one.isIntersecting) || shown >= listed.length) return;
-    showMore();
-    watch();
-  }, { rootMargin: "1500px" });
-
-  // It tells of changes alone: what is still near after more was shown must be seen anew.
-  function watch() {
-    watcher.unobserve(end);
-    watcher.observe(end);
-  }
+  const left = Object.entries(data.left).map(([type, lost]) => `${number(lost)} ${type}`);
+  const lost = left.length ? ` The page has no room for ${left.join(", ")} more.` : "";
+  const records = scrolled(record, "record", `No more records.${lost}`);
 
   function choose() {
-    listed = [];
-    changes.forEach((change, index) => {
-      if (isChosen(change, index)) listed.push(index);
-    });
-    shown = 0;
-    current = -1;
-    list.replaceChildren();
+    const listed = [...changes.keys()].filter((index) => isChosen(changes[index], index));
     const all = listed.length === changes.length ? "" : ` of ${number(changes.length)}`;
     count.textContent = `${number(listed.length)}${all} changed ${changes.length === 1 ? "record" : "records"}`;
-    showMore();
-    watch();
-  }
-
-  function go(step) {
-    const next = Math.max(0, Math.min(listed.length - 1, current + step));
-    if (!listed.length) return;
-    if (next >= shown) showMore(next + STEP);
-    current = next;
-    const target = list.children[next];
-    target.focus({ preventScroll: true });
-    target.scrollIntoView({ block: "start" });
+    records.fill(listed);
   }
 
   function opButtons() {
@@ -172,107 +119,20 @@
     return select;
   }
 
-  function searchField() {
-    const field = element("input", { type: "search", id: "search", placeholder: "Search records  ( / )" });
-    field.setAttribute("aria-label", "Search records");
-    let waiting = 0;
-    field.addEventListener("input", () => {
-      clearTimeout(waiting);
-      waiting = setTimeout(() => {
-        chosen.words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
-        choose();
-      }, 120);
-    });
-    return field;
-  }
-
-  function themeButton() {
-    const button = element("button", { type: "button", id: "theme" }, "Dark / light");
-    button.addEventListener("click", () => {
-      const root = document.documentElement;
-      const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-      root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
-    });
-    return button;
-  }
-
-  function helpDialog() {
-    const keys = [
-      ["j", "next record"],
-      ["k", "record before"],
-      ["/", "search"],
-      ["Escape", "leave the search"],
-      ["?", "this help"],
-    ];
-    const rows = keys.flatMap(([key, what]) => [
-      element("dt", {}, element("kbd", {}, key)),
-      element("dd", {}, what),
-    ]);
-    const close = element("button", { type: "button" }, "Close");
-    const title = element("h2", { id: "help-title" }, "Keyboard");
-    const made = element("dialog", { id: "help" }, title, element("dl", {}, ...rows), close);
-    made.setAttribute("aria-labelledby", title.id);
-    close.addEventListener("click", () => made.close());
-    return made;
-  }
-
-  function foldable(title, items, make) {
-    const box = element("section", {});
-    const heading = element("h2", { id: `title-${title}` }, `${title} (${number(items.length)})`);
-    const rows = element("ul", { className: "findings" });
-    box.setAttribute("aria-labelledby", heading.id);
-    box.append(heading, rows);
-    rows.append(...items.slice(0, STEP).map(make));
-    if (items.length > STEP) {
-      const more = element("button", { type: "button" }, `Show ${number(items.length - STEP)} more`);
-      more.addEventListener("click", () => {
-        rows.append(...items.slice(STEP).map(make));
-        more.remove();
-      });
-      box.append(more);
-    }
-    return box;
-  }
-
-  function finding(one) {
-    const isError = one.code.startsWith("E_");
-    const row = element("li", { className: isError ? "error" : "warning" });
-    row.append(element("span", { className: "grade" }, isError ? "error " : "warning "), element("code", {}, one.code));
-    for (const name of ["record", "place", "field"]) if (one[name]) row.append(" ", element("code", {}, one[name]));
-    row.append(element("div", { dir: "auto" }, one.message));
-    if (one.remedy) row.append(element("div", { className: "quiet" }, one.remedy));
-    return row;
-  }
-
   function configured([what, runs]) {
     const said = element("div", { className: "value" });
     for (const [kind, text] of runs) said.append(kind ? element(kind === 1 ? "del" : "ins", {}, text) : text);
     return element("li", {}, element("code", {}, what), said);
   }
 
-  function onKey(event) {
-    const help = document.getElementById("help");
-    const isTyping = event.target.closest && event.target.closest("input, select, textarea");
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (isTyping) {
-      if (event.key === "Escape") event.target.blur();
-      return;
-    }
-    if (help.open && event.key !== "?") return;
-    const act = {
-      j: () => go(1),
-      k: () => go(-1),
-      "/": () => document.getElementById("search").focus(),
-      "?": () => (help.open ? help.close() : help.showModal()),
-    }[event.key];
-    if (act) {
-      event.preventDefault();
-      act();
-    }
-  }
-
   function build() {
-    const help = helpDialog();
+    const help = helpDialog([
+      ["j", "next record"],
+      ["k", "record before"],
+      ["/", "search"],
+      ["Escape", "leave the search"],
+      ["?", "this help"],
+    ]);
     const helpButton = element("button", { type: "button", id: "keys" }, "Keys");
     helpButton.addEventListener("click", () => help.showModal());
     const from = element("p", {}, "From ", element("code", {}, summary.base), " to ", element("code", {}, summary.head));
@@ -281,18 +141,14 @@
     if (respelled) head.append(element("p", { className: "quiet" }, respelled));
     const tools = element("div", { className: "tools" });
     tools.setAttribute("role", "search");
-    tools.append(searchField(), typeChoice(), ...opButtons(), themeButton(), helpButton);
+    tools.append(searchField("records", (words) => { chosen.words = words; choose(); }), typeChoice(), ...opButtons(), themeButton(), helpButton);
     const main = element("main", {});
     if (summary.findings.length) main.append(foldable("Findings", summary.findings, finding));
     if (summary.ontology.length) main.append(foldable("Configuration", summary.ontology, configured));
     const title = element("h2", {}, "Records");
-    main.append(title, count, list, end);
+    main.append(title, count, records.list, records.end);
     document.body.replaceChildren(head, tools, main, help);
-    document.addEventListener("keydown", onKey);
-    list.addEventListener("focusin", (event) => {
-      const article = event.target.closest("article");
-      if (article) current = Number(article.dataset.place);
-    });
+    onKeys(help, { j: () => records.go(1), k: () => records.go(-1) });
     choose();
   }
 
