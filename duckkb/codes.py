@@ -97,7 +97,10 @@ _STATE = {
         "`duckkb get` it again and repeat the change on the new version.",
     ),
     "E_EDGES": ("Edges touch the node that was to be deleted.", "`--cascade` deletes them with it."),
-    "E_SHRINK": ("The write would delete more than max(20, 10 %) of a table.", "`--allow-shrink` if that is meant."),
+    "E_SHRINK": (
+        "A write, merge or pull request deletes more of a table than it may: max(20, 10 %) where `limits` do not say else.",
+        "`--allow-shrink` if that is meant; `limits.shrink_records` and `limits.shrink_share` say how many may go.",
+    ),
     "E_CARDINALITY": (
         "An edge breaks the cardinality that its type declares.",
         "Delete the other edge first, or change `cardinality` in the ontology.",
@@ -261,7 +264,7 @@ _WARNINGS = {
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip
 _OF_CHANGES = {
-    "W_MASS_DELETE": ("A change removes more than max(20, 10 %) of a type's records.", "Look whether that is meant; `git revert` brings them back."),
+    "W_MASS_DELETE": ("A change removes more of a type's records than it may, and `--allow-shrink` says that this is meant.", "Look whether that is meant; `git revert` brings them back."),
     "W_MASS_CHANGE": ("A change edits more than max(20, 10 %) of a type's records.", "Look whether that is meant; review a large edit apart from others."),
     "W_GUARD": ("A change removes or weakens a rule by which changes are judged, which was allowed (`--allow-weaker`).", "None needed if that is meant."),
     "W_NEW_RULES": ("Records of a change pass by the rules that it brings along, and would not by those before.", "Look whether the new rules are meant; none needed if they are."),

@@ -64,6 +64,18 @@ class EmbeddingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Shrink:
+    """How many records of a table one change may delete without anybody having said so: `records`, or where that is more
+    the `share` (0 to 1) of all."""
+
+    records: int = 20
+    share: float = 0.1
+
+    def most(self, total: int) -> int:
+        return max(self.records, int(total * self.share))
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything config.yaml says outside the ontology. Sizes in characters (`chunk_size`) or bytes."""
 
@@ -81,6 +93,7 @@ class Settings:
     merge_granularity: Literal["field", "record"] = "field"
     embed_wait_s: float = 20.0
     snapshot_bytes: int = 262_144
+    shrink: Shrink = field(default_factory=Shrink)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -21,13 +21,15 @@ from duckkb.values import dataclass
 class Wanted:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
-    whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell."""
+    whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.
+    `allow_shrink`: mass deletions are meant."""
 
     range: Range
     only: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     whole: bool = False
     allow_weaker: bool = False
+    allow_shrink: bool = False
 
 
 def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
@@ -74,7 +76,11 @@ def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configuratio
         base = revisions.revision(root, versions.base.commit)
         return revisions.lines(root, base, part_folder(kind, table))
 
-    said = [*both.findings, *found.findings, *changes.of_change(found, versions, count)]
+    said = [
+        *both.findings,
+        *found.findings,
+        *changes.of_change(found, versions, changes.Masses(count, both.old.shrink, wanted.allow_shrink)),
+    ]
     if wanted.whole:
         from duckkb.review import gate
         from duckkb.review.brought import brought

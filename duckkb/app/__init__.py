@@ -73,14 +73,16 @@ def check(
     since: str | None = None,
     staged: bool = False,
     allow_weaker: bool = False,
+    allow_shrink: bool = False,
 ) -> "CheckReport":
     """Open a base however broken its files are, and report everything that is wrong. With `since` (a revision) only what
     came since this history parted from it, or what is about records changed since; with `staged` of what is staged. A change
-    that removes or weakens the rules by which it is judged has errors, with `allow_weaker` warnings."""
+    that removes or weakens the rules by which it is judged has errors, with `allow_weaker` warnings; so has one that deletes
+    more than it may (E_SHRINK), with `allow_shrink`."""
     if since is not None or staged:
         from duckkb.app.diffing import check_change
 
-        return check_change(path, since, staged=staged, allow_weaker=allow_weaker)
+        return check_change(path, since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
 

@@ -27,18 +27,21 @@ def diff(
     ignore: Sequence[str] = (),
     whole: bool = False,
     allow_weaker: bool = False,
+    allow_shrink: bool = False,
 ) -> Diff:
     """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
     tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
     names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count. The findings are those that the
     touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
     judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings.
+    A deletion of more records
+    than `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
 
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
     `errors.OntologyError`.
     """
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker)
+    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink)
     root = _root(path)
     return comparing.diff(root, wanted, configuration_files(root))
 
@@ -54,7 +57,12 @@ def numbers(
 
 
 def check_change(
-    path: "str | Path | None", since: str | None, *, staged: bool, allow_weaker: bool = False
+    path: "str | Path | None",
+    since: str | None,
+    *,
+    staged: bool,
+    allow_weaker: bool = False,
+    allow_shrink: bool = False,
 ) -> "CheckReport":
     """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
     parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
@@ -65,7 +73,9 @@ def check_change(
         range = replace(range, since_parting=True)
     root = _root(path)
     found = comparing.diff(
-        root, comparing.Wanted(range, whole=True, allow_weaker=allow_weaker), configuration_files(root)
+        root,
+        comparing.Wanted(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink),
+        configuration_files(root),
     )
     more = _by_vector(root, found) if range.against == "worktree" else ()
     merged = () if staged else _merged(root, range.head or "HEAD", found)
@@ -109,6 +119,6 @@ def configuration_files(root: Path) -> Files:
     def load(instead: Mapping[str, bytes | None]) -> Described:
         loaded = config.load(root, env, instead)
         limits = Limits(loaded.settings.max_record_bytes, loaded.settings.max_depth)
-        return Described(loaded.ontology, limits, loaded.documents)
+        return Described(loaded.ontology, limits, loaded.documents, loaded.settings.shrink)
 
     return Files(lambda: config.paths(root), load)

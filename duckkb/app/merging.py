@@ -10,6 +10,7 @@ from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
+from duckkb.settings import Shrink
 from duckkb.truth import history, merge_memory, merge_rules, outside
 from duckkb.truth.merge_rules import Rules
 from duckkb.values import dataclass
@@ -43,12 +44,14 @@ def merge(
     commit: bool = True,
     message: str | None = None,
     lock_timeout: float = 60.0,
+    allow_shrink: bool = False,
 ) -> Merge:
     """Merge a revision into what is checked out, records by key. Raises `errors.StateError` (E_REVISION,
-    E_MERGE_IN_PROGRESS) and `errors.Refused` where nothing was begun."""
+    E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK unless that is allowed) where nothing was begun."""
     root = find(path)
-    options = merging.MergeOptions(fast_forward, commit, message, lock_timeout)
-    outcome = merging.merge(root, revision, rules_at(root), options)
+    rules, limit = _said_at(root)
+    options = merging.MergeOptions(fast_forward, commit, message, lock_timeout, None if allow_shrink else limit)
+    outcome = merging.merge(root, revision, rules, options)
     is_changed = outcome.action in ("fast-forward", "merged", "stopped")
     return Merge(outcome, _violations(root, lock_timeout) if is_changed and not outcome.conflicts else ())
 
@@ -72,12 +75,17 @@ def resolve(
     only_list: bool = False,
     stage: bool = False,
     lock_timeout: float = 60.0,
+    allow_shrink: bool = False,
 ) -> Resolution:
     """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
-    for `merging.read_answers`. Raises `errors.NotFound` for a choice that names no conflict."""
+    for `merging.read_answers`. Raises `errors.NotFound` for a choice that names no conflict, and `errors.Refused` (E_SHRINK)
+    where the merge deletes more than it may."""
     root = find(path)
-    options = merging.ResolveOptions(choices, merging.read_answers(answers), only_list, stage, lock_timeout)
-    left = merging.resolve(root, rules_at(root), options)
+    rules, limit = _said_at(root)
+    options = merging.ResolveOptions(
+        choices, merging.read_answers(answers), only_list, stage, lock_timeout, None if allow_shrink else limit
+    )
+    left = merging.resolve(root, rules, options)
     is_over = left.is_done and not only_list and bool(left.files)
     return Resolution(left, _violations(root, lock_timeout) if is_over else ())
 
@@ -111,11 +119,16 @@ def compact(
 
 def rules_at(root: Path) -> Rules:
     """As the ontology says; as it last said where it does not load, unless that came with the clone."""
+    return _said_at(root)[0]
+
+
+def _said_at(root: Path) -> tuple[Rules, Shrink]:
+    """How records are merged, and how many may go."""
     try:
         loaded = config.load(root, config.around(root))
     except OntologyError:
-        return Rules() if history.tracks_state(root) else merge_rules.load(root)
-    return merge_memory.rules_of(loaded.ontology, loaded.settings.merge_granularity)
+        return Rules() if history.tracks_state(root) else merge_rules.load(root), Shrink()
+    return merge_memory.rules_of(loaded.ontology, loaded.settings.merge_granularity), loaded.settings.shrink
 
 
 def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:

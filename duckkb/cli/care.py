@@ -7,6 +7,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import (
+    allow_shrink,
     allow_weaker_option,
     base_options,
     base_options_and,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--since", metavar="REVISION", help="Only what came since HEAD and REVISION parted (or BASE...HEAD).")
 @click.option("--staged", is_flag=True, help="Only what the staged change brings.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
+@allow_shrink
 @allow_weaker_option
 @base_options_and("text", "github", "sarif")
 @click.pass_context
@@ -38,8 +40,9 @@ def check_command(
     """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
 
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
-    With --since or --staged only what the change brings or touches, and warnings on the change itself: mass edits, renames,
-    what nobody sees, near duplicates, rules by which changes are judged that are gone or weaker (E_GUARD). The default is --format text: lines for people and for a pull request's log.
+    With --since or --staged only what the change brings or touches, and findings on the change itself: mass deletions, an
+    error unless --allow-shrink; rules by which changes are judged that are gone or weaker (E_GUARD); mass edits, renames, what
+    nobody sees, near duplicates. The default is --format text: lines for people and for a pull request's log.
     """
     from duckkb import app
 

@@ -87,6 +87,13 @@ def agree(chosen: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--json and --format {chosen['format']} contradict each other; give one of them")
 
 
+allow_shrink = click.option(
+    "--allow-shrink",
+    is_flag=True,
+    help="Even if it deletes more than max(20, 10 %) of a table (`limits` in config.yaml).",
+)
+
+
 def base_options(callback: Callback) -> Callback:
     """--kb, --format, --json, --lenient and --lock-timeout after the verb; those before it are read by the group."""
     return _with_options(callback, Format())

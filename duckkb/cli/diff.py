@@ -8,6 +8,7 @@ import click
 from duckkb.cli import printed
 from duckkb.cli.common import (
     PathName,
+    allow_shrink,
     allow_weaker_option,
     base_options,
     base_options_and,
@@ -54,6 +55,7 @@ class _WithNames(click.Command):
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
+@allow_shrink
 @click.option(
     "--budget",
     type=click.IntRange(min=2_000),
@@ -75,7 +77,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     if given["stat"] and not (given["ignore"] or given["fail_on"] or ctx.meta.get(_ONLY)):
         _print_numbers(ctx, range, given)
         return
-    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker")}
+    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink")}
     kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
     with judging(ctx):
         found = diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)
@@ -90,7 +92,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
 @click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
 @click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
-@click.option("--allow-shrink", is_flag=True, help="Even if it deletes more than max(20, 10 %) of a table.")
+@allow_shrink
 @base_options
 @click.pass_context
 def apply_command(ctx: click.Context, /, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import PathName, base_options, base_options_and, chosen_format, emit, emit_lines, only_json
+from duckkb.cli.common import (
+    PathName,
+    allow_shrink,
+    base_options,
+    base_options_and,
+    chosen_format,
+    emit,
+    emit_lines,
+    only_json,
+)
 
 if TYPE_CHECKING:
     from duckkb.actions.merging import OpenConflict
@@ -28,6 +37,7 @@ _AT_ONCE = 100
 @click.option("--no-commit", is_flag=True, help="Stop before committing; `git commit` concludes it.")
 @click.option("-m", "message", metavar="MESSAGE", help="The message of the merge commit.")
 @click.option("--abort", "is_abort", is_flag=True, help="Take an unfinished merge back.")
+@allow_shrink
 @base_options
 @click.pass_context
 def merge_command(
@@ -37,6 +47,7 @@ def merge_command(
     no_commit: bool,
     message: str | None,
     is_abort: bool,
+    allow_shrink: bool,
 ) -> None:
     """Merge a branch as git does, with records merged by key and field over all parts, driver or not.
 
@@ -61,6 +72,7 @@ def merge_command(
             commit=not no_commit,
             message=message,
             lock_timeout=wait,
+            allow_shrink=allow_shrink,
         )
     _tell_merge(ctx, done)
     if not done.is_whole:
@@ -114,6 +126,7 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
     help="How many open conflicts to print.",
 )
 @click.option("--after", metavar="NAME", help="Start behind this conflict.")
+@allow_shrink
 @base_options_and("text")
 @click.pass_context
 def resolve_command(
@@ -127,6 +140,7 @@ def resolve_command(
     stage: bool,
     limit: int,
     after: str | None,
+    allow_shrink: bool,
 ) -> None:
     """Settle records in conflict after a merge, rebase, cherry-pick, revert or stash pop, and name what is open.
 
@@ -149,6 +163,7 @@ def resolve_command(
         only_list=only_list,
         stage=stage,
         lock_timeout=chosen.get("lock_timeout", 60.0),
+        allow_shrink=allow_shrink,
     )
     _tell_resolution(ctx, done, *_page(done.left.conflicts, limit, after))
     if not done.left.is_done or done.violations:

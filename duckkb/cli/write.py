@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import PathName, base_options, emit, only_json, opened, read_argument_or_stdin, tell
+from duckkb.cli.common import (
+    PathName,
+    allow_shrink,
+    base_options,
+    emit,
+    only_json,
+    opened,
+    read_argument_or_stdin,
+    tell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +25,6 @@ _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE",
 _dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
 _if_match = click.option("--if-match", metavar="ETAG", help="Only if the record is still at this version.")
 _no_embed = click.option("--no-embed", is_flag=True, help="Leave vectors to a later search or `index build`.")
-_allow_shrink = click.option("--allow-shrink", is_flag=True, help="Allow deleting more than max(20, 10 %) of a table.")
 
 
 @click.command("put")
@@ -64,7 +72,7 @@ def put_command(
 @click.argument("type_name", metavar="TYPE")
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
 @click.option("--cascade", is_flag=True, help="Delete the edges that touch it too.")
-@_allow_shrink
+@allow_shrink
 @_if_match
 @_dry_run
 @base_options

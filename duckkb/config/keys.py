@@ -20,7 +20,7 @@ from duckkb.ontology.rules import (
     Whole,
 )
 from duckkb.ontology.section import Section
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings, VectorSettings
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings, Shrink, VectorSettings
 from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
@@ -170,6 +170,14 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("limits.max_depth", _BASE.max_depth, Whole(2, 128), "Deepest nesting of a record's values."),
     Key(
+        "limits.shrink_records", _BASE.shrink.records, Whole(0, 1_000_000_000),
+        "Records of a table that one write, merge or pull request may delete; more need --allow-shrink.",
+    ),
+    Key(
+        "limits.shrink_share", _BASE.shrink.share, Number(0, 1),
+        "The part of a table's records that it may delete, where that is more than shrink_records.",
+    ),
+    Key(
         "merge.granularity", _BASE.merge_granularity, Choice(GRANULARITIES),
         "What two branches may both change without a conflict: different fields of a record, or different records.",
         "type",
@@ -271,6 +279,7 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
         part=values["layout.part"],
         max_record_bytes=values["limits.max_record_bytes"],
         max_depth=values["limits.max_depth"],
+        shrink=Shrink(values["limits.shrink_records"], float(values["limits.shrink_share"])),
         merge_granularity=values["merge.granularity"],
         embed_wait_s=float(values["search.embed_wait_s"]),
         snapshot_bytes=values["snapshot.min_bytes"],

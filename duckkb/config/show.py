@@ -76,6 +76,8 @@ def _setting(settings: Settings, name: str) -> Any:
         "global.vector_storage": settings.vectors.storage,
         "merge.granularity": settings.merge_granularity,
         "snapshot.min_bytes": settings.snapshot_bytes,
+        "limits.shrink_records": settings.shrink.records,
+        "limits.shrink_share": settings.shrink.share,
         "include": INCLUDE,
     }
     return renamed[name] if name in renamed else getattr(settings, leaf)

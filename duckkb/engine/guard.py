@@ -1,7 +1,7 @@
 """The guards of a write: what must hold of a changeset and of the base before anything is rendered."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from duckkb.engine.base import Base
@@ -11,12 +11,11 @@ from duckkb.engine.observed import keyed_text
 from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_of, identity_text
+from duckkb.settings import Shrink
 from duckkb.truth import history
 from duckkb.truth.ends import end_identity
 from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
 from duckkb.values import dataclass
-
-SHRINK_FLOOR, SHRINK_SHARE = 20, 0.10
 
 
 def settle(base: Base) -> None:
@@ -53,7 +52,7 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
             exit_code=1,
         )
     if not allow_shrink:
-        _refuse_shrinking(base.tree, changeset)
+        _refuse_mass_deletion(base, changeset)
 
 
 def refuse_agents(base: Base, changeset: Changeset) -> None:
@@ -258,14 +257,19 @@ def _over(kind: EdgeType, edge: Record, ref: Ref, side: int) -> Finding:
     return _found("E_CARDINALITY", said, f"delete the other {kind.name} edge first", edge)
 
 
-def _refuse_shrinking(tree: Tree, changeset: Changeset) -> None:
+def _refuse_mass_deletion(base: Base, changeset: Changeset) -> None:
     deleted = Counter(change.old.type for change in changeset.changes if change.new is None and change.old is not None)
-    for name, count in deleted.items():
-        total = tree.count(_kind(tree, name))
-        allowed = max(SHRINK_FLOOR, int(total * SHRINK_SHARE))
-        if count > allowed:
+    totals = {name: base.tree.count(_kind(base.tree, name)) for name in deleted}
+    refuse_shrinking({name: (count, totals[name]) for name, count in deleted.items()}, base.settings.shrink)
+
+
+def refuse_shrinking(deleted: Mapping[str, tuple[int, int]], limit: Shrink) -> None:
+    """Raise `errors.Refused` (E_SHRINK) where a change, whatever makes it, deletes more records of a type than may go
+    unasked: by type how many of how many."""
+    for name, (count, total) in deleted.items():
+        if count > limit.most(total):
             raise Refused(
-                f"this would delete {count} of {total} {name} records; without asking, at most {allowed} at once",
+                f"this would delete {count} of {total} {name} records; without asking, at most {limit.most(total)} at once",
                 code="E_SHRINK",
                 suggestion="--allow-shrink if that is meant",
             )

@@ -9,23 +9,31 @@ from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, component_of
 from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
 from duckkb.review.hidden import hidden_in_change, mixed_identity
+from duckkb.settings import Shrink
 from duckkb.truth.layout import Kind, parse_part
 from duckkb.truth.merge import split
+from duckkb.values import dataclass, field
 
-LEAST_MASS, MASS_SHARE = 20, 0.1
 _INDICES = "data/indices/"
 
 Count = Callable[[Kind, str], int]
 """How many records a table or label had before the change."""
 
 
-def of_change(diff: Diff, versions: Versions, count: Count) -> Iterator[Finding]:
-    """Warnings and errors that follow from the records that changed and the files that hold them.
+@dataclass(frozen=True, slots=True)
+class Masses:
+    """From where on many changes are told: `limit` is how many records a change may delete, by the older version's
+    settings, and more is an error unless it is `allowed`. `count` is asked only for tables of which that many changed."""
 
-    `count` is asked only for tables of which more than `LEAST_MASS` records changed.
-    """
+    count: Count
+    limit: Shrink = field(default_factory=Shrink)
+    allowed: bool = False
+
+
+def of_change(diff: Diff, versions: Versions, masses: Masses) -> Iterator[Finding]:
+    """Warnings and errors that follow from the records that changed and the files that hold them."""
     yield from _caches(versions)
-    yield from _masses(diff, count)
+    yield from _masses(diff, masses)
     renamed = {
         change.was: change.identity for change in diff.changes if change.kind == "node" and change.was is not None
     }
@@ -46,17 +54,20 @@ def _caches(versions: Versions) -> Iterator[Finding]:
         yield Finding("W_CACHE_IN_PR", said, touched[0], remedy=remedy)
 
 
-def _masses(diff: Diff, count: Count) -> Iterator[Finding]:
-    counted = Counter((one.kind, one.table, one.type, _sort(one)) for one in diff.changes if one.before is not None)
-    for (kind, table, name, code), number in sorted(counted.items()):
-        if number > LEAST_MASS and number > MASS_SHARE * (before := count(kind, table)):
-            verb = "removes" if code == "W_MASS_DELETE" else "edits"
-            said = f"the change {verb} {number:,} of {before:,} records"
-            yield Finding(code, said, remedy=CODES[code].remedy, type=name)
-
-
-def _sort(change: RecordChange) -> str:
-    return "W_MASS_DELETE" if change.op == "delete" else "W_MASS_CHANGE"
+def _masses(diff: Diff, masses: Masses) -> Iterator[Finding]:
+    moved = {(one.kind, one.id) for one in diff.changes if one.op == "insert"}  # as of a collection that was renamed
+    counted = Counter(
+        (one.kind, one.table, one.type, one.op == "delete")
+        for one in diff.changes
+        if one.before is not None and not (one.op == "delete" and (one.kind, one.id) in moved)
+    )
+    for (kind, table, name, is_deletion), number in sorted(counted.items()):
+        limit = masses.limit if is_deletion else Shrink()
+        if number <= limit.records or number <= limit.most(before := masses.count(kind, table)):
+            continue
+        code = ("W_MASS_DELETE" if masses.allowed else "E_SHRINK") if is_deletion else "W_MASS_CHANGE"
+        said = f"the change {'removes' if is_deletion else 'edits'} {number:,} of {before:,} records"
+        yield Finding(code, said, remedy=CODES[code].remedy, type=name)
 
 
 def _renamed(change: RecordChange, nodes: Mapping[str, str]) -> Iterator[Finding]:

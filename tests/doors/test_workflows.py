@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import git
+from tests.conftest import commit, git, run_in
 from tests.doors.forge_stage import Ended, Forge
 
 PLACES = (".", "kb")
@@ -175,6 +175,29 @@ def test_a_pull_request_cannot_switch_its_own_gate_off(forge: Forge, guard: str)
     if guard == "a limit":
         lifted = forge.run("review", forge.open("duckkb: weaker rules"))
         assert lifted.verdict == "passed" and "`W_GUARD`" in lifted.comment
+
+
+def test_a_pull_request_that_deletes_many_records_turns_red_until_a_label_says_that_it_is_meant(forge: Forge) -> None:
+    names = [f"m{number}" for number in range(40)]
+    git(forge.work, "switch", "-q", "main")
+    forge.put(*({"id": name, "title": name} for name in names))
+    commit(forge.work, "many")
+    git(forge.work, "push", "-q", "origin", "main")
+    git(forge.work, "switch", "-q", "-C", "topic")
+
+    def delete_many(forge: Forge) -> None:
+        # The change raises the limit that it breaks, too: that of the base counts.
+        forge.edit("config.yaml", "nodes:\n", "limits: {shrink_records: 99}\nnodes:\n")
+        assert run_in(forge.kb, ["delete", "Note", *names[:30]]).code == 0
+
+    ended = _review(forge, delete_many, "duckkb: weaker rules")
+    assert ended.failed and "`E_SHRINK`" in ended.comment, ended.err
+    meant = forge.open("duckkb: weaker rules", "duckkb: many deletions")
+    assert "`W_MASS_DELETE`" in forge.run("review", meant).comment
+    assert [forge.run("check", forge.open("duckkb: weaker rules")).failed, forge.run("check", meant).failed] == [
+        True,
+        False,
+    ]
 
 
 def test_a_workflow_that_is_pinned_anew_or_deleted_is_seen_by_the_other_one(forge: Forge) -> None:

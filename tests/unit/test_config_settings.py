@@ -14,7 +14,7 @@ from duckkb import config
 from duckkb.config.example import render
 from duckkb.config.keys import KEYS, SECTIONS
 from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings, VectorSettings
+from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings, Shrink, VectorSettings
 
 NOTE = "nodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"
 ENV = Environment()
@@ -101,7 +101,7 @@ global:
   ann: hnsw
   vector_storage: int8
 layout: {part: fixed}
-limits: {max_record_bytes: 1024, max_depth: 8}
+limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
 snapshot: {min_bytes: 0}
@@ -112,7 +112,21 @@ include: ["ontology/**/*.yaml"]
     fusion, expansion = Fusion("minmax", 10, 1.0), Expansion("feedback", 0.5, 2)
     lane = VectorSettings("hnsw", "int8")
     assert plain(loaded.settings) == Settings(
-        100, "plain", "german", "simplified", model, fusion, expansion, lane, "fixed", 1024, 8, "record", 0.0, 0
+        100,
+        "plain",
+        "german",
+        "simplified",
+        model,
+        fusion,
+        expansion,
+        lane,
+        "fixed",
+        1024,
+        8,
+        "record",
+        0.0,
+        0,
+        Shrink(5, 0.5),
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

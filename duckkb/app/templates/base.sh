@@ -10,8 +10,9 @@ elif [ -n "${before//0/}" ]; then # the first push of a branch names nothing but
 elif git rev-parse --quiet --verify 'HEAD^1' > /dev/null; then
   range='HEAD^1..HEAD'
 fi
-# Who may label pull requests may let rules become weaker; in a merge queue, and behind it, that was decided.
+# Who may label pull requests may let rules become weaker, or many records go; in a merge queue, and behind it, that was decided.
+says() { [ "$(event ".pull_request == null or ([.pull_request.labels[]?.name] | index(\"$1\")) != null")" = true ]; }
 lift=()
-if [ "$(event '.pull_request == null or ([.pull_request.labels[]?.name] | index("duckkb: weaker rules")) != null')" = true ]; then
-  lift=(--allow-weaker)
-fi
+if says 'duckkb: weaker rules'; then lift=(--allow-weaker); fi
+shrink=()
+if says 'duckkb: many deletions'; then shrink=(--allow-shrink); fi

@@ -9,10 +9,11 @@ from duckkb.ontology.model import Ontology
 from duckkb.ontology.source import Document
 from duckkb.review.diff.model import Versions
 from duckkb.review.diff.sides import Range
+from duckkb.settings import Shrink
 from duckkb.truth import layout, revisions
 from duckkb.truth.line import Limits
 from duckkb.truth.revisions import Entry, Revision
-from duckkb.values import dataclass
+from duckkb.values import dataclass, field
 
 CONFIG, FOLDER = "config.yaml", "ontology"
 
@@ -24,6 +25,7 @@ class Described:
     ontology: Ontology
     limits: Limits
     documents: tuple[Document, ...] = ()
+    shrink: Shrink = field(default_factory=Shrink)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from duckkb.errors import Refused, StateError
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
+from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, merge_trees
+from duckkb.settings import Shrink
 from duckkb.truth import git_changes, history, revisions, shadow
 from duckkb.truth.merge_rules import Rules
 from duckkb.values import dataclass
@@ -20,12 +22,13 @@ Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
 @dataclass(frozen=True, slots=True)
 class Options:
     """`fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
-    `timeout` is how long to wait for the lock, in seconds."""
+    `timeout` is how long to wait for the lock, in seconds; `shrink` limits how many records may go (None: nothing does)."""
 
     fast_forward: Literal["only", "never"] | None = None
     commit: bool = True
     message: str | None = None
     timeout: float = 60.0
+    shrink: Shrink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Outcome:
 
 def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
     """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
-    `errors.Refused` where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
+    `errors.Refused` (E_SHRINK too) where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
     refuse_tracked_state(root)
     theirs = _commit(root, name)
     with shadow.writing(root, options.timeout):
@@ -52,6 +55,7 @@ def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
         if theirs in bases:
             return Outcome("up-to-date", head)
         if head in bases and options.fast_forward != "never":
+            refuse_loss_between(root, head, theirs, rules, options.shrink)
             return _fast_forward(root, head, theirs)
         if options.fast_forward == "only":
             raise Refused(
@@ -78,6 +82,7 @@ def abort(root: Path, timeout: float) -> Outcome:
 def _join(root: Path, name: str, sides: Sides, rules: Rules, options: Options) -> Outcome:
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     changed = {path: data for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
+    refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved(root, set(changed), sides)
     git_changes.begin_merge(root, name, options.message)
     put(root, merged, sides)

@@ -14,8 +14,10 @@ from duckkb.errors import Refused
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, open_in, refuse_strangers, settle
+from duckkb.review.merging.shrink import refuse_loss
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, Tree, merge_trees
+from duckkb.settings import Shrink
 from duckkb.truth import conflict, git_changes, history, shadow, state
 from duckkb.truth.conflict import Block
 from duckkb.truth.git_changes import Index
@@ -27,13 +29,15 @@ from duckkb.values import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds."""
+    """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds;
+    `shrink` limits how many records may go (None: nothing does)."""
 
     choices: Sequence[Choice] = ()
     answers: Sequence[Answer] = ()
     only_list: bool = False
     stage: bool = False
     timeout: float = 60.0
+    shrink: Shrink | None = None
 
     @property
     def asks_newest(self) -> bool:
@@ -94,6 +98,7 @@ def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
         for part in parts:
             merging.settle(part, options)
         if not options.only_list:
+            merging.refuse_loss(parts, options.shrink)
             merging.write(parts, options.stage)
         return merging.resolved(operation, parts, options)
 
@@ -140,6 +145,13 @@ class _Merging:
             settled.append(item)
         if settled != part.items:
             part.items = arranged(settled, table)
+
+    def refuse_loss(self, parts: Sequence[_Part], limit: Shrink | None) -> None:
+        """What the merge deletes, whoever has carried that out, is ours to lose only up to the limit."""
+        settled = {part.path: part.bytes() for part in parts}
+        paths = self._merged.parts if self._knows_all else settled
+        after = {path: settled[path] if path in settled else work.on_disk(self._root, path) for path in paths}
+        refuse_loss(self._sides.ours, after, self._sides.contents, self._rules, limit)
 
     def write(self, parts: Sequence[_Part], stage: bool) -> None:
         wanted = {part.path: part.bytes() for part in parts}
