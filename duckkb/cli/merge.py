@@ -42,6 +42,7 @@ _AT_ONCE = 100
 @click.pass_context
 def merge_command(
     ctx: click.Context,
+    *,
     revision: str | None,
     fast_forward: Literal["only", "never"] | None,
     no_commit: bool,
