@@ -84,7 +84,7 @@ _STATE = {
     "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
     "E_AMBIGUOUS_KEY": ("Several records have keys that begin so.", "Give more of the key."),
     "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
-    "E_NAME": (
+    "E_RESERVED": (
         "A collection, table or label has a name that a system, DuckDB or duckkb keeps for itself.",
         "Choose another: `duckkb col rename NAME NEW`; of a type, rename its folder below data/ and its `table` or `label`.",
     ),

@@ -25,6 +25,9 @@ from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
 NO_MODEL = "none"
+KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
+"""Models that one well-known endpoint alone serves under these names."""
+_OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT = "default"
 
 
@@ -117,7 +120,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "global.embedding_model", DEFAULT_MODEL, Text(),
         f"The model behind similarity: {DEFAULT_MODEL} runs offline, {NO_MODEL} turns vectors off,"
-        " any other is asked at base_url.",
+        f" any other is asked at base_url. Of OpenAI's ({', '.join(KNOWN_MODELS)}) address and key variable are known;"
+        " until `duckkb trust` and a key, search is by words.",
     ),
     Key("global.embedding.base_url", None, Url(), "An OpenAI-compatible endpoint; used after `duckkb trust`."),
     Key("global.embedding.api_key_env", None, VariableName(), "The environment variable that holds the endpoint's key."),
@@ -219,7 +223,7 @@ def read_settings(root: Section) -> Settings:
     elsewhere = {key.leaf: key.name for key in KEYS}
     for path, section in sections.items():
         section.refuse_unknown(_known_in(path), elsewhere)
-    values = {key.name: _value(sections[key.section], key) for key in KEYS}
+    values = _with_endpoint({key.name: _value(sections[key.section], key) for key in KEYS})
     _check_model(sections[("global",)], values)
     origins = {key.name: _origin(sections[key.section], key) for key in KEYS}
     return _settings(values, origins)
@@ -251,9 +255,19 @@ def _origin(section: Section, key: Key) -> str:
     return section.place(key.leaf) if key.leaf in section else DEFAULT
 
 
+def _with_endpoint(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings with the address and key variable of a model that is known to have one, where none is given. As any that
+    is given they are demands that this machine has to accept first."""
+    if values["global.embedding_model"] not in KNOWN_MODELS or values["global.embedding.base_url"] is not None:
+        return values
+    variable = values["global.embedding.api_key_env"] or _OPENAI_KEY
+    return {**values, "global.embedding.base_url": _OPENAI, "global.embedding.api_key_env": variable}
+
+
 def _check_model(section: Section, values: Mapping[str, Any]) -> None:
     model = values["global.embedding_model"]
-    if model not in (DEFAULT_MODEL, NO_MODEL) and section.sub("embedding").value.get("base_url") is None:
+    is_known = model in (DEFAULT_MODEL, NO_MODEL, *KNOWN_MODELS)
+    if not is_known and section.sub("embedding").value.get("base_url") is None:
         remedy = f"set `global.embedding.base_url`, or use {DEFAULT_MODEL} or {NO_MODEL}"
         section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
 

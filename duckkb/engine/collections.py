@@ -175,7 +175,7 @@ def _unfit(name: str, findings: Iterable[Finding]) -> UsageError:
 
 def _refuse_reserved(name: str) -> None:
     if why := reserved(name):
-        raise UsageError(f"{name!r} {why}", code="E_NAME", suggestion="choose another name")
+        raise UsageError(f"{name!r} {why}", code="E_RESERVED", suggestion="choose another name")
 
 
 def _refuse_taken(base: Base, name: str) -> None:

@@ -89,11 +89,11 @@ def _name(kind: RecordType) -> Iterator[Finding]:
     path, _, line = kind.place.rpartition(":")
     if kind.is_collection and (why := reserved(kind.name)):
         remedy = f"duckkb col rename {kind.name} NEW"
-        yield Finding("E_NAME", f"{kind.name!r} {why}", path, int(line), remedy=remedy, type=kind.name)
+        yield Finding("E_RESERVED", f"{kind.name!r} {why}", path, int(line), remedy=remedy, type=kind.name)
     elif why := reserved(kind.table):
         key, folder = ("label", "edges") if kind.kind == "edge" else ("table", "nodes")
         remedy = f"git mv data/{folder}/{kind.table} data/{folder}/NEW, and {key}: NEW"
-        yield Finding("E_NAME", f"the {key} {kind.table!r} {why}", path, int(line), remedy=remedy, type=kind.name)
+        yield Finding("E_RESERVED", f"the {key} {kind.table!r} {why}", path, int(line), remedy=remedy, type=kind.name)
 
 
 def _part(part: Part) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ import yaml
 
 import duckkb
 from duckkb.errors import DuckkbError
-from duckkb.ontology.names import reserved
+from duckkb.ontology import names
 from tests.conftest import Ran, commit, git, make_base, run_in, tree_bytes
 
 OWN = """\
@@ -467,7 +467,7 @@ def test_a_name_that_a_system_or_sql_keeps_for_itself_is_refused_with_the_reason
             ):
                 with pytest.raises(DuckkbError) as caught:
                     call(name)
-                assert (caught.value.code, caught.value.exit_code) == ("E_NAME", 2) and "is a" in str(caught.value)
+                assert (caught.value.code, caught.value.exit_code) == ("E_RESERVED", 2) and "is a" in str(caught.value)
         assert files(root) == before
 
 
@@ -475,7 +475,7 @@ def test_every_name_that_duckdb_answers_to_by_itself_is_reserved() -> None:
     asked = "SELECT schema_name FROM duckdb_schemas() UNION SELECT database_name FROM duckdb_databases()"
     asked += " UNION SELECT view_name FROM duckdb_views() WHERE schema_name != 'information_schema'"
     found = [name for (name,) in duckdb.sql(asked).fetchall()]
-    assert len(found) > 20 and [name for name in found if not reserved(name)] == []
+    assert len(found) > 20 and [name for name in found if not names.reserved(name)] == []
 
 
 def test_a_base_that_has_such_a_name_already_is_read_and_check_says_so(tmp_path: Path) -> None:
@@ -496,9 +496,9 @@ def test_a_base_that_has_such_a_name_already_is_read_and_check_says_so(tmp_path:
     assert ok(root, "put", "pg_of", '{"from": "a", "to": "a"}')["inserted"] == 1
     checked = run_in(root, ["check", "--json"])
     assert checked.code == 1 and [(one["code"], one["path"]) for one in checked.line["findings"]] == [
-        ("E_NAME", "config.yaml"),
-        ("E_NAME", "config.yaml"),
-        ("E_NAME", "ontology/collections/con.yaml"),
+        ("E_RESERVED", "config.yaml"),
+        ("E_RESERVED", "config.yaml"),
+        ("E_RESERVED", "ontology/collections/con.yaml"),
     ]
     ok(root, "col", "rename", "con", "conifers")
     assert ok(root, "get", "conifers", "k")["value"] == 1

@@ -65,3 +65,51 @@ def test_a_key_that_is_not_set_is_named_and_nothing_is_asked(tmp_path: Path, env
         run_in(root, ["trust"], env=env)
         ran = run_in(root, ["find", "Note", "x", "-s", "--json"], env={"XDG_STATE_HOME": env["XDG_STATE_HOME"]})
         assert "SOME_KEY" in ran.error["error"] and endpoint.asked == []
+
+
+SEEDS_OWN = """\
+global:
+  chunk_size: 800
+  embedding_model: text-embedding-3-small
+  tokenizer: jieba
+nodes:
+  Note:
+    identity: id
+    schema: {type: object, properties: {id: {type: string}, text: {type: string}}}
+    search: {full_text: [text], vectors: [text]}
+"""
+
+
+def test_a_model_known_to_have_an_endpoint_needs_no_address_but_trust_and_a_key_like_any(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    root = make_base(tmp_path / "kb", SEEDS_OWN)
+    env |= {"OPENAI_API_KEY": KEY}
+    stored = run_in(root, ["put", "Note", '{"id": "a", "text": "内存 fox"}'], env=env)
+    assert (stored.code, stored.line["pending"]) == (0, 1)
+    found = run_in(root, ["find", "Note", "内存"], env=env)
+    assert (found.line["id"], found.line["_degraded"]) == ("a", True)
+    assert "api.openai.com has not been accepted" in found.err and "duckkb trust" in found.err
+    assert run_in(root, ["find", "Note", "fox", "-s", "--json"], env=env).error["code"] == "E_UNTRUSTED"
+    assert run_in(root, ["check"], env=env).code == 0
+    shown = run_in(root, ["trust", "--show", "--json"], env=env).line
+    assert (sorted(shown["demands"].values()), shown["trusted"]) == (
+        ["OPENAI_API_KEY", "https://api.openai.com/v1"],
+        False,
+    )
+    run_in(root, ["trust"], env=env)
+    lacking = run_in(root, ["find", "Note", "fox", "-s", "--json"], env=env | {"OPENAI_API_KEY": ""})
+    assert lacking.code == 1 and "OPENAI_API_KEY" in lacking.error["error"]
+
+
+def test_an_address_or_key_variable_that_is_given_stands_for_the_known_one(tmp_path: Path, env: dict[str, str]) -> None:
+    with FakeEndpoint() as endpoint:
+        own = f'{{base_url: "{endpoint.settings().base_url}", dimensions: 16, max_retries: 0}}'
+        text = SEEDS_OWN.replace("  tokenizer", f"  embedding: {own}\n  tokenizer")
+        root = make_base(tmp_path / "kb", text)
+        assert list(run_in(root, ["trust", "--json"], env=env).line["demands"]) == ["global.embedding.base_url"]
+        assert run_in(root, ["put", "Note", '{"id": "a", "text": "fox"}'], env=env).line["pending"] == 0
+        assert run_in(root, ["find", "Note", "fox", "-s"], env=env).line["id"] == "a"
+    (root / "config.yaml").write_text(text.replace(own, "{api_key_env: SOME_KEY}"), "utf-8")
+    demands = run_in(root, ["trust", "--show", "--json"], env=env).line["demands"]
+    assert sorted(demands.values()) == ["SOME_KEY", "https://api.openai.com/v1"]

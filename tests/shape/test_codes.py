@@ -25,3 +25,9 @@ def test_every_code_of_the_catalogue_is_used() -> None:
 
 def test_warnings_never_stop_a_command() -> None:
     assert {code.name for code in CODES.values() if code.name.startswith("W_") and code.exit_code} == set()
+
+
+def test_no_code_has_two_meanings() -> None:
+    """The later one would silently stand for both."""
+    told = re.findall(r'^    "([EW]_[A-Z0-9_]+)": \(', (PACKAGE / "codes.py").read_text("utf-8"), re.MULTILINE)
+    assert len(told) >= len(CODES) - 5 and sorted(set(told)) == sorted(told)
