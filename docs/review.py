@@ -288,7 +288,11 @@ def _hosting(kb: _Copy) -> str:
   nothing of the pull request: it takes a number and a text, and posts only where the pull request is at the commit of the run.
 - *index* runs at night: every record checked, exported and imported again, the index built from nothing twice and compared,
   then brought up to date and pushed; where somebody was faster, it is built again on what they pushed.
-- `.pre-commit-config.yaml` runs `duckkb check --staged` and `duckkb fmt --check` before a commit.
+- `.pre-commit-config.yaml` runs `duckkb check --staged` and `duckkb fmt --check` before a commit, and by hand, where there is
+  no nightly job, `duckkb index build` (`pre-commit run duckkb-index --hook-stage manual`, on the main branch).
+
+The team's cache is one Parquet file that changes at night. `duckkb init --lfs` has git keep it in Git LFS; `check` advises it
+past 50 MB.
 
 Both compare with the branch as it is now: the first parent of the merge that the forge tests. They need its history
 (`fetch-depth: 0`). A change that takes away or weakens a rule by which it is judged fails with E_GUARD: a required review, a

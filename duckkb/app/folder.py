@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,9 @@ from duckkb.errors import Conflict, Refused, UsageError
 from duckkb.truth import layout, lock, outside, shadow, state
 from duckkb.values import dataclass
 
+_LFS_NEXT = (
+    "git keeps data/indices/ in Git LFS from now on: `git lfs install`, then `git add --renormalize data/indices`"
+)
 _CONFIG = """\
 # A duckkb knowledge base. Every setting: `duckkb config show`. Types: `duckkb schema`.
 global:
@@ -55,10 +59,11 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None) -> Made:
+def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None, lfs: bool = False) -> Made:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
     writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder. With
     `github` also workflows and hooks, which a base that exists can get too; `install` as for `forge.github`.
+    With `lfs` git keeps the team's cache in Git LFS, also that of a base that exists.
 
     What was interrupted is no base yet: config.yaml comes last, and the next init begins anew.
     """
@@ -69,26 +74,27 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
     outside.refuse_kept(path, config.environment())
     _refuse_outside(root)
+    if install is not None and not github:
+        raise UsageError("--install says what workflows install: give --github with it")
+    made = _with_lfs(root, lfs=lfs) if (github or lfs) and (root / "config.yaml").is_file() else make(root, lfs=lfs)
+    notes: tuple[str, ...] = (_LFS_NEXT,) if lfs else ()
     if not github:
-        if install is not None:
-            raise UsageError("--install says what workflows install: give --github with it")
-        return make(root)
+        return replace(made, notes=notes)
     from duckkb.app import forge
 
-    made = Made(root.resolve(), ()) if (root / "config.yaml").is_file() else make(root)
     hosted = forge.github(root, install)
-    notes = () if install or hosted.is_shared else (forge.not_shared(hosted.install),)
+    notes += () if install or hosted.is_shared else (forge.not_shared(hosted.install),)
     return Made(made.root, (*made.files, *hosted.files), hosted.kept, notes)
 
 
-def make(root: Path) -> Made:
+def make(root: Path, *, lfs: bool = False) -> Made:
     """As `init`, in a folder that the caller may write to."""
     if os.path.lexists(root / "config.yaml"):
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
     _refuse_links(root)
     files = {
         "config.yaml": _CONFIG.encode(),
-        ".gitattributes": _attributes(root),
+        ".gitattributes": _attributes(root, lfs=lfs),
         layout.FORMAT_PATH: layout.format_bytes(),
     }
     written = []
@@ -138,14 +144,26 @@ def _refuse_outside(root: Path) -> None:
         )
 
 
-def _attributes(root: Path) -> bytes:
+def _with_lfs(root: Path, *, lfs: bool) -> Made:
+    """A base that exists, with what Git LFS needs to be told."""
+    data = _attributes(root, lfs=lfs)
+    target = root / ".gitattributes"
+    if not lfs or (target.exists() and target.read_bytes() == data):
+        return Made(root.resolve(), ())
+    _refuse_links(root)
+    _put_whole(target, data)
+    return Made(root.resolve(), (target.name,))
+
+
+def _attributes(root: Path, *, lfs: bool) -> bytes:
     """The lines we need, behind what a .gitattributes already holds."""
     target = root / ".gitattributes"
-    present = target.read_text("utf-8") if target.exists() else ""
-    if layout.ATTRIBUTES in present:
-        return present.encode()
-    gap = "" if not present or present.endswith("\n") else "\n"
-    return (present + gap + layout.ATTRIBUTES).encode()
+    text = target.read_text("utf-8") if target.exists() else ""
+    wanted = [layout.ATTRIBUTES, *([f"{layout.LFS_ATTRIBUTE}\n"] if lfs else [])]
+    for lines in wanted:
+        if lines not in text:
+            text += ("" if not text or text.endswith("\n") else "\n") + lines
+    return text.encode()
 
 
 def recover(

@@ -133,6 +133,7 @@ def _filled(template: str, place: str, branch: str, install: str) -> str:
         "INSTALL": f"'duckkb{install}'",
         "INSTALL_LOCAL": f"'duckkb[local]{install}'",
         "CHECK": json.dumps(f"duckkb {kb}check --staged", ensure_ascii=False),
+        "INDEX": json.dumps(f"duckkb {kb}index build", ensure_ascii=False),
         "FMT": json.dumps(f"duckkb {kb}fmt --check", ensure_ascii=False),
         "FILES": json.dumps(rf"^{prefix}(data/.*\.jsonl|ontology/.*\.yaml|config\.yaml)$", ensure_ascii=False),
     }

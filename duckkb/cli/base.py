@@ -13,13 +13,16 @@ from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, 
 @click.argument("path", required=False, default=".", type=PathName(written=True))
 @click.option("--github", is_flag=True, help="Also write workflows and hooks; a base that exists gets those alone.")
 @click.option(
+    "--lfs", is_flag=True, help="Keep the team's cache (data/indices/) in Git LFS; a base that exists can change."
+)
+@click.option(
     "--install",
     metavar="URL",
     help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or ==VERSION. Default: where this duckkb is from.",
 )
 @base_options
 @click.pass_context
-def init_command(ctx: click.Context, path: str, *, github: bool, install: str | None) -> None:
+def init_command(ctx: click.Context, path: str, *, github: bool, install: str | None, lfs: bool) -> None:
     """Make a knowledge base in a folder (default: here): config.yaml, .gitattributes, data/FORMAT.json. Runs no git.
 
     Prints the files made, a `file` a line. With --github also .github/workflows/duckkb-*.yml at the top of the repository
@@ -28,7 +31,7 @@ def init_command(ctx: click.Context, path: str, *, github: bool, install: str | 
     """
     from duckkb import app
 
-    made = app.init(path, github=github, install=install)
+    made = app.init(path, github=github, install=install, lfs=lfs)
     for file in made.kept:
         printed.note(f"kept as it is: {file}")
     for note in made.notes:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from duckkb.codes import CODES
 from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base, Proposal
 from duckkb.engine.counted import Before
@@ -18,6 +19,8 @@ from duckkb.truth.line import Shape, etag, record_line
 from duckkb.truth.render import RenderedPart
 from duckkb.values import dataclass
 
+_MANY_VECTORS = 100
+"""From so many on it is said at every write that nobody else gets them."""
 _SLAB = 4_096
 """Records whose entries are made, and held, together."""
 
@@ -134,6 +137,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
     if not base.cache.spares(len(records)):
         base.builder.make_tokens(request.kind, records)
     missing = dict(base.builder.unembedded(request.kind, records))
+    offered = _offer(base, len(missing))
     try:
         if missing:
             embed(base, request.kind, missing)
@@ -141,7 +145,19 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
         said = f"stored without vectors: {problem.message}"
         return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
     base.cache.save(sparing=True)
-    return ()
+    return offered
+
+
+def _offer(base: Base, computed: int) -> tuple[Notice, ...]:
+    """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
+    if not computed or base.cache.team_paths() or history.find_repository(base.root) is None:
+        return ()
+    if computed < _MANY_VECTORS and base.cache.has_local_vectors:
+        return ()
+    code = CODES["W_NO_TEAM_CACHE"]
+    vectors = "1 vector was" if computed == 1 else f"{computed:,} vectors were"
+    said = f"{vectors} computed for this clone alone: no cache of them is shared, so each clone computes all of them"
+    return (Notice(code.name, said, code.remedy),)
 
 
 def _preview(base: Base, request: Upsert, given: Given) -> Record:

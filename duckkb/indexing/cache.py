@@ -205,6 +205,11 @@ class SearchCache:
             self._trust.remember(digest(data), KINDS)
         return files
 
+    @property
+    def has_local_vectors(self) -> bool:
+        """Whether this clone has computed vectors before."""
+        return any(file.kind == "vector" for file in local_files(self._root))
+
     def team_paths(self) -> tuple[str, ...]:
         """The files that the team's cache consists of now, usable or not."""
         return tuple(file.path for file in team_files(self._root))

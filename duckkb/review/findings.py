@@ -14,7 +14,7 @@ from duckkb.ontology.names import reserved
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
 from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
-from duckkb.truth import history, layout
+from duckkb.truth import history, layout, repository
 from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
 
@@ -57,10 +57,19 @@ class Scope:
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
     findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
+    findings += _large_caches(base)
     findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())
-    repository = history.find_repository(base.root)
+    found = history.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
-    return CheckReport(in_order(findings), records, repository.prefix if repository else "")
+    return CheckReport(in_order(findings), records, found.prefix if found else "")
+
+
+def _large_caches(base: Base) -> Iterator[Finding]:
+    for path in base.cache.team_paths():
+        size = (base.root / path).lstat().st_size
+        if size > layout.LFS_BYTES and (repository.attributes(base.root, path) or {}).get("filter") != "lfs":
+            said = f"{size / 1e6:,.0f} MB, which git keeps whole each time that it changes"
+            yield Finding("W_CACHE_SIZE", said, path, remedy=CODES["W_CACHE_SIZE"].remedy)
 
 
 def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -29,6 +29,10 @@ data/FORMAT.json text eol=lf
 data/indices/** binary
 """
 """What .gitattributes has to say."""
+LFS_ATTRIBUTE = "data/indices/** filter=lfs diff=lfs merge=lfs -text"
+"""What it says besides where Git LFS keeps the cache."""
+LFS_BYTES = 50_000_000
+"""Forges warn of a file of this size, and refuse one of twice that."""
 
 PART_RECORDS = 1_000
 # A forge stops showing the diff of a file at 500 KB.
