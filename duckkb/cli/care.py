@@ -22,8 +22,38 @@ from duckkb.cli.common import (
 from duckkb.cli.formats import dumps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from duckkb.actions.caring import CheckReport
     from duckkb.queries import Receipt
+
+
+def _as_text(report: "CheckReport") -> "Iterator[str]":
+    from duckkb.review.alike import told
+
+    return (printed.one_line(str(finding)) for finding in told(report.findings))
+
+
+def _as_annotations(report: "CheckReport") -> "Iterator[str]":
+    from duckkb.review.annotations import commands
+
+    return commands(report.findings, report.prefix)
+
+
+def _as_sarif(report: "CheckReport") -> "Iterator[str]":
+    from importlib.metadata import version
+
+    from duckkb.review.sarif import as_sarif
+
+    yield dumps(as_sarif(report.findings, version("duckkb"), report.prefix))
+
+
+_REPORTS: "Mapping[str, Callable[[CheckReport], Iterator[str]]]" = {
+    "text": _as_text,
+    "github": _as_annotations,
+    "sarif": _as_sarif,
+}
+"""The formats of `check` beside those of all verbs: those by which a report is read, not its findings one by one."""
 
 
 @click.command("check")
@@ -32,7 +62,7 @@ if TYPE_CHECKING:
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
 @allow_shrink
 @allow_weaker_option
-@base_options_and("text", "github", "sarif")
+@base_options_and(*_REPORTS)
 @click.pass_context
 def check_command(
     ctx: click.Context, /, since: str | None, fail_on: Literal["error", "warning"], **given: bool
@@ -42,7 +72,8 @@ def check_command(
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
     With --since or --staged only what the change brings or touches, and findings on the change itself: mass deletions, an
     error unless --allow-shrink; rules by which changes are judged that are gone or weaker (E_GUARD); mass edits, renames, what
-    nobody sees, near duplicates. The default is --format text: lines for people and for a pull request's log.
+    nobody sees, near duplicates. The default is --format text: lines for people, those that say the same of many records as
+    one, with a count and the first places; --format jsonl has each finding by itself, json both.
     """
     from duckkb import app
 
@@ -51,17 +82,9 @@ def check_command(
     with judging(ctx):
         report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, **given)
     form = chosen_format(ctx, "text")
-    if form == "github":
-        from duckkb.review.annotations import commands
-
-        for line in commands(report.findings, report.prefix):
+    if form in _REPORTS:
+        for line in _REPORTS[form](report):
             printed.result(line)
-    elif form == "sarif":
-        from importlib.metadata import version
-
-        from duckkb.review.sarif import as_sarif
-
-        printed.result(dumps(as_sarif(report.findings, version("duckkb"), report.prefix)))
     else:
         _print_findings(report, form, fail_on)
     if form != "json":
@@ -76,15 +99,13 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from dataclasses import asdict
 
     from duckkb.review import outcome
+    from duckkb.review.alike import as_objects
 
     findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
     if form == "json":
         ended = outcome.of_findings(report.errors, report.warnings, fail_on=fail_on)
         counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
-        emit({"outcome": ended, **counts, "findings": findings})
-    elif form == "text":
-        for finding in report.findings:
-            printed.result(printed.one_line(str(finding)))
+        emit({"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)})
     else:
         emit_lines(findings)
 

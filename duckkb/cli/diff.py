@@ -1,5 +1,7 @@
 """diff: knowledge as it changed, record by record."""
 
+import shlex
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +23,16 @@ from duckkb.cli.common import (
     read_argument_or_stdin,
     tell,
 )
-from duckkb.cli.formats import ROWS
+from duckkb.cli.formats import ROWS, dumps
 from duckkb.cli.lines import receipt_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-    from duckkb.review.diff.model import Diff, Numbers, RecordChange
+    from duckkb.review.diff.model import Diff, Numbers, Options, RecordChange
 
-_ONLY = "duckkb.only"
+_ONLY, _GIVEN = "duckkb.only", "duckkb.given"
+OWN_FORMATS = ("text", "patch", "markdown", "html", "github")
 _AT_ONCE = 64
 """Pieces that are printed together: each print waits for the reader."""
 
@@ -42,6 +45,7 @@ class _WithNames(click.Command):
             at = args.index("--")
             ctx.meta[_ONLY] = tuple(args[at + 1 :])
             args = args[:at]
+        ctx.meta[_GIVEN] = list(args)
         return super().parse_args(ctx, args)
 
 
@@ -50,7 +54,9 @@ class _WithNames(click.Command):
 @click.option("--staged", is_flag=True, help="Compare with the index.")
 @click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
 @click.option("--stat", is_flag=True, help="Print numbers by type alone.")
-@click.option("--full", is_flag=True, help="Print long texts whole, not just around what changed.")
+@click.option(
+    "--full", is_flag=True, help="Print all of it: every record, and long texts not just around what changed."
+)
 @click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
@@ -59,18 +65,20 @@ class _WithNames(click.Command):
 @click.option(
     "--budget",
     type=click.IntRange(min=2_000),
-    default=60_000,
-    show_default=True,
-    help="The most bytes of a comment (--format markdown).",
+    metavar="BYTES",
+    help="The most that is printed (1,000,000; markdown 60,000, html 100,000,000; patch and github are whole).",
 )
+@click.option("--after", metavar="CURSOR", default="", help="Go on where the output of this command ended.")
 @allow_weaker_option
-@base_options_and("text", "patch", "markdown", "html", "github")
+@base_options_and(*OWN_FORMATS)
 @click.pass_context
 def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
 
     BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
-    which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text.
+    which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text. What does
+    not fit into the budget is counted, and the command that goes on is named: as the last line of text, markdown and jsonl,
+    in `next` of json, on stderr for the others.
     """
     from duckkb.app.diffing import diff
 
@@ -120,15 +128,55 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
     if given["stat"]:
         _stat(form, found.numbers)
         return
-    if form in ROWS:
-        emit_lines(_rows(found), ("op", "type", "identity", "was", "fields", "path", "line"))
-        return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = Options(full=given["full"], color=color, budget=given["budget"], fail_on=given["fail_on"] or "error")
+    options = Options(
+        given["full"], color, _budget(form, given), given["fail_on"] or "error", given["after"], _again(ctx)
+    )
+    if form in ROWS:
+        _print_rows(found, options)
+        return
     pieces = iter(formats.render(form, found, options))
     while some := list(islice(pieces, _AT_ONCE)):
         printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))
+
+
+def _budget(form: str, given: dict[str, Any]) -> int:
+    from duckkb.review.diff import formats
+
+    if form in formats.WHOLE and (given["budget"] or given["after"]):
+        raise click.UsageError(f"--format {form} is told whole; leave --budget and --after out")
+    if given["budget"]:
+        return int(given["budget"])
+    return sys.maxsize if given["full"] else formats.BUDGETS.get(form, formats.BUDGET)
+
+
+def _again(ctx: click.Context) -> "Callable[[str], str]":
+    """This command line with other options in the place of --after."""
+    chosen, given = ctx.ensure_object(dict), ctx.meta[_GIVEN]
+    before = [
+        word
+        for name in ("kb", "format", "json")
+        if chosen.get(name) and not any(one.startswith(f"--{name}") for one in given)
+        for word in ([f"--{name}"] if name == "json" else [f"--{name}", str(chosen[name])])
+    ]
+    kept = [
+        word for at, word in enumerate(given) if not word.startswith("--after") and given[at - 1 : at] != ["--after"]
+    ]
+    names = ["--", *ctx.meta[_ONLY]] if ctx.meta.get(_ONLY) else []
+    return lambda more: shlex.join(["duckkb", *before, "diff", *kept, *more.split(" "), *names])
+
+
+def _print_rows(found: "Diff", options: "Options") -> None:
+    from duckkb.review.diff.budget import size
+    from duckkb.review.diff.page import Page
+
+    page = Page(found, options)
+    page.tell_findings()
+    rows = page.fit(page.changes, _row, lambda row: size(dumps(row)))
+    emit_lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))
+    if page.left:
+        printed.note(f"{page.left:,} records are not shown yet: {page.next}")
 
 
 def _print_numbers(ctx: click.Context, range: str | None, given: dict[str, Any]) -> None:
@@ -162,18 +210,17 @@ def _wants_color(choice: str) -> bool:
     return choice == "always" or (choice == "auto" and printed.on_terminal() and config.wants_color())
 
 
-def _rows(found: "Diff") -> "Iterator[dict[str, Any]]":
-    """A row a record, for csv, md and table."""
-    for change in found.changes:
-        yield {
-            "op": change.op,
-            "type": change.type,
-            "identity": change.identity,
-            "was": change.was,
-            "fields": ", ".join(_paths(change)) if change.op in ("update", "rename") else None,
-            "path": change.place.path,
-            "line": change.place.line_no,
-        }
+def _row(change: "RecordChange") -> dict[str, Any]:
+    """A record of csv, md and table."""
+    return {
+        "op": change.op,
+        "type": change.type,
+        "identity": change.identity,
+        "was": change.was,
+        "fields": ", ".join(_paths(change)) if change.op in ("update", "rename") else None,
+        "path": change.place.path,
+        "line": change.place.line_no,
+    }
 
 
 def _paths(change: "RecordChange") -> "Iterable[str]":

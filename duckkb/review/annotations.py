@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator
 
 from duckkb.errors import Finding
+from duckkb.review.alike import told
 from duckkb.review.unseen import visible
 
 
 def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
-    """A command a finding, errors first, as GitHub shows only the first ten of each kind in a step. `prefix` is the folder
-    of the knowledge base inside its repository, empty or with `/` at its end."""
-    for finding in sorted(findings, key=lambda one: not one.is_error):
+    """A command for the findings that say the same, errors first, as GitHub shows only the first ten of each kind in a
+    step. `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end."""
+    for finding in sorted(told(findings, prefix), key=lambda one: not one.is_error):
         where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
         said = f"{finding.field}: {finding.message}" if finding.field else finding.message
@@ -23,8 +24,8 @@ def command(kind: str, message: str, **properties: str) -> str:
     >>> command("notice", "50 %\nof all", title="a,b:c")
     '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
     """
-    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{kind}{' ' if told else ''}{told}::{_data(message)}"
+    shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{kind}{' ' if shown else ''}{shown}::{_data(message)}"
 
 
 def _data(text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
+from duckkb.review.alike import told
 from duckkb.review.annotations import command, commands
 from duckkb.review.markup import cut, span
 
@@ -35,9 +36,10 @@ def markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
         yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
     if problem.findings:
         yield ""
-        yield from (_finding(one, prefix) for one in problem.findings[:_MOST])
-        if len(problem.findings) > _MOST:
-            yield f"- {len(problem.findings) - _MOST:,} more"
+        found = told(problem.findings, prefix)
+        yield from (_finding(one, prefix) for one in found[:_MOST])
+        if len(found) > _MOST:
+            yield f"- {len(found) - _MOST:,} more"
 
 
 def sarif(problem: DuckkbError, prefix: str) -> Iterator[str]:

@@ -2,17 +2,19 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
+from duckkb.review.alike import grouped, told
 from duckkb.review.unseen import visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _CONFIG = "config.yaml"
 _ROOT = "%SRCROOT%"
+_RELATED = 20
 _CODE_SPAN = re.compile("`([^`]*)`")
 
 
@@ -23,13 +25,18 @@ def as_sarif(
     final `/`: paths are told from the root of the repository, percent-encoded. What has no path is told of config.yaml. `stopped` is what kept duckkb from
     judging: the run did not succeed then, and says why.
 
+    Findings that say the same are one result, of whose `occurrenceCount` the first are `relatedLocations`.
     A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
     """
-    found = list(findings)
+    findings = list(findings)
+    groups, found = grouped(findings), told(findings, prefix)
     names = sorted({one.code for one in found})
     driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
     driver |= {"rules": [_rule(name) for name in names]}
-    results = [_result(one, names.index(one.code), prefix) for one in found]
+    results = [
+        _result(one, names.index(one.code), prefix) | _others(some, prefix)
+        for one, some in zip(found, groups, strict=True)
+    ]
     # Where the repository lies differs from machine to machine; a reader of the log knows it.
     root = {_ROOT: {"description": {"text": "The root of the repository."}}}
     run = {"tool": {"driver": driver}, "invocations": [_invocation(stopped)], "originalUriBaseIds": root}
@@ -71,6 +78,13 @@ def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
         "locations": [_location(finding, prefix)],
         "partialFingerprints": {"duckkb/v1": _fingerprint(finding)},
     }
+
+
+def _others(some: Sequence[Finding], prefix: str) -> dict[str, Any]:
+    """Where else the same is to be said."""
+    if len(some) == 1:
+        return {}
+    return {"occurrenceCount": len(some), "relatedLocations": [_location(one, prefix) for one in some[1:_RELATED]]}
 
 
 def _location(finding: Finding, prefix: str) -> dict[str, Any]:

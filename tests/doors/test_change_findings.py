@@ -327,3 +327,17 @@ def test_a_shallow_clone_is_told_how_to_get_what_it_lacks(base: Path, tmp_path: 
 def test_a_revision_that_is_none_is_an_error(base: Path, args: list[str]) -> None:
     ran = run_in(base, ["check", *args, "--json"])
     assert (ran.code, ran.error["code"]) == ((2, "E_USAGE") if "--staged" in args else (1, "E_REVISION"))
+
+
+def test_one_edit_of_the_schema_is_one_finding_with_a_count_and_each_can_be_had(base: Path) -> None:
+    config = base / "config.yaml"
+    config.write_text(config.read_text("utf-8").replace("required: [id]", "required: [id, owner]"), "utf-8")
+    owners = [line for line in run_in(base, ["check"]).out.splitlines() if "owner" in line]
+    assert len(owners) == 1 and f"; 59 more like it: {PART}:2, {PART}:3, " in owners[0]
+    for form, word in (("github", "E_SCHEMA"), ("markdown", "`E_SCHEMA`"), ("text", "E_SCHEMA")):
+        told = run_in(base, ["diff", "HEAD", "--fail-on", "error", "--format", form])
+        assert told.code == 1 and told.out.count(word) == 1, told.out
+    whole = run_in(base, ["check", "--json"]).line
+    (group,) = [one for one in whole["groups"] if one["field"] == "/owner"]
+    assert (group["count"], group["places"][:2], len(whole["findings"])) == (60, [f"{PART}:1", f"{PART}:2"], 61)
+    assert len(run_in(base, ["check", "--format", "jsonl"]).lines) == 61

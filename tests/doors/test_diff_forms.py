@@ -1,13 +1,16 @@
 """The forms of a difference: what each says of values inside values."""
 
 import json
+import re
+import shlex
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from duckkb.app.diffing import diff, numbers
-from tests.conftest import NOTES, commit, git, make_base, run_in
+from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 COUNTRIES = """\
 global: {embedding_model: none}
@@ -122,3 +125,66 @@ def test_numbers_of_lines_that_are_no_plain_edit_are_those_of_the_difference(man
         other.unlink(missing_ok=True)
     assert (told.counts, told.moved, told.respelled) == (whole.counts, len(whole.moves), whole.respelled)
     assert bool(told.findings) == any(one.code not in ("E_MISPLACED", "W_MASS_CHANGE") for one in whole.findings)
+
+
+def _pages(root: Path, *args: str) -> Iterator[Ran]:
+    """The output of `diff`, page by page: each names the command of the next."""
+    line = ["diff", *args]
+    while line:
+        ran = run_in(root, line)
+        assert ran.code == 0, ran.err
+        yield ran
+        more = re.search(r"duckkb (diff .*?--after [0-9a-f-]+)", ran.out + ran.err)
+        line = shlex.split(more[1]) if more else []
+
+
+def test_every_form_keeps_its_budget_and_goes_on_where_it_ended_until_all_is_told(many: Path) -> None:
+    whole = run_in(many, ["diff", "few..many", "--format", "json", "--full"]).line
+    assert (whole["truncated"], whole["next"]) == (False, None)
+    wanted = [(one["type"], one["identity"]) for one in whole["changes"]]
+    budget = 100_000
+
+    found = {
+        form: list(_pages(many, "few..many", "--budget", str(budget), "--format", form))
+        for form in ("json", "jsonl", "text", "csv")
+    }
+    for form, pages in found.items():
+        assert 1 < len(pages) < 40, form
+        assert all(len(page.out.encode()) < budget + 3_000 for page in pages), form
+    told = [one for page in found["json"] for one in page.line["changes"]]
+    assert told == whole["changes"]
+    assert [one for page in found["json"] for one in page.line["findings"]] == whole["findings"]
+    lines = [one for page in found["jsonl"] for one in page.lines]
+    assert [one["identity"] for one in lines if one["entry"] == "change"] == [name for _, name in wanted]
+    heads = re.compile(r"^(?:changed|added|removed|renamed) (\w+) (\S+)", re.MULTILINE)
+    assert [one for page in found["text"] for one in heads.findall(page.out)] == wanted
+    rows = [line.split(",")[2] for page in found["csv"] for line in page.out.splitlines()[1:]]
+    assert rows == [name for _, name in wanted]
+
+
+def test_a_page_of_another_difference_does_not_go_on(many: Path) -> None:
+    first = run_in(many, ["diff", "few..many", "--json", "--budget", "50000"]).line
+    cursor = first["next"]["after"]
+    assert first["truncated"] and first["next"]["left"] + len(first["changes"]) + len(first["findings"]) == 2_993
+    other = run_in(many, ["diff", "many..few", "--json", "--after", cursor])
+    assert (other.code, other.error["code"]) == (1, "E_STALE")
+    wrong = run_in(many, ["diff", "few..many", "--json", "--after", "7"])
+    assert (wrong.code, wrong.error["code"]) == (2, "E_USAGE")
+    whole = run_in(many, ["diff", "few..many", "--format", "patch", "--budget", "5000"])
+    assert whole.code == 2 and "told whole" in whole.err
+
+
+def test_a_comment_counts_bytes_and_its_last_line_goes_on(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    for tag, word in (("one", "知识库的记录"), ("two", "数据的文件")):
+        _put(root, [{"id": f"笔记{n}", "text": word * 30 + str(n)} for n in range(300)])
+        commit(root)
+        git(root, "tag", tag)
+    pages = list(_pages(root, "one..two", "--format", "markdown", "--budget", "20000"))
+    assert all(len(page.out.encode()) <= 20_001 for page in pages)
+    assert "#### Findings" in pages[0].out and "#### Findings" not in pages[1].out
+    told = [name for page in pages for name in re.findall(r"^##### `Note` `(.*)`$", page.out, re.MULTILINE)]
+    assert sorted(told) == sorted(f"笔记{n}" for n in range(300))
+    long = run_in(root, ["diff", "one..two", "--format", "markdown"]).out
+    assert 40_000 < len(long.encode()) <= 60_001
+    assert "--after" not in run_in(root, ["diff", "one..two", "--format", "markdown", "--full"]).out

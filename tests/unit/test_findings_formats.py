@@ -92,6 +92,8 @@ _RESULT = {
         "level": _LEVEL,
         "message": _TEXT,
         "locations": {"type": "array", "items": _LOCATION},
+        "occurrenceCount": {"type": "integer", "minimum": 1},
+        "relatedLocations": {"type": "array", "items": _LOCATION},
         "partialFingerprints": {"type": "object", "additionalProperties": {"type": "string"}},
     },
 }
@@ -207,3 +209,23 @@ def test_commands_name_the_file_in_the_repository_and_errors_come_first() -> Non
     assert properties == {"file": "docs/kb/data/nodes/note/20260101/part_001.jsonl", "line": "3", "title": "E_JSON"}
     assert message == "not exactly one JSON object"
     assert told[-1][1] == {"title": "W_MASS_DELETE Note"}
+
+
+def test_what_one_edit_of_a_schema_breaks_everywhere_is_told_once_with_a_count() -> None:
+    broken = [
+        Finding("E_SCHEMA", f'is "{n}", no number', "data/a.jsonl", n, f"/sizes/{n % 4}", "", "Note", f"n{n}")
+        for n in range(1, 45)
+    ]
+    told = [_read(line) for line in commands([*FINDINGS, *broken], "docs/kb/")]
+    assert len(told) == len(FINDINGS) + 1
+    ((kind, properties, message),) = [one for one in told if "E_SCHEMA" in one[1]["title"]]
+    assert (kind, properties["line"]) == ("error", "1")
+    assert "; 43 more like it: docs/kb/data/a.jsonl:2, docs/kb/data/a.jsonl:3, " in message
+    log = as_sarif([*FINDINGS, *broken], "0.1.0", "docs/kb/")
+    jsonschema.validate(log, SARIF)
+    (result,) = [one for one in log["runs"][0]["results"] if one["ruleId"] == "E_SCHEMA"]
+    assert (result["occurrenceCount"], result["relatedLocations"][0]["physicalLocation"]["region"]) == (
+        44,
+        {"startLine": 2},
+    )
+    assert len(list(commands(broken[:3]))) == 3

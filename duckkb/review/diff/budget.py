@@ -26,19 +26,35 @@ class Section:
         return len(self.of)
 
 
-def fitted(start: str, sections: Sequence[Section], budget: int, end: str = "") -> str:
-    """`start`, the sections with as many pieces as fit into `budget` bytes of UTF-8, and `end`.
+@dataclass(frozen=True)
+class End:
+    """What stands at the end: made of how many pieces of each section are shown, at most `room` bytes."""
+
+    make: Callable[[Sequence[int]], str]
+    room: int
+
+
+def fitted(start: str, sections: Sequence[Section], budget: int, end: End | None = None) -> str:
+    """`start`, the sections with as many pieces as fit into `budget` bytes, and `end`.
 
     Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
     needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
     """
-    sections = [section for section in sections if section.count]
-    fixed = _size(start) + _size(end) + sum(_frame(section) for section in sections)
+    there = [section for section in sections if section.count]
+    fixed = size(start) + (end.room if end else 0) + sum(_frame(section) for section in there)
     left = max(0, budget - fixed)
-    made = [_as_many(section.pieces(), left) for section in sections]
-    rooms = _rooms([sum(_size(piece) + 1 for piece in pieces) for pieces in made], sections, left)
-    shown = [_section(*one) for one in zip(sections, made, rooms, strict=True)]
-    return "".join([start, *shown, end])
+    made = [_as_many(section.pieces(), left) for section in there]
+    rooms = _rooms([sum(size(piece) for piece in pieces) for pieces in made], there, left)
+    shown = [_as_many(islice(some, one.count), room) for one, some, room in zip(there, made, rooms, strict=True)]
+    parts = [_section(section, some) for section, some in zip(there, shown, strict=True)]
+    told = iter(map(len, shown))
+    counts = [next(told) if section.count else 0 for section in sections]
+    return "".join([start, *parts, end.make(counts) if end else ""])
+
+
+def size(text: str) -> int:
+    """Of a line in bytes, with its LF."""
+    return len(text.encode("utf-8", "replace")) + 1
 
 
 def more(of: Sequence[str]) -> str:
@@ -56,13 +72,9 @@ def more(of: Sequence[str]) -> str:
 
 def _frame(section: Section) -> int:
     """The bytes that a section has at most without its pieces."""
-    names = sorted(map(_size, set(section.of)), reverse=True)[: _NAMED + 1]
+    names = sorted(map(size, set(section.of)), reverse=True)[: _NAMED + 1]
     tail = sum(names) + (len(names) + 1) * (len(f"{section.count:,}") + 12) + 12
-    return _size(section.head) + _size(section.foot) + tail + 2
-
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return size(section.head) + size(section.foot) + tail
 
 
 def _tail(section: Section, shown: int) -> str:
@@ -74,7 +86,7 @@ def _as_many(pieces: Iterable[str], room: int) -> list[str]:
     """The pieces that could be shown if there were nothing else."""
     found = []
     for piece in pieces:
-        room -= _size(piece) + 1
+        room -= size(piece)
         if room < 0:
             break
         found.append(piece)
@@ -90,7 +102,6 @@ def _rooms(wanted: Sequence[int], sections: Sequence[Section], left: int) -> Ite
         yield room + more_of_it
 
 
-def _section(section: Section, pieces: Sequence[str], room: int) -> str:
-    shown = _as_many(islice(pieces, section.count), room)
+def _section(section: Section, shown: Sequence[str]) -> str:
     body = "".join(f"{piece}\n" for piece in shown)
     return f"{section.head}\n{body}{_tail(section, len(shown))}{section.foot}\n"

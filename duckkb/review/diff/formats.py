@@ -23,7 +23,7 @@ def _json(diff: Diff, options: Options) -> Iterable[str]:
 def _jsonl(diff: Diff, options: Options) -> Iterable[str]:
     from duckkb.review.diff import report
 
-    return report.as_lines(diff)
+    return report.as_lines(diff, options)
 
 
 def _patch(diff: Diff, options: Options) -> Iterable[str]:
@@ -52,16 +52,23 @@ def _html(diff: Diff, options: Options) -> Iterable[str]:
 
 RENDERERS: Mapping[str, Renderer] = {
     "text": _text,
-    "json": _json,
-    "jsonl": _jsonl,
     "patch": _patch,
     "markdown": _markdown,
-    "github": _github,
     "html": _html,
+    "github": _github,
+    "json": _json,
+    "jsonl": _jsonl,
 }
 """By the name of the format. What a renderer needs is imported when it is asked for."""
 
+BUDGETS: Mapping[str, int] = {"markdown": 60_000, "html": 100_000_000}
+"""The most bytes of a format where nothing else is asked for: a forge takes a comment of 65,536, a browser opens a page of
+that size; of the others `BUDGET`."""
+BUDGET = 1_000_000
+WHOLE = ("patch", "github")
+"""Told whole: a part of a patch is none, and annotations are grouped and counted."""
+
 
 def render(form: str, diff: Diff, options: Options) -> Iterable[str]:
-    """The pieces of a difference in one of `RENDERERS`."""
+    """The pieces of a difference in one of `RENDERERS`. Raises as `page.Page` does."""
     return RENDERERS[form](diff, options)

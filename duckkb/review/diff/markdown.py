@@ -8,8 +8,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from duckkb.errors import Finding
-from duckkb.review.diff.budget import Section, fitted
+from duckkb.review.alike import told
+from duckkb.review.diff.budget import End, Section, fitted, size
 from duckkb.review.diff.model import OPS, Diff, FieldChange, OntologyChange, Options, RecordChange
+from duckkb.review.diff.page import Page
 from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around, json_words
@@ -20,12 +22,32 @@ _WIDTH = 96
 _LINES_OF_FIELD = 60
 _FIELDS = 30
 _BRIEF_FIELDS = 3
+_ROOM = "There is more than a comment has room for: "
 
 
 def render(diff: Diff, options: Options) -> Iterator[str]:
-    """The comment, of at most `options.budget` bytes."""
+    """The comment, of at most `options.budget` bytes; where not all has room the last line is the command that goes on."""
     diff = diff.rooted
-    yield fitted(_start(diff), list(_sections(diff, options)), options.budget).rstrip("\n")
+    page = Page(diff, options)
+    changed, removed, added = (
+        [number for number, change in enumerate(diff.changes, 1) if change.op in ops]
+        for ops in (("update", "rename"), ("delete",), ("insert",))
+    )
+    before = len(diff.findings)
+    rest = [[number for number in some if before + number > page.start] for some in (changed, removed, added)]
+    sections = [*(_told_once(diff) if page.is_first else ()), *_records(diff, rest, options)]
+
+    def end(shown: Sequence[int]) -> str:
+        """The first record that is not shown is where to go on; one of another section may then be told again."""
+        left = [some[count] for some, count in zip(rest, shown[-len(rest) :], strict=True) if count < len(some)]
+        page.told = before + (min(left) - 1 if left else len(diff.changes))
+        if not left:
+            return ""
+        return f"\n{_ROOM}{span(page.next if page.told > max(page.start, before) else options.again('--full'))}\n"
+
+    room = size(options.again(f"--after {len(diff.changes) + before}-00000000")) + len(_ROOM) + 20
+    text = fitted(_start(diff), sections, options.budget, End(end, room) if any(rest) else None)
+    yield text.rstrip("\n")
 
 
 def _start(diff: Diff) -> str:
@@ -42,18 +64,20 @@ def _start(diff: Diff) -> str:
     return f"### Knowledge: {', '.join(said) or 'no record differs'}\n\n{between}{tail}.\n\n"
 
 
-def _sections(diff: Diff, options: Options) -> Iterator[Section]:
+def _told_once(diff: Diff) -> Iterator[Section]:
     yield _numbers(diff)
-    ordered = sorted(diff.findings, key=lambda one: not one.is_error)
+    ordered = sorted(told(diff.findings), key=lambda one: not one.is_error)
     yield Section("#### Findings\n", lambda: map(_finding, ordered), [one.code for one in ordered], 0.25)
     named = [change.what.split(" ")[0] for change in diff.ontology]
     yield Section("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
-    changed = [change for change in diff.changes if change.op in ("update", "rename")]
+
+
+def _records(diff: Diff, numbers: Sequence[Sequence[int]], options: Options) -> Iterator[Section]:
+    """Those that changed, went and came, by their numbers among all changes."""
+    changed, removed, added = ([diff.changes[number - 1] for number in some] for some in numbers)
     kinds = [change.type for change in changed]
     yield Section("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds, 0.35)
-    removed = [change for change in diff.changes if change.op == "delete"]
     yield _listed("\n#### Removed\n", removed)
-    added = [change for change in diff.changes if change.op == "insert"]
     fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
     yield _listed(fold, added, "\n</details>\n")
 
@@ -117,10 +141,18 @@ def _value(field: FieldChange) -> str:
 
 
 def _changed(change: RecordChange, options: Options) -> str:
+    """What differs in a record; its fields by name alone where one record would take most of the room."""
+    whole = _in_full(change, options)
+    if size(whole) <= options.budget // 4:
+        return whole
+    return f"\n##### {_name(change)}\n\n{_where(change)}\n{_brief(change)}"
+
+
+def _in_full(change: RecordChange, options: Options) -> str:
     lines = [f"\n##### {_name(change)}\n", _where(change)]
-    told = [one for field in change.fields for one in _values(field)]
-    short = [one for one in told if _is_short(one)]
-    long = [one for one in told if not _is_short(one)]
+    every = [one for field in change.fields for one in _values(field)]
+    short = [one for one in every if _is_short(one)]
+    long = [one for one in every if not _is_short(one)]
     lines += [f"- {_named(one)}: {_side(one[0].before)} → {_side(one[0].after)}" for one in short[:_FIELDS]]
     for one in long[:_FIELDS]:
         lines += [f"- {_named(one)}:\n", block(_limited(list(_word_lines(one, options))), "diff")]
@@ -131,11 +163,11 @@ def _changed(change: RecordChange, options: Options) -> str:
 def _values(field: FieldChange) -> list[list[Leaf]]:
     """What differs in a field: each value by itself, of a long list the elements that came and went together."""
     whole = Leaf((field.name,), field.before, field.after)
-    told = list(leaves(field.name, field.before, field.after))
-    if _is_short([whole]) and all(len(leaf.keys) - leaf.is_element == 1 for leaf in told):
+    every = list(leaves(field.name, field.before, field.after))
+    if _is_short([whole]) and all(len(leaf.keys) - leaf.is_element == 1 for leaf in every):
         return [[whole]]
     found: list[list[Leaf]] = []
-    for leaf in told:
+    for leaf in every:
         if leaf.is_element and found and found[-1][-1].is_element and found[-1][-1].name == leaf.name:
             found[-1].append(leaf)
         else:

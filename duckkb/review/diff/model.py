@@ -1,7 +1,8 @@
 """A difference between two versions of a knowledge base, as values. Nothing here reads or prints."""
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -189,9 +190,12 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class Options:
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
-    bytes of a comment, `fail_on` the grade of the findings that count (`error`, `warning`)."""
+    bytes that are told, `after` the cursor from which to go on, `again` makes a command line of this one and more options,
+    `fail_on` the grade of the findings that count (`error`, `warning`)."""
 
     full: bool = False
     color: bool = False
-    budget: int = 60_000
+    budget: int = sys.maxsize
     fail_on: str = "error"
+    after: str = ""
+    again: Callable[[str], str] = "duckkb diff {}".format

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from duckkb.errors import Finding
+from duckkb.review.alike import as_objects
 from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Options, Place, RecordChange
+from duckkb.review.diff.page import Page
 from duckkb.review.diff.values import leaves
 from duckkb.review.outcome import of_findings
 
@@ -13,23 +15,30 @@ VERSION = 1
 
 
 def as_json(diff: Diff, options: Options) -> Iterator[str]:
-    """One object on one line."""
+    """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
     counts = summary(diff)
     ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
     head = _dumps({"version": counts.pop("version"), "outcome": ended, **counts})[1:-1]
-    changes = ",".join(change_text(change) for change in diff.changes)
-    rest = {"ontology": [_ontology(one) for one in diff.ontology], "findings": [_finding(one) for one in diff.findings]}
-    yield f'{{{head},"changes":[{changes}],{_dumps(rest)[1:-1]}}}'
+    page = Page(diff, options)
+    first = {"ontology": [_ontology(one) for one in diff.ontology], "groups": as_objects(diff.findings)}
+    told = page.spend(_dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
+    findings = ",".join(page.fit(page.findings, lambda one: _dumps(_finding(one))))
+    changes = ",".join(page.fit(page.changes, change_text)) if page.told >= len(diff.findings) else ""
+    rest = _dumps({"truncated": bool(page.left), "next": page.next_object})[1:-1]
+    yield f'{{{head},"changes":[{changes}],{told},"findings":[{findings}],{rest}}}'
 
 
-def as_lines(diff: Diff) -> Iterator[str]:
-    """An object a line: each has an `entry` that says what it is, `change`, `ontology` or `finding`."""
-    for change in diff.changes:
-        yield f'{{"entry":"change",{change_text(change)[1:]}'
-    for one in diff.ontology:
-        yield _dumps({"entry": "ontology", **_ontology(one)})
-    for finding in diff.findings:
-        yield _dumps({"entry": "finding", **_finding(finding)})
+def as_lines(diff: Diff, options: Options) -> Iterator[str]:
+    """An object a line: each has an `entry` that says what it is, `ontology`, `finding` or `change`; where more is to come
+    the last one is `next`, with the command that goes on."""
+    page = Page(diff, options)
+    for one in diff.ontology if page.is_first else ():
+        yield page.spend(_dumps({"entry": "ontology", **_ontology(one)}))
+    yield from page.fit(page.findings, lambda one: _dumps({"entry": "finding", **_finding(one)}))
+    if page.told >= len(diff.findings):
+        yield from page.fit(page.changes, lambda change: f'{{"entry":"change",{change_text(change)[1:]}')
+    if page.left:
+        yield _dumps({"entry": "next", **(page.next_object or {})})
 
 
 def summary(diff: Diff) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
+from duckkb.review.alike import told
 from duckkb.review.diff import stat, values
 from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Options, RecordChange
+from duckkb.review.diff.page import Page
 from duckkb.review.diff.values import Piece
 from duckkb.review.diff.words import Run, around
 from duckkb.review.unseen import visible
@@ -33,17 +35,20 @@ _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 
 
 def render(diff: Diff, options: Options) -> Iterator[str]:
-    """The configuration, the records, the findings, then all of it in numbers; a piece a block."""
+    """The configuration, the records, the findings, then all of it in numbers; a piece a block. What the budget has no
+    room for is counted in the last line, with the command that goes on."""
     shown = _Shown(options)
-    for one in diff.ontology:
-        yield "\n".join(shown.configuration(one))
-    for change in diff.changes:
-        yield "\n".join(shown.record(change))
-    for finding in diff.findings:
-        yield shown.finding(finding)
+    page = Page(diff, options)
+    for one in diff.ontology if page.is_first else ():
+        yield page.spend("\n".join(shown.configuration(one)))
+    findings = [page.spend(shown.finding(one)) for one in told(page.tell_findings())]
+    yield from page.fit(page.changes, lambda change: "\n".join(shown.record(change)))
+    yield from findings
     if shown.coarse:
         yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
     yield stat.total(diff.numbers)
+    if page.left:
+        yield f"{page.left:,} of these records are not shown yet: {_line(page.next)}"
 
 
 class _Shown:

@@ -80,7 +80,7 @@
   count.setAttribute("role", "status");
 
   const left = Object.entries(data.left).map(([type, lost]) => `${number(lost)} ${type}`);
-  const lost = left.length ? ` The page has no room for ${left.join(", ")} more.` : "";
+  const lost = left.length ? ` The page has no room for ${left.join(", ")} more: ${data.next}` : "";
   const records = scrolled(record, "record", `No more records.${lost}`);
 
   function choose() {

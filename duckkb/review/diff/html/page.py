@@ -5,37 +5,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from duckkb.review.alike import told
 from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, Options, Place, RecordChange
+from duckkb.review.diff.page import Page
 from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import leaves
 from duckkb.review.diff.words import json_words
 from duckkb.review.html.page import KINDS, document, finding, safe
 from duckkb.review.unseen import visible
 
-MOST_CHARACTERS = 100_000_000
-"""Of the data of records; a browser opens a page of this size. What does not fit is counted by type."""
 _SCRIPT = Path(__file__).parent / "page.js"
 
 
 def render(diff: Diff, options: Options) -> Iterator[str]:
     """The page, piece by piece."""
     title = f"Knowledge: {_shown(diff.base)} → {_shown(diff.head)}"
-    yield from document(title, _data(diff.rooted), _SCRIPT)
+    yield from document(title, _data(diff.rooted, options), _SCRIPT)
 
 
-def _data(diff: Diff) -> Iterator[str]:
+def _data(diff: Diff, options: Options) -> Iterator[str]:
+    page = Page(diff, options)
+    page.tell_findings()
     yield f'{{"summary":{safe(_summary(diff))},"changes":['
-    room, comma = MOST_CHARACTERS, ""
-    left: Counter[str] = Counter()
-    for change in diff.changes:
-        told = safe(_change(change))
-        if len(told) > room:
-            left[change.type] += 1
-            continue
-        room -= len(told)
-        yield comma + told
+    comma = ""
+    for piece in page.fit(page.changes, lambda change: safe(_change(change))):
+        yield comma + piece
         comma = ","
-    yield f'],"left":{safe(dict(left))}}}'
+    left = Counter(change.type for change in page.changes)
+    yield f'],"left":{safe(dict(left))},"next":{safe(visible(page.next))}}}'
 
 
 def _shown(label: Label) -> str:
@@ -50,7 +47,7 @@ def _summary(diff: Diff) -> dict[str, Any]:
         "ops": {op: sum(count[op] for count in diff.counts.values()) for op in OPS},
         "types": {name: sum(count.values()) for name, count in diff.counts.items()},
         "respelled": diff.respelled,
-        "findings": [finding(one) for one in sorted(diff.findings, key=lambda one: not one.is_error)],
+        "findings": [finding(one) for one in sorted(told(diff.findings), key=lambda one: not one.is_error)],
         "ontology": [[visible(one.what), _field(FieldChange("", one.before, one.after))[2]] for one in diff.ontology],
     }
 

@@ -1,0 +1,115 @@
+"""Which entries of a difference are told: from a cursor on, as many as a budget of bytes has room for.
+
+Entries are the findings, then the changes. A cursor is the number of those that were told with a mark of the last of them:
+where that is not the same any more the difference is another one, and to go on in it would leave out or repeat something.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from duckkb.errors import Conflict, Finding, UsageError
+from duckkb.review.diff.budget import size
+from duckkb.review.diff.model import Diff, Options, RecordChange
+
+_Entry = TypeVar("_Entry", Finding, RecordChange)
+_Made = TypeVar("_Made")
+
+
+class Page:
+    """Counts what is told. Raises `errors.UsageError` for what is no cursor, `errors.Conflict` (E_STALE) for one of another
+    difference."""
+
+    def __init__(self, diff: Diff, options: Options) -> None:
+        self._diff, self._options = diff, options
+        self.start = _start(diff, options.after)
+        self.told = self.start
+        self._left = options.budget
+        self._fitted, self._is_full = 0, False
+
+    @property
+    def is_first(self) -> bool:
+        return not self.start
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self._diff.findings[self.told :]
+
+    @property
+    def changes(self) -> tuple[RecordChange, ...]:
+        return self._diff.changes[max(0, self.told - len(self._diff.findings)) :]
+
+    @property
+    def left(self) -> int:
+        """Entries that are not told."""
+        return len(self._diff.findings) + len(self._diff.changes) - self.told
+
+    @property
+    def next(self) -> str:
+        """The command that tells what comes next; empty where nothing does."""
+        return self._options.again(f"--after {_cursor(self._diff, self.told)}") if self.left else ""
+
+    @property
+    def next_object(self) -> dict[str, Any] | None:
+        """The same for programs."""
+        if not self.left:
+            return None
+        return {"after": _cursor(self._diff, self.told), "left": self.left, "command": self.next}
+
+    def spend(self, text: str) -> str:
+        """Take what is always told off the budget."""
+        self._left -= size(text)
+        return text
+
+    def tell_findings(self) -> tuple[Finding, ...]:
+        """Those that are left, for a form that tells them together."""
+        found = self.findings
+        self.told += len(found)
+        return found
+
+    def fit(
+        self,
+        entries: Iterable[_Entry],
+        make: Callable[[_Entry], _Made],
+        measure: Callable[[_Made], int] = lambda made: size(str(made)),
+    ) -> Iterator[_Made]:
+        """What is made of the entries that there is room for; one at least."""
+        for one in entries:
+            made = make(one)
+            self._left -= measure(made)
+            self._is_full = self._is_full or (self._left < 0 and self._fitted > 0)
+            if self._is_full:
+                return
+            self._fitted += 1
+            self.told += 1
+            yield made
+
+
+def _start(diff: Diff, after: str) -> int:
+    if not after:
+        return 0
+    number = re.fullmatch("([1-9][0-9]{0,9})-[0-9a-f]{8}", after)
+    if number is None:
+        raise UsageError(
+            f"--after {after}: that is no cursor", suggestion="take the command that the page before ends with"
+        )
+    told = int(number[1])
+    if told > len(diff.findings) + len(diff.changes) or _cursor(diff, told) != after:
+        raise Conflict(
+            "the difference is not the one any more that this cursor is of", suggestion="begin again without --after"
+        )
+    return told
+
+
+def _cursor(diff: Diff, told: int) -> str:
+    count = len(diff.findings)
+    if told > count:
+        change = diff.changes[told - count - 1]
+        sides = [place.etag if place else "" for place in (change.before, change.after)]
+        last = (change.op, change.type, str(change.id), *sides)
+    else:
+        finding = diff.findings[told - 1]
+        last = (finding.code, finding.place, finding.field, finding.type, finding.identity)
+    digest = hashlib.sha256("\0".join((str(count + len(diff.changes)), *last)).encode("utf-8", "replace")).hexdigest()
+    return f"{told}-{digest[:8]}"
