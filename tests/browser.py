@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS = 60.0
 _KEYS = {"Escape": 27}
@@ -47,6 +49,17 @@ _FLAGS = (
 def chromium() -> str | None:
     """The path of a browser, if there is one."""
     return next((found for name in _NAMES if (found := shutil.which(name))), None)
+
+
+def wanted() -> str:
+    """The path of a browser; where there is none the test is skipped, or fails where one must be there."""
+    found = chromium()
+    if found is None:
+        assert not os.environ.get("DUCKKB_TEST_BROWSER"), "this run must have a browser, and there is none"
+        pytest.skip(
+            "no Chromium is installed here (`apt-get install -y chromium`); the tests without a browser hold the page's bytes, and where DUCKKB_TEST_BROWSER is set, as in CI, this fails"
+        )
+    return found
 
 
 class Page:

@@ -1,5 +1,8 @@
 """merge, resolve, git: bringing two histories of records together."""
 
+from collections.abc import Iterator, Sequence
+
+from duckkb.errors import Finding
 from duckkb.review.merging import install, verify
 from duckkb.review.merging.broken import broken
 from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, read_answers
@@ -23,7 +26,15 @@ __all__ = [
     "broken",
     "install",
     "merge",
+    "page",
     "read_answers",
     "resolve",
     "verify",
 ]
+
+
+def page(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
+    """The HTML page on which conflicts are settled, piece by piece."""
+    from duckkb.review.merging.html import page
+
+    return page.render(left, violations)

@@ -1,6 +1,6 @@
 """merge, resolve and git's driver: on a base that need not load, as its configuration may itself be in conflict."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -74,20 +74,43 @@ def resolve(
     answers: bytes = b"",
     only_list: bool = False,
     stage: bool = False,
+    judged: bool = False,
     lock_timeout: float = 60.0,
     allow_shrink: bool = False,
 ) -> Resolution:
     """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
-    for `merging.read_answers`. Raises `errors.NotFound` for a choice that names no conflict, and `errors.Refused` (E_SHRINK)
-    where the merge deletes more than it may."""
+    for `merging.read_answers`. The violations are told where this has settled the last conflict; with `judged` whenever none
+    is open, and what is wrong with the ontology also before. Raises `errors.NotFound` for a choice that names no conflict,
+    `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
+    deletes more than it may."""
     root = find(path)
     rules, limit = _said_at(root)
     options = merging.ResolveOptions(
         choices, merging.read_answers(answers), only_list, stage, lock_timeout, None if allow_shrink else limit
     )
     left = merging.resolve(root, rules, options)
-    is_over = left.is_done and not only_list and bool(left.files)
-    return Resolution(left, _violations(root, lock_timeout) if is_over else ())
+    is_over = left.is_done and (judged or (not only_list and bool(left.files)))
+    if not is_over:
+        return Resolution(left, _of_ontology(root) if judged else ())
+    return Resolution(left, _violations(root, lock_timeout))
+
+
+def page(resolution: Resolution) -> Iterator[str]:
+    """The HTML page on which what is open is settled, piece by piece."""
+    return merging.page(resolution.left, resolution.violations)
+
+
+def refuse_place(path: "str | Path | None", named: "str | Path") -> None:
+    """Raise `errors.UsageError` (E_PATH) where `save_page` would not write."""
+    root = find(path)
+    outside.writable(named, root, config.around(root))
+
+
+def save_page(path: "str | Path | None", named: "str | Path", resolution: Resolution, *, force: bool) -> None:
+    """Write `page` to a file. Raises `errors.UsageError` (E_PATH)."""
+    root = find(path)
+    pieces = (piece.encode() for piece in page(resolution))
+    outside.write(named, pieces, root, config.around(root), force=force)
 
 
 def git_install(path: "str | Path | None" = None) -> list[str]:
@@ -129,6 +152,14 @@ def _said_at(root: Path) -> tuple[Rules, Shrink]:
     except OntologyError:
         return Rules() if history.tracks_state(root) else merge_rules.load(root), Shrink()
     return merge_memory.rules_of(loaded.ontology, loaded.settings.merge_granularity), loaded.settings.shrink
+
+
+def _of_ontology(root: Path) -> tuple[Finding, ...]:
+    try:
+        config.load(root, config.around(root))
+    except OntologyError as problem:
+        return tuple(problem.findings)
+    return ()
 
 
 def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:

@@ -97,12 +97,12 @@ def _tell_merge(ctx: click.Context, done: "Merge") -> None:
     if outcome.conflicts:
         shown = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
         printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{shown}")
-        printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--newest NAME --stage")
+        printed.note("next: duckkb resolve --list, then duckkb resolve --ours|--theirs|--base|--newest NAME --stage")
     _tell_violations(done.violations)
 
 
 def _conflict(one: "OpenConflict") -> dict[str, Any]:
-    return {"name": one.name} | asdict(one)
+    return {"name": one.name} | asdict(one) | {"etag": one.etag}
 
 
 def _sides(name: str, help: str) -> Callable[[Any], Any]:
@@ -114,6 +114,7 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
 @click.command("resolve")
 @_sides("ours", "Take our side of these conflicts (without a name: of all).")
 @_sides("theirs", "Take their side.")
+@_sides("base", "Take what both sides came from.")
 @_sides("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
 @click.option("--with-file", type=PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
 @click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
@@ -128,13 +129,16 @@ def _sides(name: str, help: str) -> Callable[[Any], Any]:
 )
 @click.option("--after", metavar="NAME", help="Start behind this conflict.")
 @allow_shrink
-@base_options_and("text")
+@click.option("-o", "--output", metavar="FILE", type=PathName(written=True), help="Write the page (html) to this file.")
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+@base_options_and("text", "html")
 @click.pass_context
 def resolve_command(
     ctx: click.Context,
     *,
     ours: Sequence[str],
     theirs: Sequence[str],
+    base: Sequence[str],
     newest: Sequence[str],
     with_file: str | None,
     only_list: bool,
@@ -142,31 +146,44 @@ def resolve_command(
     limit: int,
     after: str | None,
     allow_shrink: bool,
+    output: str | None,
+    force: bool,
 ) -> None:
     """Settle records in conflict after a merge, rebase, cherry-pick, revert or stash pop, and name what is open.
 
     Needs no driver: it merges the three versions anew, by key and field, and writes only parts. Each open conflict is a line,
     `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours, theirs,
-    newest), `value`, `record`, or `"delete": true`. Exit 1 while any is open.
+    base, newest), `value`, `record`, or `"delete": true`. --format html is one page on which all of them are chosen in a
+    browser; it prints the command, or FILE, that carries the choices out. Exit 1 while any is open.
     """
     from duckkb.actions.merging import Choice
     from duckkb.app import merging
 
     chosen: dict[str, Any] = ctx.ensure_object(dict)
-    choices = [Choice("ours", name) for name in ours]
-    choices += [Choice("theirs", name) for name in theirs] + [Choice("newest", name) for name in newest]
+    choices = [Choice("ours", name) for name in ours] + [Choice("theirs", name) for name in theirs]
+    choices += [Choice("base", name) for name in base] + [Choice("newest", name) for name in newest]
     if only_list and (choices or with_file or stage):
         raise click.UsageError("--list changes nothing; leave the choices or --list out")
+    to_file = output is not None and output != "-"
+    is_page = chosen_format(ctx, "html" if to_file else "text") == "html"
+    if output is not None and to_file:
+        merging.refuse_place(chosen.get("kb"), output)
+    if to_file and not is_page:
+        raise click.UsageError("-o is for the page: leave the other --format out")
     done = merging.resolve(
         chosen.get("kb"),
         choices=choices,
         answers=_answers(chosen.get("kb"), with_file),
         only_list=only_list,
         stage=stage,
+        judged=is_page,
         lock_timeout=chosen.get("lock_timeout", 60.0),
         allow_shrink=allow_shrink,
     )
-    _tell_resolution(ctx, done, *_page(done.left.conflicts, limit, after))
+    if is_page:
+        _draw(chosen.get("kb"), done, output, force=force)
+    else:
+        _tell_resolution(ctx, done, *_page(done.left.conflicts, limit, after))
     if not done.left.is_done or done.violations:
         ctx.exit(1)
 
@@ -177,6 +194,17 @@ def _answers(kb: str | None, file: str | None) -> bytes:
     if file is None:
         return b""
     return sys.stdin.buffer.read() if file == "-" else merging.answers_file(kb, file)
+
+
+def _draw(kb: str | None, done: "Resolution", output: str | None, *, force: bool) -> None:
+    from duckkb.app import merging
+
+    if output is None or output == "-":
+        for piece in merging.page(done):
+            printed.result(piece, end="")
+        return
+    merging.save_page(kb, output, done, force=force)
+    printed.note(f"{len(done.left.conflicts):,} conflicts to {output}; open it in a browser")
 
 
 def _page(held: "Sequence[OpenConflict]", limit: int, after: str | None) -> "tuple[Sequence[OpenConflict], str | None]":

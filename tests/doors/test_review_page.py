@@ -1,7 +1,6 @@
 """The HTML page of a difference, in a real browser: works from disk, asks no network, runs nothing of the data."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -13,7 +12,7 @@ import pytest
 from duckkb.errors import Finding
 from duckkb.review.diff.formats import render
 from duckkb.review.diff.model import Diff, FieldChange, Label, OntologyChange, Op, Options, Place, RecordChange
-from tests.browser import Page, browsing, chromium
+from tests.browser import Page, browsing, wanted
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 EVIL = '</script><script>document.title="owned"</script><img src=x onerror=\'document.title="owned"\'><!-- ${1+1}'
@@ -83,15 +82,9 @@ def test_records_without_room_are_counted() -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    browser = chromium()
-    if browser is None:
-        assert not os.environ.get("DUCKKB_TEST_BROWSER"), "this run must have a browser, and there is none"
-        pytest.skip(
-            "no Chromium is installed here (`apt-get install -y chromium`); the tests without a browser hold the page's bytes, and where DUCKKB_TEST_BROWSER is set, as in CI, this fails"
-        )
     path = tmp_path_factory.mktemp("page") / "review.html"
     path.write_text(_page(_many()), "utf-8")
-    with browsing(browser) as tab:
+    with browsing(wanted()) as tab:
         tab.open(path)
         yield tab
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from duckkb.errors import Conflict as Contradiction
@@ -14,8 +15,8 @@ from duckkb.truth.merge_file import identity_of
 from duckkb.truth.merge_rules import TableRules
 from duckkb.values import dataclass
 
-Side = Literal["ours", "theirs", "newest"]
-SIDES: tuple[Side, ...] = ("ours", "theirs", "newest")
+Side = Literal["ours", "theirs", "base", "newest"]
+SIDES: tuple[Side, ...] = ("ours", "theirs", "base", "newest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,17 @@ class OpenConflict:
     def name(self) -> str:
         return f"{self.type}:{self.identity} {self.field}".rstrip()
 
+    @property
+    def selector(self) -> str:
+        """What names it on a command line."""
+        return _selectors(self.type, self.identity, self.field)[-1]
+
+    @property
+    def etag(self) -> str:
+        """A digest of what is in conflict, in hex: an answer that carries it is for this alone."""
+        told = [self.type, self.identity, self.field, self.path, self.base, self.ours, self.theirs]
+        return sha256(json.dumps(told).encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -47,7 +59,8 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What one line of a file of answers says of a record: a `side`, the JSON source of a `value` of one field (None leaves
-    it out), the whole `record`, or with all of these None that it is deleted."""
+    it out), the whole `record`, or with all of these None that it is deleted. With an `etag` it is for the conflict alone
+    that has it."""
 
     type: str
     identity: str
@@ -55,6 +68,7 @@ class Answer:
     side: Side | None = None
     value: str | None = None
     record: Mapping[str, Any] | None = None
+    etag: str = ""
 
 
 def open_in(block: Block, table: TableRules, path: str) -> list[OpenConflict]:
@@ -69,7 +83,8 @@ def open_in(block: Block, table: TableRules, path: str) -> list[OpenConflict]:
 
 
 def refuse_strangers(choices: Sequence[Choice], answers: Sequence[Answer], open_now: Iterable[OpenConflict]) -> None:
-    """Raise for choices that contradict each other (E_USAGE), and for those that name no open conflict (E_NOT_FOUND)."""
+    """Raise for choices that contradict each other (E_USAGE), for those that name no open conflict (E_NOT_FOUND), and for
+    answers to a conflict that is another one now (E_STALE)."""
     sides: dict[str, Side] = {}
     for choice in choices:
         if sides.setdefault(choice.selector, choice.side) != choice.side:
@@ -84,15 +99,30 @@ def refuse_strangers(choices: Sequence[Choice], answers: Sequence[Answer], open_
     for selector in wanted:
         if selector not in known:
             raise NotFound(f"no open conflict is named {selector}", suggestion="duckkb resolve --list")
+    etags = {one.etag for one in held}
+    for answer in answers:
+        if answer.etag and answer.etag not in etags:
+            name = _selectors(answer.type, answer.identity, answer.field)[-1]
+            raise Contradiction(
+                f"the conflict {name} is another one than the answer is for; nothing was settled",
+                suggestion="duckkb resolve --list --format jsonl, and answer that",
+            )
 
 
 def settle(
-    block: Block, table: TableRules, choices: Sequence[Choice], answers: Sequence[Answer], newest: Side | None
+    block: Block,
+    table: TableRules,
+    path: str,
+    choices: Sequence[Choice],
+    answers: Sequence[Answer],
+    newest: Side | None,
 ) -> Block:
-    """The block with what the choices settle settled; alike on both sides where nothing is left open."""
+    """The block of a part with what the choices settle settled; alike on both sides where nothing is left open."""
     identity = identity_of(block, table)
-    for answer in answers:
-        if answer.type == table.name and answer.identity == identity:
+    mine = [one for one in answers if one.type == table.name and one.identity == identity]
+    etags = {"", *(one.etag for one in open_in(block, table, path))} if mine else set()
+    for answer in mine:
+        if answer.etag in etags:
             block = _answered(block, answer, table, newest)
     for name in block.open_fields(table.rules):
         side = _chosen(_selectors(table.name, identity, name), choices)
@@ -101,21 +131,25 @@ def settle(
 
 
 def read_answers(data: bytes) -> list[Answer]:
-    """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, newest), `value`
-    (null leaves the field out), `record`, or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID)."""
-    found = []
+    """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
+    `value` (null leaves the field out), `record`, or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID)."""
+    found: dict[tuple[str, ...], tuple[int, Answer]] = {}
     for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
         if not line.strip():
             continue
         try:
-            found.append(_answer(json.loads(line)))
+            answer = _answer(json.loads(line))
+            key = (answer.type, answer.identity, answer.field, answer.etag)
+            before, other = found.setdefault(key, (number, answer))
+            if other != answer:
+                raise ValueError(f"line {before} answers the same conflict otherwise")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidRecord(
                 f"line {number} of the answers: {error}",
                 suggestion="duckkb resolve --list --format jsonl prints lines to which an answer is added",
                 exit_code=1,
             ) from error
-    return found
+    return [answer for _, answer in found.values()]
 
 
 def _answer(told: Any) -> Answer:
@@ -126,15 +160,16 @@ def _answer(told: Any) -> Answer:
         raise ValueError("an answer has one of `choose`, `value`, `record` and `delete`")
     identity, name = told["identity"], str(told.get("field") or "")
     named = (told["type"], identity if isinstance(identity, str) else json.dumps(identity, separators=(",", ":")))
+    etag = str(told.get("etag") or "")
     match given[0]:
         case "choose" if told["choose"] in SIDES:
-            return Answer(*named, name, side=told["choose"])
+            return Answer(*named, name, side=told["choose"], etag=etag)
         case "value" if name:
-            return Answer(*named, name, value=_source(told["value"]))
+            return Answer(*named, name, value=_source(told["value"]), etag=etag)
         case "record" if isinstance(told["record"], dict):
-            return Answer(*named, record=told["record"])
+            return Answer(*named, record=told["record"], etag=etag)
         case "delete" if told["delete"] is True:
-            return Answer(*named)
+            return Answer(*named, etag=etag)
     raise ValueError(f"`{given[0]}` is not what it may be here")
 
 
@@ -189,7 +224,7 @@ def _taken(block: Block, name: str, side: Side | None, rules: MergeRules) -> Blo
     if side is None:
         return block
     if not name:
-        line = block.ours if side == "ours" else block.theirs
+        line = {"ours": block.ours, "theirs": block.theirs}.get(side, block.base)
         return Block(block.base, line, line)
     return block.with_field(name, block.value(side, name), rules)
 

@@ -137,7 +137,7 @@ class _Merging:
         for item in part.items:
             if isinstance(item, Block):
                 newest = self._newest(part.path, item) if options.asks_newest else None
-                item = settle(item, table, options.choices, options.answers, newest)
+                item = settle(item, table, part.path, options.choices, options.answers, newest)
                 if item.ours == item.theirs:
                     if item.ours is not None:
                         settled.append(item.ours)
