@@ -297,7 +297,8 @@ past 50 MB.
 Both compare with the branch as it is now: the first parent of the merge that the forge tests. They need its history
 (`fetch-depth: 0`). A change that takes away or weakens a rule by which it is judged fails with E_GUARD: a required review, a
 limit, a cardinality, a rule of a schema, a judged question, a workflow that runs duckkb (pins may move), an attribute of git.
-Where that is meant, somebody who may label pull requests gives this one the label `duckkb: weaker rules`. A workflow that a
+Where that is meant, somebody who may label pull requests gives this one the label `duckkb: weaker rules`
+(`duckkb: many deletions` where more records go than `limits` allow). A workflow that a
 pull request deletes does not run on it, so require *check* and *review* in the branch's rules: each tells of the other.
 
 `duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT` (or `==VERSION`) says what the workflows install; by

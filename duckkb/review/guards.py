@@ -65,6 +65,9 @@ def of_configuration(both: Configurations, changes: Sequence[RecordChange]) -> I
     yield from _limits(old, new)
     for kind in old.ontology:
         other = new.ontology.by_table(kind.kind, kind.table)
+        if other is None and (kind.review or kind.reviewed_fields):
+            said = f"{kind.name}: a type with a required review is gone, or has another table"
+            yield finding(said, kind.place.rpartition(":")[0], 0, f"/{kind.kind}s/{kind.name}")
         if other is not None and other != kind:
             path, _, line = other.place.rpartition(":")
             for field, said in _weaker(kind, other):
@@ -77,6 +80,8 @@ def _limits(old: Described, new: Described) -> Iterator[Finding]:
     for name, before, after in (
         ("max_record_bytes", old.limits.max_record_bytes, new.limits.max_record_bytes),
         ("max_depth", old.limits.max_depth, new.limits.max_depth),
+        ("shrink_records", old.shrink.records, new.shrink.records),
+        ("shrink_share", old.shrink.share, new.shrink.share),
     ):
         if after > before:
             line = new.documents[0].line(pointer("limits", name)) if new.documents else 0

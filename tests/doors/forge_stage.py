@@ -3,6 +3,7 @@ its steps, run in bash in the order of the file. What a step would post or insta
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass, field
@@ -149,7 +150,7 @@ class Job:
     """One runner: a work space, the folders and files that its steps know of by the environment."""
 
     def __init__(self, top: Path, place: str, facts: dict[str, str], event: dict[str, Any]) -> None:
-        self._space, self._place, self._temp = top / "space", place, top / "temp"
+        self._space, self._place, self._temp, self._event = top / "space", place, top / "temp", event
         self._temp.mkdir()
         bin_folder = commands(top)
         self.installed = top / "installed"
@@ -193,7 +194,7 @@ class Job:
             wanted = {"failure()": ended.failed, "success() || failure()": True, None: not ended.failed}
             if not wanted[step.get("if")]:
                 continue
-            values = {key: _filled(str(value), outputs) for key, value in step.get("env", {}).items()}
+            values = {key: _filled(str(value), outputs, self._event) for key, value in step.get("env", {}).items()}
             done = self._bash(step, values)
             ended.codes[step["name"]] = done.returncode
             ended.out, ended.err = ended.out + done.stdout, ended.err + done.stderr
@@ -204,6 +205,8 @@ class Job:
     def _bash(self, step: dict[str, Any], values: dict[str, str]) -> "subprocess.CompletedProcess[str]":
         assert "${{" not in step["run"], "values reach a script through the environment alone"
         at = self._temp if "temp" in step.get("working-directory", "") else self._space / self._place
+        if not at.is_dir():
+            return subprocess.CompletedProcess([], 1, "", f"no such folder: {at}")
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         return subprocess.run(
             command,
@@ -216,7 +219,12 @@ class Job:
         )
 
 
-def _filled(value: str, outputs: dict[str, str]) -> str:
+def _filled(value: str, outputs: dict[str, str], event: Any) -> str:
+    """A value of `env:` without its expression: an output of a step, or something that the event says."""
+    if asked := re.fullmatch(r"\$\{\{ github\.event\.([\w.]+) \}\}", value):
+        for name in asked[1].split("."):
+            event = event.get(name, {})
+        return str(event or "")
     found = outputs.get(value, "" if value.startswith("${{ steps.") else value)
     assert "${{" not in found, "an expression that this forge does not know"
     return found

@@ -128,7 +128,7 @@ GUARDS: dict[str, tuple[Change, str]] = {
     "a required field": (lambda forge: forge.edit("config.yaml", "required: [name]", "required: []"), "config.yaml"),
     "a cardinality": (lambda forge: forge.edit("config.yaml", ', cardinality: "N:1"', ""), "config.yaml"),
     "a limit": (
-        lambda forge: forge.edit("config.yaml", "nodes:\n", "limits: {max_depth: 128}\nnodes:\n"),
+        lambda forge: forge.edit("config.yaml", "nodes:\n", "limits: {shrink_records: 9000}\nnodes:\n"),
         "config.yaml",
     ),
     "the other workflow": (
@@ -209,6 +209,18 @@ def test_a_workflow_that_is_pinned_anew_or_deleted_is_seen_by_the_other_one(forg
     (forge.work / ".github/workflows/duckkb-review.yml").unlink()
     ended = forge.run("check", forge.open())
     assert ended.failed and "::error file=.github/workflows/duckkb-review.yml,line=1,title=E_GUARD::" in ended.out
+
+
+def test_a_base_that_is_taken_away_is_no_verdict(forge: Forge) -> None:
+    if forge.place != ".":
+        git(forge.work, "rm", "-r", "-q", forge.place)
+    else:
+        git(forge.work, "rm", "-q", "config.yaml")
+    event = forge.open()
+    ended = forge.run("review", event)
+    assert ended.failed and "could not run" in ended.verdict and "no verdict" in ended.comment
+    assert (ended.temp / "duckkb-review/number").read_text("utf-8") == "1\n"
+    assert forge.run("check", event).failed
 
 
 def test_chinese_text_that_fills_the_comment_leaves_the_verdict_and_the_impact_in_it(forge: Forge) -> None:
