@@ -150,6 +150,7 @@ def only_json(what: str) -> None:
 def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | None = None) -> "Iterator[KnowledgeBase]":
     """The base that the command line names, closed afterwards; its notices go to stderr. `first_filter` as for `app.open`."""
     from duckkb import app
+    from duckkb.errors import NotFound
 
     chosen = ctx.ensure_object(dict)
     if "proposing" in chosen:
@@ -165,7 +166,12 @@ def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | Non
         at=at,
     )
     with kb:
-        yield kb
+        try:
+            yield kb
+        except NotFound as problem:
+            if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
+                tell(one for one in kb.notices if one.code == "W_PARTIAL")  # it may be there, and out of sight
+            raise
 
 
 @contextmanager

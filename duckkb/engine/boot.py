@@ -11,7 +11,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
 from duckkb.records import Record
-from duckkb.truth import history, journal, layout, lock, merge_memory, read, shadow, state
+from duckkb.truth import history, journal, layout, lock, merge_memory, read, shadow, skipped, state
 from duckkb.truth.line import Limits
 from duckkb.truth.snapshot import Snapshot
 from duckkb.truth.survey import survey
@@ -142,6 +142,9 @@ def refuse_unreadable(tree: Tree) -> None:
 def notices(base: Base) -> list[Notice]:
     """What a reader must know of the base as it stands."""
     tree, said = base.tree, []
+    if base.wiring.at is None and (paths := skipped.missing(base.root)):
+        message = f"{skipped.said(paths)}: what stands there is not found"
+        said.append(Notice("W_PARTIAL", message, skipped.remedy(base.root, paths)))
     if base.report.read_only:
         said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock and caches"))
     if tree.unreadable:
@@ -183,10 +186,11 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
     if history.head_has_records(root) and not state.is_emptied(root, history.head_commit(root)):
+        left_out = skipped.missing(root)
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",
-            suggestion="git checkout -- data",
+            suggestion=skipped.remedy(root, left_out) if left_out else "git checkout -- data",
         )
 
 

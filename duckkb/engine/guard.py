@@ -12,15 +12,16 @@ from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_of, identity_text
 from duckkb.settings import Shrink
-from duckkb.truth import history
+from duckkb.truth import history, skipped
 from duckkb.truth.ends import end_identity
 from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
 from duckkb.values import dataclass
 
 
 def settle(base: Base) -> None:
-    """Refuse to write on a base that is unreadable or in the middle of something else."""
+    """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
     refuse_unreadable(base.tree)
+    skipped.refuse_missing(base.root)
     under_way = history.operation_in_progress(base.root)
     if under_way:
         raise Refused(

@@ -18,7 +18,7 @@ from duckkb.engine.team import publish
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
-from duckkb.truth import lock
+from duckkb.truth import lock, skipped
 from duckkb.values import dataclass, field
 
 _MOMENT = 0.2
@@ -101,7 +101,9 @@ def refresh(base: Base, options: Options, listen: Listen) -> Built:
 
 
 def build(base: Base, options: Options, listen: Listen) -> Built:
-    """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one."""
+    """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
+    `errors.Refused` (E_PARTIAL) where records are out of sight, whose rows would be dropped."""
+    skipped.refuse_missing(base.root)
     return _job(base, "build", options, listen)
 
 

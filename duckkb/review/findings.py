@@ -14,7 +14,7 @@ from duckkb.ontology.names import reserved
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
 from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
-from duckkb.truth import history, layout, repository
+from duckkb.truth import history, layout, repository, skipped
 from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
 from duckkb.values import dataclass
 
@@ -56,7 +56,7 @@ class Scope:
 
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
-    findings = [*base.tree.findings, *base.tree.unreadable, *base.cache.findings]
+    findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
     findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())
     found = history.find_repository(base.root)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.history import find_repository
-from duckkb.truth.revisions import Entry, process, without_filters
+from duckkb.truth.revisions import FETCH_ALL, Entry, is_partial_clone, process, without_filters
 from duckkb.values import dataclass
 
 PARTS = ("data/nodes", "data/edges")
@@ -211,7 +211,11 @@ def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", more: Mappi
     settings for this run."""
     done = process(root, arguments, stdin, _top(root), more or {})
     if done.returncode:
-        raise _failed(arguments[0], done.stderr, "`git status` and `git fsck` say more")
+        raise _failed(
+            arguments[0],
+            done.stderr,
+            FETCH_ALL if is_partial_clone(root) else "`git status` and `git fsck` say more",
+        )
     return done.stdout
 
 

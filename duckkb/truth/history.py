@@ -182,6 +182,15 @@ def tracks_state(root: Path) -> bool:
     return bool(listed)
 
 
+def index_versions(root: Path) -> set[int]:
+    """The numbers of the format of the files that make git's index; none without git."""
+    repository = find_repository(root)
+    if repository is None:
+        return set()
+    heads = [_bytes(path, 8) for path in (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))]
+    return {int.from_bytes(head[4:8], "big") for head in heads if head}
+
+
 def tracks(root: Path, folder: Path) -> bool:
     """Whether git tracks anything below a folder of the work tree; True where git cannot be asked."""
     place = os.path.relpath(folder, os.path.realpath(root))
@@ -336,12 +345,12 @@ def _read(path: Path) -> str:
     return (_bytes(path) or b"").decode(errors="replace").rstrip("\n")
 
 
-def _bytes(path: Path) -> bytes | None:
-    """A regular file's content; None where there is none. Waits for no FIFO and reads no device: a `.git` that was not
+def _bytes(path: Path, limit: int = -1) -> bytes | None:
+    """A regular file's content, at most `limit` bytes of it where that is given; None where there is none. Waits for no FIFO and reads no device: a `.git` that was not
     made here may hold either. Raises `errors.Unavailable` (E_IO) where the machine, not the file, is in the way."""
     try:
         with os.fdopen(os.open(path, _OPEN), "rb") as file:
-            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+            return file.read(limit) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
     except OSError as error:
         if error.errno in _ABSENT:
             return None

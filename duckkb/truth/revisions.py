@@ -18,6 +18,8 @@ from duckkb.values import dataclass
 WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
 """What of a base is compared: truth and what shapes it."""
 REGULAR = ("100644", "100755")
+FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
+"""Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
 _DEEPEN = (
     "`git fetch --deepen=100`, or `git fetch --unshallow` for all of it; in a workflow `fetch-depth: 0` at checkout"
 )
@@ -245,7 +247,7 @@ def lacking(blob: str) -> Unavailable:
     return Unavailable(
         f"git does not have the object {blob} here",
         code="E_GIT",
-        suggestion="`git fetch`; in a partial clone `git fetch --refetch --filter=blob:limit=1g`",
+        suggestion=f"`git fetch`; in a partial clone `{FETCH_ALL}`",
     )
 
 
@@ -344,8 +346,13 @@ def run(
     raise Unavailable(
         f"git {arguments[0]} failed: {said[0] if said else f'exit code {done.returncode}'}",
         code="E_GIT",
-        suggestion="`git status` and `git fsck` say more",
+        suggestion=FETCH_ALL if is_partial_clone(root) else "`git status` and `git fsck` say more",
     )
+
+
+def is_partial_clone(root: Path) -> bool:
+    """Whether git leaves objects at a remote until they are asked for, which no command of ours does."""
+    return _asked(root, ["config", "--get-regexp", r"^remote\..*\.promisor$"]) is not None
 
 
 def _process(

@@ -18,6 +18,7 @@ CHECKS: dict[str, Look] = {
     "git": repository.git,
     "repository": repository.history_kept,
     "git_settings": repository.git_settings,
+    "checkout": repository.checkout,
     "attributes": repository.attributes,
     "tracked_state": repository.tracked_state,
     "file_system": state.file_system,

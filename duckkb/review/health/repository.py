@@ -8,7 +8,7 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
 from duckkb.review.health.truth import pointers
-from duckkb.truth import history, layout, repository
+from duckkb.truth import history, layout, repository, skipped
 
 OLDEST = (2, 30)
 _PART = "data/nodes/any/20260101/part_000.jsonl"
@@ -128,6 +128,17 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
     if platform == "darwin" and settings.get("core.precomposeunicode") == "false":
         said = "core.precomposeunicode is false: names with accents would count as two"
         yield warning(said, "git config core.precomposeunicode true")
+
+
+def checkout(ground: Ground) -> Verdict:
+    if not ground.has_readable_repository:
+        raise Skipped("there is no repository that git can read")
+    found = list(skipped.findings(ground.root))
+    left_out = [one for one in found if one.is_error]
+    if left_out:
+        paths = [one.path for one in left_out]
+        return error(skipped.said(paths), skipped.remedy(ground.root, paths))
+    return worst((warning(f"{one.path}: {one.message}", one.remedy) for one in found), "git leaves no file of the base out")
 
 
 def lfs(ground: Ground) -> Verdict:

@@ -12,7 +12,7 @@ from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, merge_trees
 from duckkb.settings import Shrink
-from duckkb.truth import git_changes, history, revisions, shadow
+from duckkb.truth import git_changes, history, revisions, shadow, skipped
 from duckkb.truth.merge_rules import Rules
 from duckkb.values import dataclass
 
@@ -47,6 +47,7 @@ def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
     """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
     `errors.Refused` (E_SHRINK too) where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
     refuse_tracked_state(root)
+    skipped.refuse_missing(root)
     theirs = _commit(root, name)
     with shadow.writing(root, options.timeout):
         _refuse_under_way(root)

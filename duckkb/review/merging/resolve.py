@@ -18,7 +18,7 @@ from duckkb.review.merging.shrink import refuse_loss
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, Tree, merge_trees
 from duckkb.settings import Shrink
-from duckkb.truth import conflict, git_changes, history, shadow, state
+from duckkb.truth import conflict, git_changes, history, shadow, skipped, state
 from duckkb.truth.conflict import Block
 from duckkb.truth.git_changes import Index
 from duckkb.truth.merge import split
@@ -87,6 +87,8 @@ def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
     """Find what is in conflict, settle what is chosen, write it. Raises `errors.NotFound` for a choice that names nothing,
     `errors.UsageError` for choices that contradict each other; then nothing is changed."""
     refuse_tracked_state(root)
+    if not options.only_list:
+        skipped.refuse_missing(root)
     with shadow.writing(root, options.timeout):
         index = git_changes.read_index(root)
         operation = history.operation_in_progress(root) or ""
