@@ -138,7 +138,9 @@ def checkout(ground: Ground) -> Verdict:
     if left_out:
         paths = [one.path for one in left_out]
         return error(skipped.said(paths), skipped.remedy(ground.root, paths))
-    return worst((warning(f"{one.path}: {one.message}", one.remedy) for one in found), "git leaves no file of the base out")
+    return worst(
+        (warning(f"{one.path}: {one.message}", one.remedy) for one in found), "git leaves no file of the base out"
+    )
 
 
 def lfs(ground: Ground) -> Verdict:
