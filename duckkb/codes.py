@@ -121,7 +121,7 @@ _STATE = {
         "Mend the lines named; `--lenient` reads on without them.",
     ),
     "E_DATA_MISSING": ("data/ is missing or empty, but HEAD has records.", "`git checkout -- data` brings them back."),
-    "E_PARTIAL": (
+    "E_SPARSE": (
         "git left files of the base out of this checkout (sparse checkout, skip-worktree), so a write could store twice what is there.",
         "The command named brings them back, such as `git sparse-checkout add DIR`.",
     ),

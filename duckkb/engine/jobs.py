@@ -102,7 +102,7 @@ def refresh(base: Base, options: Options, listen: Listen) -> Built:
 
 def build(base: Base, options: Options, listen: Listen) -> Built:
     """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
-    `errors.Refused` (E_PARTIAL) where records are out of sight, whose rows would be dropped."""
+    `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
     skipped.refuse_missing(base.root)
     return _job(base, "build", options, listen)
 

@@ -28,17 +28,17 @@ def missing(root: Path) -> tuple[str, ...]:
 
 
 def refuse_missing(root: Path) -> None:
-    """Raise `errors.Refused` (E_PARTIAL) where a write could meet what is left out: a record would be stored twice."""
+    """Raise `errors.Refused` (E_SPARSE) where a write could meet what is left out: a record would be stored twice."""
     paths = missing(root)
     if paths:
-        raise Refused(said(paths) + "; nothing was written", code="E_PARTIAL", suggestion=remedy(root, paths))
+        raise Refused(said(paths) + "; nothing was written", code="E_SPARSE", suggestion=remedy(root, paths))
 
 
 def findings(root: Path) -> Iterator[Finding]:
     """What is left out of this checkout, and what git does not look at."""
     left_out = missing(root)
     for path in left_out:
-        yield Finding("E_PARTIAL", "git left it out of this checkout", path, remedy=remedy(root, (path,)))
+        yield Finding("E_SPARSE", "git left it out of this checkout", path, remedy=remedy(root, (path,)))
     for tag, path in _listed(root):
         if path in left_out or tag == "H":
             continue

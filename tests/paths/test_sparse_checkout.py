@@ -58,7 +58,7 @@ def _sparse_index(root: Path, prefix: str) -> None:
 
 def _remedy(root: Path) -> str:
     (found,) = run_in(root, ["check", "--format", "jsonl"]).lines
-    assert (found["code"], found["path"]) == ("E_PARTIAL", PART)
+    assert (found["code"], found["path"]) == ("E_SPARSE", PART)
     return str(found["remedy"])
 
 
@@ -71,7 +71,7 @@ def test_what_a_checkout_leaves_out_is_said_and_not_written_over(base: Path, hid
         assert "W_PARTIAL" in run_in(base, args).err, args
     for args in (["put", "Note", '{"id": "a"}'], ["fmt"], ["delete", "Person", '["CHE",1]'], ["merge", "HEAD"]):
         ran = run_in(base, [*args, "--json"])
-        assert (ran.code, ran.error["code"]) == (1, "E_PARTIAL"), args
+        assert (ran.code, ran.error["code"]) == (1, "E_SPARSE"), args
     assert tree_bytes(base) == before
     subprocess.run(["bash", "-c", _remedy(base)], cwd=base, check=True, capture_output=True)
     done = run_in(base, ["put", "Note", '{"id": "a", "title": "t"}'])
