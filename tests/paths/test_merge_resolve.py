@@ -120,27 +120,36 @@ def test_a_choice_that_names_nothing_or_two_things_changes_nothing(base: Path) -
 def test_answers_come_as_lines_that_the_list_printed(base: Path, tmp_path: Path) -> None:
     assert quietly(base, "merge", "topic") == 1
     listed = resolve(base, "--list", "--format", "jsonl").lines
-    answers = [{"value": "both 中文"}, {"choose": "theirs"}, {"record": {"id": "b", "title": "kept"}}, {"value": None}]
+    answers = [
+        {"value": "both 中文\u2028"},
+        {"choose": "theirs"},
+        {"record": {"id": "b", "title": "kept"}},
+        {"value": None},
+    ]
     file = tmp_path / "answers.jsonl"
     lines = [one | answer for one, answer in zip(listed, answers, strict=True)]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), "utf-8")
     done = resolve(base, "--with-file", str(file), "--stage")
     assert done.code == 1, "a person without a name breaks the schema"
     assert "E_SCHEMA" in done.err
     found = records(base)
-    assert (found["a"]["text"], found["a"]["title"], found["b"]["title"]) == ("both 中文", "theirs", "kept")
+    assert (found["a"]["text"], found["a"]["title"], found["b"]["title"]) == ("both 中文\u2028", "theirs", "kept")
     assert "name" not in found["fr"]
     assert git(base, "diff", "--name-only", "--diff-filter=U") == ""
 
 
 @pytest.mark.parametrize(
     "line", ["{", "[]", '{"type": "Note"}', '{"type": "Note", "identity": "a"}', '{"type": "Note", "identity": "a", "choose": "x"}',
+             '{"type": "Note", "identity": "a", "field": "title", "choose": "ours", "choose": "theirs"}',
+             '{"type": "Note", "identity": "a", "field": "size", "value": NaN}',
+             '{"type": "Note", "identity": "a", "field": "size", "value": 1e999}',
+             b'{"type": "Note", "identity": "a", "field": "title", "value": "caf\xe9"}',
              '{"type": "Note", "identity": "a", "value": 1}', '{"type": "Note", "identity": "b", "record": {"title": "no id"}}']
 )  # fmt: skip
-def test_answers_that_make_no_sense_change_nothing(base: Path, line: str) -> None:
+def test_answers_that_make_no_sense_change_nothing(base: Path, line: str | bytes) -> None:
     assert quietly(base, "merge", "topic") == 1
     before = note_part(base).read_bytes()
-    done = run_in(base, ["resolve", "--with-file", "-", "--json"], stdin=line + "\n")
+    done = run_in(base, ["resolve", "--with-file", "-", "--json"], stdin=line)
     assert (done.code, done.error["code"]) == (1, "E_INVALID")
     assert note_part(base).read_bytes() == before
 

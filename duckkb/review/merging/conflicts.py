@@ -134,11 +134,11 @@ def read_answers(data: bytes) -> list[Answer]:
     """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
     `value` (null leaves the field out), `record`, or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID)."""
     found: dict[tuple[str, ...], tuple[int, Answer]] = {}
-    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            answer = _answer(json.loads(line))
+            answer = _answer(json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse))
             key = (answer.type, answer.identity, answer.field, answer.etag)
             before, other = found.setdefault(key, (number, answer))
             if other != answer:
@@ -150,6 +150,18 @@ def read_answers(data: bytes) -> list[Answer]:
                 exit_code=1,
             ) from error
     return [answer for _, answer in found.values()]
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; raises ValueError for a key that stands twice, of which one would be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _answer(told: Any) -> Answer:
