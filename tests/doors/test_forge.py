@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from duckkb.app.forge import _as_url
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
 from tests.doors.forge_stage import GH
 from tests.doors.shell import commands
@@ -234,6 +233,8 @@ def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
     ],
 )
 def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
+    from duckkb.app.forge import _as_url
+
     assert _as_url(remote) == url
 
 

@@ -115,7 +115,8 @@ def _remove_questions(forge: Forge) -> None:
 
 
 def _attribute(forge: Forge) -> None:
-    (forge.work / ".gitattributes").write_text("**/*.jsonl -diff\n", "utf-8")
+    with (forge.work / ".gitattributes").open("a", encoding="utf-8") as file:
+        file.write("**/*.jsonl -diff\n")
 
 
 GUARDS: dict[str, tuple[Change, str]] = {
