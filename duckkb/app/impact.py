@@ -41,12 +41,12 @@ def impact(
 ) -> Report:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
-    and `lost`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
+    `lost` and `faded`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
     the newer side count alone. With `lenient` lines that cannot be read are left out. Raises as `open` does, and `errors.UsageError`."""
     unknown = [name for name in fail_on or {} if name not in judged.MEASURES]
     if unknown or k < 1:
         raise UsageError(
-            "limits are set for ndcg, recall and lost, and k is at least 1", suggestion="duckkb impact --help"
+            "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
         )
     root = find(path)
     old, new = _sides(root, range)

@@ -57,14 +57,20 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
 
 
 class Format(click.Choice[str]):
-    """The name of a format; a wrong one names the nearest. A verb's `own` come first, and the first is the default."""
+    """The name of a format; a wrong one names the nearest. A verb's `own` come first, and the first is the default. `md` and
+    `markdown` are one: the verb's own document where it has one, else a table."""
 
     def __init__(self, *own: str) -> None:
-        super().__init__((*own, *formats.FORMATS))
+        super().__init__((*own, *(name for name in formats.FORMATS if name != "md" or "markdown" not in own)))
 
     @property
     def help(self) -> str:
-        return f"How results are printed: {self.choices[0]} (default), {', '.join(self.choices[1:])}."
+        names = [f"{name} (or md)" if name == "markdown" else name for name in self.choices]
+        return f"How results are printed: {names[0]} (default), {', '.join(names[1:])}."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        other = {"md": "markdown", "markdown": "md"}.get(str(value))
+        return super().convert(value if value in self.choices or not other else other, param, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         import difflib
@@ -131,7 +137,9 @@ allow_weaker_option = click.option(
 
 def chosen_format(ctx: click.Context, default: str = "jsonl") -> str:
     chosen = ctx.ensure_object(dict)
-    return "json" if chosen.get("json") else chosen.get("format") or default
+    form = "json" if chosen.get("json") else chosen.get("format") or default
+    named = (one.type for one in ctx.command.params if isinstance(one.type, Format))  # before the verb any has a name
+    return next((one.convert(form, None, ctx) for one in named if form == "md"), form)
 
 
 def wants_json(ctx: click.Context) -> bool:
@@ -235,7 +243,7 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
     form = chosen_format(click.get_current_context())
     if form == "json":
         printed.result(dumps({"results": list(lines)}))
-    elif form not in formats.ROWS:
+    elif form in formats.FORMATS and form not in formats.ROWS:
         for line in lines:
             printed.result(dumps(line))
     else:
@@ -247,7 +255,7 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
 
 def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     if form != "table":
-        for line in formats.as_csv(records, columns) if form == "csv" else formats.as_markdown(records, columns):
+        for line in formats.WRITERS[form](records, columns):
             printed.result(line)
         return
     from shutil import get_terminal_size

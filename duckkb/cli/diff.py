@@ -23,8 +23,9 @@ from duckkb.cli.common import (
     read_argument_or_stdin,
     tell,
 )
-from duckkb.cli.formats import ROWS, dumps
+from duckkb.cli.formats import FORMATS, ROWS, dumps
 from duckkb.cli.lines import receipt_line
+from duckkb.review.diff.formats import RENDERERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from duckkb.review.diff.model import Diff, Numbers, Options, RecordChange
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
-OWN_FORMATS = ("text", "patch", "markdown", "html", "github")
 _AT_ONCE = 64
 """Pieces that are printed together: each print waits for the reader."""
 
@@ -70,7 +70,7 @@ class _WithNames(click.Command):
 )
 @click.option("--after", metavar="CURSOR", default="", help="Go on where the output of this command ended.")
 @allow_weaker_option
-@base_options_and(*OWN_FORMATS)
+@base_options_and(*(name for name in RENDERERS if name not in FORMATS))
 @click.pass_context
 def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.

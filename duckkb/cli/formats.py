@@ -7,14 +7,14 @@ In a cell null and a missing field are empty, a nested value is its JSON, `true`
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.cli import table
 
-ROWS = ("csv", "md", "table")
-FORMATS = ("jsonl", "json", *ROWS)
 Record = Mapping[str, Any]
+Writer = Callable[[Sequence[Record], Sequence[str]], Iterator[str]]
+"""Lines, without their ends, of records and the columns that they have."""
 # What starts markup, and underscores that could end an emphasis: `__id` stays readable.
 _MARKUP = re.compile(r"[\\|`<&\[*~]|_+(?!\w)")
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
@@ -76,6 +76,12 @@ def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> Iterator[s
     yield "|" + " --- |" * len(columns)
     for record in records:
         yield _markdown_line(_row(record, columns))
+
+
+WRITERS: Mapping[str, Writer] = {"csv": as_csv, "md": as_markdown}
+"""By name: a format that has no writer here has no name."""
+ROWS = (*WRITERS, "table")
+FORMATS = ("jsonl", "json", *ROWS)
 
 
 def as_table(records: Sequence[Record], columns: Sequence[str], width: int) -> table.Drawn:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from duckkb.review.impact import Report
 
-_MEASURES = ("ndcg", "recall", "lost")
+_COUNTS = ("lost", "faded")
+_MEASURES = ("ndcg", "recall", *_COUNTS)
 
 
 def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
@@ -34,11 +35,27 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
             limit = float(number)
         except ValueError:
             limit = -1.0
-        most = 1e9 if name == "lost" else 1
-        if name not in _MEASURES or not 0 <= limit <= most or (name == "lost" and limit != int(limit)):
-            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1) or lost=NUMBER")
+        most = 1e9 if name in _COUNTS else 1
+        if name not in _MEASURES or not 0 <= limit <= most or (name in _COUNTS and limit != int(limit)):
+            raise click.BadParameter(f"{text!r}: give ndcg=DROP, recall=DROP (0 to 1), lost=NUMBER or faded=NUMBER")
         found[name] = limit
     return found
+
+
+def _as_text(report: "Report", budget: int) -> "Iterator[str]":
+    from duckkb.review.impact_report import as_text
+
+    return as_text(report)
+
+
+def _as_markdown(report: "Report", budget: int) -> "Iterator[str]":
+    from duckkb.review.impact_report import as_markdown
+
+    return as_markdown(report, budget)
+
+
+_PAGES: "Mapping[str, Callable[[Report, int], Iterator[str]]]" = {"text": _as_text, "markdown": _as_markdown}
+"""The formats of `impact` beside those of all verbs."""
 
 
 @click.command("impact")
@@ -50,13 +67,21 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
     callback=_limits,
     multiple=True,
     metavar="MEASURE=LIMIT",
-    help="Exit 1 where mean ndcg or recall falls by this much or more, or this many judged records are lost; repeatable.",
+    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded; repeatable.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=2_000),
+    default=30_000,
+    show_default=True,
+    metavar="BYTES",
+    help="The most bytes of a comment (--format markdown); what has no room is counted.",
 )
 @allow_weaker_option
-@base_options_and("text", "markdown")
+@base_options_and(*_PAGES)
 @click.pass_context
 def impact_command(
-    ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float], allow_weaker: bool
+    ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool
 ) -> None:
     """Ask the judged questions of ontology/ before and after a change, and say what moved.
 
@@ -69,16 +94,15 @@ def impact_command(
     git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
     """
     from duckkb.app.impact import impact
-    from duckkb.review.impact_report import as_markdown, as_object, as_text
+    from duckkb.review.impact_report import as_object
 
     chosen = ctx.ensure_object(dict)
     with judging(ctx):
         options = {"lenient": chosen.get("lenient", False), "allow_weaker": allow_weaker}
         report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, **options)
     form = chosen_format(ctx, "text")
-    pages: Mapping[str, Callable[[Report], Iterator[str]]] = {"text": as_text, "markdown": as_markdown}
-    if form in pages:
-        for line in pages[form](report):
+    if form in _PAGES:
+        for line in _PAGES[form](report, budget):
             printed.result(line)
     elif form == "json":
         emit(as_object(report))

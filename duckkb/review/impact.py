@@ -12,11 +12,13 @@ from duckkb.engine.query import Intent
 from duckkb.errors import DuckkbError, Finding, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import identity_text
+from duckkb.search import syntax
 from duckkb.values import dataclass, field
 
 Measure = tuple[str, ...]
-MEASURES: Measure = ("ndcg", "recall", "lost")
+MEASURES: Measure = ("ndcg", "recall", "lost", "faded")
 """What a change can be failed on."""
+_KEPT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,13 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The first identities that a side gives to a question, best first; `problem` says why there are none, `degraded` what
-    the answer lacked."""
+    the answer lacked. `words` has by judged record among them the words of the question that it holds, each with its share
+    of the lexical score."""
 
     ranked: tuple[str, ...] = ()
     problem: str = ""
     degraded: str = ""
+    words: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def rank(self, identity: str) -> int | None:
         """From 1; None beyond what was asked for."""
@@ -56,6 +60,18 @@ class Move:
     grade: int
     before: int | None
     after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fade:
+    """A judged record that is still found, and for less: the words of the question that it holds no longer, and the lexical
+    score of all that it held and holds."""
+
+    identity: str
+    grade: int
+    words: tuple[str, ...]
+    before: float
+    after: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +113,22 @@ class Row:
         return [move.identity for move in self.moves if move.grade and move.before and move.after is None]
 
     @property
+    def faded(self) -> list[Fade]:
+        """Judged records (of a grade above 0) that are found on both sides and lost words of the question, or a quarter of
+        their lexical score: what keeps them in their places may be next to nothing."""
+        found = []
+        held = self.before.words if self.before else {}
+        for name, old in held.items():
+            new = self.after.words.get(name)
+            if new is None:
+                continue
+            lost = tuple(sorted(old.keys() - new.keys(), key=lambda word: (-old[word], word)))
+            before, after = sum(old.values()), sum(new.values())
+            if lost or after < _KEPT * before:
+                found.append(Fade(name, self.question.expected[name], lost, before, after))
+        return found
+
+    @property
     def entered(self) -> list[str]:
         known = self.before.ranked if self.before else self.after.ranked
         return [name for name in self.after.ranked if name not in known]
@@ -107,7 +139,10 @@ class Row:
 
     @property
     def is_changed(self) -> bool:
-        return self.before is None or self.before != self.after
+        if self.before is None or self.faded:
+            return True
+        sides = ((one.ranked, one.problem, one.degraded) for one in (self.before, self.after))
+        return next(sides) != next(sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +176,10 @@ class Report:
     @property
     def lost(self) -> int:
         return sum(len(row.lost) for row in self.rows)
+
+    @property
+    def faded(self) -> int:
+        return sum(len(row.faded) for row in self.rows)
 
     @property
     def degraded(self) -> list[str]:
@@ -221,6 +260,8 @@ def crossed(report: Report, limits: Mapping[str, float]) -> tuple[str, ...]:
 def _drop(report: Report, name: str) -> tuple[float, str]:
     if name == "lost":
         return report.lost, f"judged records lost from the first {report.k}: {report.lost}"
+    if name == "faded":
+        return report.faded, f"judged records that lost words of their question: {report.faded}"
     before, after = report.mean(name)
     if before is None or after is None:
         return 0.0, ""
@@ -267,7 +308,19 @@ def _answer(base: Base, kind: RecordType, question: Question, k: int) -> Answer:
     except DuckkbError as problem:
         return Answer(problem=problem.message, degraded=problem.message)
     said = next((notice.message for notice in found.notices if notice.code == "W_DEGRADED"), "")
-    return Answer(tuple(_text(hit.identity) for hit in found), degraded=said)
+    judged = {_text(hit.identity): hit.id for hit in found if question.expected.get(_text(hit.identity))}
+    words = {} if found.mode == "similar" else {name: _words(base, kind, question, one) for name, one in judged.items()}
+    return Answer(tuple(_text(hit.identity) for hit in found), degraded=said, words=words)
+
+
+def _words(base: Base, kind: RecordType, question: Question, number: int) -> dict[str, float]:
+    """The words of a question that a record holds, and their shares of its lexical score."""
+    terms = base.backend.explain(kind, syntax.parse(question.text), number)["terms"] if kind.full_text else ()
+    found: dict[str, float] = {}
+    for term in terms:
+        if term["part"] != "character":
+            found[term["token"]] = found.get(term["token"], 0.0) + term["score"]
+    return found
 
 
 def _text(identity: Any) -> str:

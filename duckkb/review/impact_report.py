@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from duckkb.review.diff.budget import Section, fitted
 from duckkb.review.impact import Answer, Question, Report, Row
 from duckkb.review.outcome import of_findings
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
-_MOST_ROWS = 50
+_MOST_LINES = 20
+BUDGET = 30_000
+"""Bytes of a comment, of which a forge takes 65,536: the records that differ need room too."""
 _LONGEST = 200
 
 
@@ -26,6 +29,7 @@ def as_object(report: Report) -> dict[str, Any]:
         "compared": len(report.compared),
         **means,
         "lost": report.lost,
+        "faded": report.faded,
         "crossed": list(report.crossed),
         "degraded": report.degraded,
         "results": [_row_object(row) for row in report.rows],
@@ -46,31 +50,36 @@ def as_text(report: Report) -> Iterator[str]:
     yield from _closing(report, _plain)
 
 
-def as_markdown(report: Report) -> Iterator[str]:
-    """Lines for a pull request's comment: the means, then the questions whose answers differ, the worst first."""
-    yield f"### Retrieval impact: {span(report.base)} → {span(report.head)}"
-    yield ""
-    yield "| | before | after |"
-    yield "|---|---|---|"
+def as_markdown(report: Report, budget: int = BUDGET) -> Iterator[str]:
+    """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
+    whose answers differ, the worst first. What has no room is counted."""
+    head = [
+        f"### Retrieval impact: {span(report.base)} → {span(report.head)}",
+        "",
+        "| | before | after |",
+        "|---|---|---|",
+    ]
     for name in ("ndcg", "recall"):
         before, after = report.mean(name)
-        yield f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |"
-    yield f"| judged records lost | | {report.lost} |"
+        head.append(f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |")
+    head += [f"| judged records lost | | {report.lost} |", f"| judged records that lost words | | {report.faded} |"]
+    said = [f"- {line}" for line in _closing(report, span)]
     changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
-    if changed:
-        yield ""
-        yield "<details open><summary>Questions whose answers changed</summary>"
-        yield ""
-        for row in changed[:_MOST_ROWS]:
-            yield f"- {span(row.question.type)} {span(row.question.text)}"
-            yield from (f"  - {line}" for line in _row_lines(row, span))
-        if len(changed) > _MOST_ROWS:
-            yield f"- {len(changed) - _MOST_ROWS} more"
-        yield ""
-        yield "</details>"
-    said = list(_closing(report, span))
-    if said:
-        yield from ("", *(f"- {line}" for line in said))
+    asked = ["\n".join(_question(row)) for row in changed]
+    fold = "\n<details open><summary>Questions whose answers changed</summary>\n"
+    sections = [
+        Section("", lambda: said, ["line"] * len(said), 0.5),
+        Section(fold, lambda: asked, [row.question.type for row in changed], 0.5, "\n</details>\n"),
+    ]
+    yield fitted("\n".join(head) + "\n", sections, budget).rstrip("\n")
+
+
+def _question(row: Row) -> Iterator[str]:
+    yield f"- {span(row.question.type)} {span(row.question.text)}"
+    lines = [f"  - {line}" for line in _row_lines(row, span)]
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"  - {len(lines) - _MOST_LINES} more"
 
 
 def span(text: str) -> str:
@@ -95,6 +104,9 @@ def _row_lines(row: Row, show: Any) -> Iterator[str]:
             yield f"{name} {_number(before)} → {_number(after)}"
     for move in row.moves:
         yield f"{show(move.identity)} (grade {move.grade}): rank {_rank(move.before, row)} → {_rank(move.after, row)}"
+    for fade in row.faded:
+        lost = f"no longer has {', '.join(map(show, fade.words))}; " if fade.words else ""
+        yield f"{show(fade.identity)} (grade {fade.grade}): {lost}score by words {fade.before:.2f} → {fade.after:.2f}"
     judged = {move.identity for move in row.moves}
     for word, names in (("came in", row.entered), ("went out", row.left)):
         others = [show(name) for name in names if name not in judged]
@@ -127,6 +139,7 @@ def _means(report: Report) -> Iterator[str]:
         if before is not None and after is not None:
             yield f"mean {name}@{report.k}: {_number(before)} -> {_number(after)} ({after - before:+.4f})"
     yield f"judged records lost: {report.lost}"
+    yield f"judged records that lost words of their question: {report.faded}"
 
 
 def _row_object(row: Row) -> dict[str, Any]:
@@ -135,6 +148,11 @@ def _row_object(row: Row) -> dict[str, Any]:
     found["moves"] = [
         {"identity": move.identity, "grade": move.grade, "before": move.before, "after": move.after}
         for move in row.moves
+    ]
+    found["faded"] = [
+        {"identity": one.identity, "grade": one.grade, "words": list(one.words)}
+        | {"score": _before_after(one.before, one.after)}
+        for one in row.faded
     ]
     found |= {"lost": row.lost, "entered": row.entered, "left": row.left}
     return found | ({"problem": row.after.problem} if row.after.problem else {})

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -207,3 +208,35 @@ def test_with_the_model_a_buried_record_is_caught_and_a_small_edit_is_not(own_ba
     ran = _impact(root, *limits, "--json")
     assert ran.code == 1 and json.loads(ran.out)["degraded"] == []
     assert any("shrink-guard" in one["lost"] for one in json.loads(ran.out)["results"])
+
+
+def test_a_judged_record_that_keeps_its_place_without_the_words_of_its_question_is_told(kb: Path) -> None:
+    text = QUESTIONS + "  - question: the harbour lamp\n    type: Note\n    mode: match\n    expected: {lamp: 1}\n"
+    (kb / "ontology/questions.yaml").write_text(text, "utf-8")
+    _put(kb, id="lamp", title="the harbour lamp", text="The harbour has a lamp.")
+    commit(kb)
+    _put(kb, id="lamp", title="the thing", text="The words are gone.")
+    ran = _impact(kb, "--json", "--fail-on", "faded=1")
+    found = json.loads(ran.out)
+    (row,) = [one for one in found["results"] if one["question"] == "the harbour lamp"]
+    assert (row["moves"], row["lost"], found["ndcg"]["after"]) == ([], [], found["ndcg"]["before"])
+    (faded,) = row["faded"]
+    assert (faded["identity"], set(faded["words"]), found["faded"]) == ("lamp", {"harbour", "lamp"}, 1)
+    assert faded["score"]["after"] < faded["score"]["before"] / 2
+    assert ran.code == 1 and "lost words of their question: 1" in ran.err
+    assert "`lamp` (grade 1): no longer has `" in _impact(kb, "--format", "markdown").out
+
+
+def test_the_comment_keeps_to_its_bytes_and_counts_what_has_no_room(kb: Path) -> None:
+    asked = "".join(
+        f"  - question: 风暴警报第{n}号{'很长的问题' * 8}\n    type: Note\n    mode: match\n    expected: {{storm: 1}}\n"
+        for n in range(80)
+    )
+    _put(kb, id="storm", title="风暴警报很长的问题", text="风暴")
+    (kb / "ontology/questions.yaml").write_text(QUESTIONS + asked, "utf-8")
+    commit(kb)
+    _put(kb, id="storm", title="weather", text="Nothing of interest.")
+    out = _impact(kb, "--format", "markdown", "--budget", "5000").out
+    assert 3_500 < len(out.encode()) <= 5_001
+    shown, (left,) = out.count("- `Note` `"), re.findall(r"_([0-9]+) more \(", out)
+    assert shown + int(left) == 80
