@@ -14,9 +14,12 @@ from duckkb.truth import git_changes, history
 from duckkb.truth.conflict import Block, is_marker, read
 from duckkb.truth.merge import split
 from duckkb.truth.merge_file import identity_of, table_of
-from duckkb.truth.merge_rules import Rules, TableRules
+from duckkb.truth.merge_rules import Key, Rules, TableRules
 
 _CODE = "W_MERGED"
+_Lines = list[tuple[int, bytes]]
+_Spot = tuple[str, int, bytes]
+"""A part, the number of a line in it, and the line."""
 
 
 def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
@@ -35,11 +38,15 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     held = versions.tree(root, commit)
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     found: list[Finding] = []
+    tables: dict[Key, _Table] = {}
     for path in _differing(merged, held, sides, rules):
         key = table_of(path)
         there = sides.contents.of(held.get(path))
         if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.of(key))):
-            found += _in_part(path, merged.parts[path] or b"", there or b"", rules.of(key))
+            if key not in tables:
+                own = {one: blob for one, blob in held.items() if table_of(one) == key}
+                tables[key] = _Table(rules.of(key), own, sides.contents)
+            found += _in_part(path, merged.parts[path] or b"", there or b"", tables[key])
     return found
 
 
@@ -74,34 +81,81 @@ def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterat
             yield path
 
 
-def _in_part(path: str, wanted: bytes, held: bytes, table: TableRules) -> Iterator[Finding]:
-    there = {number: (line_no, line) for line_no, line in enumerate(held.split(b"\n"), 1) if (number := _id(line))}
-    expected: set[str] = set()
+class _Table:
+    """The records of a table in the commit, whatever part they are in; read when one is not in its own."""
+
+    def __init__(self, rules: TableRules, held: Tree, contents: Contents) -> None:
+        self.rules, self._held, self._contents = rules, held, contents
+        self._spots: dict[str, _Spot] | None = None
+
+    def standing(self, line: bytes) -> _Spot | None:
+        """Where the record of a line stands: by its number, else by its identity."""
+        if self._spots is None:
+            self._spots = self._all()
+        return self._spots.get(_id(line)) or self._spots.get(self._name(line))
+
+    def _all(self) -> dict[str, _Spot]:
+        self._contents.read(self._held.values())
+        found: dict[str, _Spot] = {}
+        for path, blob in self._held.items():
+            for number, line in _numbered(self._contents.of(blob) or b""):
+                for name in filter(None, (_id(line), self._name(line))):
+                    found.setdefault(name, (path, number, line))
+        return found
+
+    def _name(self, line: bytes) -> str:
+        """The identity, where the rules of the table are known and the line is a record; no number looks like it."""
+        try:
+            return f"={identity_of(Block(None, line, line), self.rules)}" if self.rules.known and line else ""
+        except ValueError:
+            return ""
+
+
+def _in_part(path: str, wanted: bytes, held: bytes, table: _Table) -> Iterator[Finding]:
+    own = _numbered(held)
+    there = {_id(line) or line: (line_no, line) for line_no, line in own}
+    expected: set[str | bytes] = set()
     for item in read(wanted) or []:
         block = item if isinstance(item, Block) else Block(None, item, item)
-        number = _id(block.ours or block.theirs or b"")
-        expected.add(number)
-        line_no, line = there.get(number, (0, None))
+        told = block.ours or block.theirs or b""
+        line_no, line = there.get(_id(told) or told, (0, None))
         if line is not None and line == item:
+            expected.add(_id(line) or line)
             continue
-        if isinstance(item, Block):
-            fields = " ".join(filter(None, block.open_fields(table.rules)))
-            said = f"both sides changed it {f'({fields})' if fields else '(one deleted it)'}, and git took one of them unasked"
-        else:
-            said = (
-                "a merge by records keeps changes that are not in it"
-                if line
-                else "a merge by records keeps it, and it is gone"
-            )
-        yield _finding(path, line_no, said, table, block)
-    for number, (line_no, line) in there.items():
-        if number not in expected:
-            yield _finding(path, line_no, "a merge by records does not keep it here", table, Block(None, line, line))
+        spot = (path, line_no, line) if line is not None else table.standing(told)
+        if spot is not None and spot[0] == path:
+            expected.add(_id(spot[2]) or spot[2])
+        yield _finding(spot or (path, 0, told), _said(item, spot, path, table.rules), table.rules, block)
+    for line_no, line in own:
+        if (_id(line) or line) not in expected:
+            said = "a merge by records does not keep it here"
+            yield _finding((path, line_no, line), said, table.rules, Block(None, line, line))
 
 
-def _finding(path: str, line_no: int, said: str, table: TableRules, block: Block) -> Finding:
+def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules) -> str:
+    """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does."""
+    if isinstance(item, Block):
+        fields = " ".join(filter(None, item.open_fields(table.rules)))
+        return (
+            f"both sides changed it {f'({fields})' if fields else '(one deleted it)'}, and git took one of them unasked"
+        )
+    if spot is None:
+        return "a merge by records keeps it, and it is gone"
+    if spot[0] != path:
+        return f"a merge by records keeps it in {path}"
+    if _id(spot[2]) != _id(item):
+        return "a merge by records keeps it with its own __id"
+    return "a merge by records keeps changes that are not in it"
+
+
+def _finding(spot: _Spot, said: str, table: TableRules, block: Block) -> Finding:
     identity = identity_of(block, table)
-    return Finding(_CODE, said, path, line_no, remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
+    return Finding(_CODE, said, spot[0], spot[1], remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
+
+
+def _numbered(data: bytes) -> _Lines:
+    """The lines that are records, by number."""
+    return [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line[:1] == b"{"]
 
 
 def _id(line: bytes) -> str:
