@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
+from duckkb.llm.checked import Checked
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -124,7 +125,8 @@ class _Models:
     """The models of one base, each made once. One that the caller gave stands for all of them."""
 
     def __init__(self, loaded: "Loaded", env: Environment, given: Embedder | None) -> None:
-        self._loaded, self._env, self._given = loaded, env, given
+        self._loaded, self._env = loaded, env
+        self._given = Checked(given) if given is not None else None
         self._made: dict[EmbeddingSettings, Embedder] = {}
 
     def of(self, wanted: EmbeddingSettings) -> Embedder:
@@ -135,7 +137,8 @@ class _Models:
         if wanted not in self._made:
             trusted = config.is_trusted(self._loaded.root, self._loaded.settings, self._env)
             settings = replace(self._loaded.settings, embedding=wanted)
-            self._made[wanted] = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
+            made = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
+            self._made[wanted] = Checked(made)
         return self._made[wanted]
 
 

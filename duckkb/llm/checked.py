@@ -1,0 +1,58 @@
+"""An embedder held to its contract: whatever it does wrong is `errors.Unavailable` (E_MODEL), so that a write keeps its record
+with the vector pending, and a hybrid search answers by words. Callers bring embedders of their own, and ours call libraries."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from duckkb.entries import Cut, Fingerprint
+from duckkb.errors import DuckkbError, Unavailable
+from duckkb.ports import Embedder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Answer = TypeVar("Answer")
+
+
+class Checked:
+    """Implements `ports.Embedder` by another one. A vector of another length than its fingerprint says is refused too; where
+    that says none, whoever keeps vectors compares them."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self._embedder.fingerprint
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._vectors(texts, self._embedder.embed_passages)
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        return self._vectors(texts, self._embedder.embed_queries)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        return _asked(lambda: self._embedder.count_tokens(texts))
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        return _asked(lambda: self._embedder.cut(texts, passage=passage))
+
+    def _vectors(self, texts: Sequence[str], embed: "Callable[[Sequence[str]], np.ndarray]") -> "np.ndarray":
+        import numpy as np
+
+        found = _asked(lambda: np.asarray(embed(texts), np.float32))
+        wanted = self.fingerprint.dimension or (found.shape[1] if found.ndim == 2 else 0)
+        if found.shape != (len(texts), wanted) or not np.isfinite(found).all():
+            raise Unavailable(
+                f"The embedder gave no {len(texts)} rows of {wanted or 'so many'} finite numbers.", code="E_MODEL"
+            )
+        return found
+
+
+def _asked(call: Callable[[], Answer]) -> Answer:
+    try:
+        return call()
+    except DuckkbError:
+        raise
+    except Exception as error:  # nothing is known of what others raise, and its text may quote what they were given
+        raise Unavailable(f"The embedder failed ({type(error).__name__}).", code="E_MODEL") from error
