@@ -20,6 +20,7 @@ from duckkb.review.health import examine
 from duckkb.review.health.check import Check, Ground
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
+from duckkb.settings import Settings
 from duckkb.truth import history, lock
 from duckkb.truth.merge_memory import rules_of
 
@@ -40,8 +41,10 @@ __all__ = [
     "index_plan",
     "index_refresh",
     "index_status",
+    "is_being_written",
     "repair",
     "status",
+    "status_unread",
 ]
 
 
@@ -66,20 +69,38 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:
     """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say."""
-    known = glance(base)
-    holder = lock.holder(base.root)
-    return {
-        "root": str(base.root),
-        "revision": history.head_commit(base.root),
-        "branch": history.branch(base.root) or None,
+    known, holder = glance(base), lock.holder(base.root)
+    return _facts(base.root, base.settings, trusted, str(holder) if holder else None) | {
         "records": dict(base.report.records) | {kind.name: base.tree.count(kind) for kind in base.ontology},
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
-        "model": base.settings.embedding.model,
-        "trust": trusted,
-        "locked_by": str(holder) if holder else None,
         "read_only": base.report.read_only,
-        "job": job_state.report(base.root),
+    }
+
+
+def is_being_written(root: Path) -> bool:
+    """Whether somebody holds the lock alone at this moment."""
+    return lock.is_held(root)
+
+
+def status_unread(root: Path, settings: Settings, trusted: bool) -> dict[str, Any]:
+    """As `status`, of a base that somebody is writing: who does, and what is known without its records."""
+    return _facts(root, settings, trusted, str(lock.holder(root) or "a process that does not say its name"))
+
+
+def _facts(root: Path, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
+    return {
+        "root": str(root),
+        "revision": history.head_commit(root),
+        "branch": history.branch(root) or None,
+        "records": None,
+        "pending": None,
+        "stale": None,
+        "model": settings.embedding.model,
+        "trust": trusted,
+        "locked_by": locked_by,
+        "read_only": None,
+        "job": job_state.report(root),
     }
 
 

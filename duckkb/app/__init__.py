@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from duckkb.actions.caring import CheckReport
     from duckkb.app.diffing import diff
     from duckkb.app.folder import config_show, init, recover, trust
-    from duckkb.app.health import doctor, repair
+    from duckkb.app.health import doctor, repair, status_unread
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.app.provenance import parse_citation
     from duckkb.engine.base import Progress
@@ -24,6 +24,7 @@ __all__ = [
     "parse_citation",
     "recover",
     "repair",
+    "status_unread",
     "trust",
 ]
 
@@ -97,7 +98,7 @@ def __getattr__(name: str) -> Any:
         from duckkb.app.diffing import diff
 
         return diff
-    if name in ("doctor", "repair"):
+    if name in ("doctor", "repair", "status_unread"):
         from duckkb.app import health
 
         return getattr(health, name)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from duckkb import config
 from duckkb.actions import caring
@@ -13,6 +14,15 @@ from duckkb.ports import Clock, Embedder
 
 def _unheard(check: caring.Check) -> None:
     return
+
+
+def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
+    """As `KnowledgeBase.status`, without opening a base that somebody is writing: who does (`locked_by`), with None for
+    what the records would say."""
+    root = find(path)
+    env = config.around(root)
+    settings = config.load(root, env).settings
+    return caring.status_unread(root, settings, config.is_trusted(root, settings, env))
 
 
 def doctor(

@@ -317,10 +317,11 @@ class KnowledgeBase:
 
     def status(self) -> dict[str, Any]:
         """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, lock, the
-        index job that runs or ran last."""
+        index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
         with self._turn:
+            base = self._base if actions.caring.is_being_written(self.root) else self._fresh()
             trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
-            return actions.caring.status(self._fresh(), trusted)
+            return actions.caring.status(base, trusted)
 
     def index_status(self) -> dict[str, Any]:
         """Chunks, vectors pending, caches and whether everything is fresh."""

@@ -51,10 +51,21 @@ def status_command(ctx: click.Context) -> None:
     """Say what this base is: revision, records, pending vectors, model, trust, lock, the last index job.
 
     `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
+    While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
     """
-    with opened(ctx) as kb:
-        emit(kb.status())
-        tell(kb.notices)
+    from duckkb import app
+    from duckkb.errors import Unavailable
+
+    chosen = ctx.ensure_object(dict)
+    chosen.setdefault("lock_timeout", 0.0)
+    try:
+        with opened(ctx) as kb:
+            emit(kb.status())
+            tell(kb.notices)
+    except Unavailable as problem:
+        if problem.code != "E_LOCKED":
+            raise
+        emit(app.status_unread(chosen.get("kb")))
 
 
 @click.group("config")

@@ -158,6 +158,11 @@ def holder(root: Path) -> Holder | None:
     return _held(state.lock_path(root))[1]
 
 
+def is_held(root: Path) -> bool:
+    """Whether somebody holds the lock exclusively at this moment."""
+    return _held(state.lock_path(root))[0]
+
+
 def is_job_running(root: Path) -> bool:
     """Whether an index job runs on this base, here or on another machine that shares the folder."""
     return _held(state.job_lock_path(root))[0]

@@ -1,11 +1,14 @@
 """check, fmt, dedupe, recover, init, status, trust, config through the real process; broken truth refuses writes."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+import duckkb
+from duckkb.truth import lock
 from tests.conftest import ROOT, Run, commit, git, make_base, run_in, tree_bytes
 
 LINE = b'{"__id":1,"id":"a","__created_at":"2026-01-02T00:00:00.000000Z","__updated_at":"2026-01-02T00:00:00.000000Z"}'
@@ -246,3 +249,14 @@ def test_the_repositorys_own_base_is_clean_and_its_cache_small() -> None:
     assert run_in(ROOT, ["check", "--fail-on", "warning"]).code == 0
     cache = ROOT / "data/indices/search_cache.parquet"
     assert cache.stat().st_size < 2_000_000
+
+
+def test_status_names_at_once_who_writes(notes: Path, run: Run) -> None:
+    run("put", "Note", '{"id": "a"}')
+    with duckkb.open(notes) as kb, lock.exclusive(notes, 5):
+        said = run("status").line
+        assert str(os.getpid()) in said["locked_by"]
+        assert (said["records"], said["stale"], said["model"]) == (None, None, "none")
+        (notes / "data/nodes/note/x.txt").write_text("a change that the open base has not seen", "utf-8")
+        assert kb.status().keys() == said.keys() and kb.status()["records"]["Note"] == 1
+    assert run("status").line["locked_by"] is None
