@@ -43,7 +43,8 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
     not merged has changed one of them: there every record would have to be looked for elsewhere."""
     with settled(base):
         today = date.fromisoformat(base.wiring.clock.now()[:10])
-        parts = compacted(base.tree, f"{today - timedelta(days=older_than - 1):%Y%m%d}", render.Writer())
+        days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
+        parts = compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and history.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
         said = patch(base, parts) if dry_run else ""

@@ -129,3 +129,9 @@ def test_a_record_does_not_leave_its_part_for_one_that_a_person_has_changed(base
     left = run_in(base, ["resolve", "--json"])
     assert left.code == 1 and len(left.line["unreadable"]) == 1
     assert b"".join(of_the_day(base).values()) == held
+
+
+def test_no_record_is_older_than_the_calendar(base: Path) -> None:
+    for days in ("999999", "2147483648", "1" + "0" * 30):
+        ran = run_in(base, ["compact", "--older-than", days])
+        assert (ran.code, ran.out) == (0, "")
