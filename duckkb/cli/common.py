@@ -255,16 +255,33 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
 
 def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
     if form != "table":
-        for line in formats.WRITERS[form](records, columns):
+        lines = list(formats.WRITERS[form](records, columns))
+        if form == "csv":
+            _refuse_commands(lines)
+        for line in lines:
             printed.result(line)
         return
     from shutil import get_terminal_size
 
     drawn = formats.as_table(records, columns, get_terminal_size((0, 0)).columns)
     for line in drawn.lines:
-        printed.result(line)
+        printed.drawn(line)
     if drawn.cut:
         printed.note(f"cells cut to fit: {drawn.cut}; another --format prints them whole")
+
+
+def _refuse_commands(lines: Sequence[str]) -> None:
+    """CSV is data and has no escapes: what the log of a job would obey is not printed there. In a file it is as it is."""
+    from duckkb import config
+    from duckkb.errors import StateError
+
+    if config.in_workflow() and not printed.into_file():
+        for number, line in enumerate(lines):
+            if printed.has_command(line):
+                raise StateError(
+                    f"Row {number} would be a command to the forge in the log of this job; nothing was printed.",
+                    suggestion="send it to a file (> FILE), or use --format jsonl",
+                )
 
 
 def tell(notices: "Iterable[Notice]") -> None:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.cli import table
+from duckkb.cli.printed import without_commands
 
 Record = Mapping[str, Any]
 Writer = Callable[[Sequence[Record], Sequence[str]], Iterator[str]]
 """Lines, without their ends, of records and the columns that they have."""
-# What starts markup, and underscores that could end an emphasis: `__id` stays readable.
-_MARKUP = re.compile(r"[\\|`<&\[*~]|_+(?!\w)")
+_PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
-_BREAK = re.compile("\r\n|\r|\n")
 
 
 def dumps(value: Any) -> str:
@@ -29,6 +28,7 @@ def dumps(value: Any) -> str:
     '{"a":"\\u2028备"}'
     """
     line = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    line = line.replace("##[", "#\\u0023[")  # a command in the log of a job, wherever it stands
     return line.translate(_ESCAPES) if any(end in line for end in _LINE_ENDS) else line
 
 
@@ -71,11 +71,15 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> Iterator[str]:
 
 
 def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> Iterator[str]:
-    """A table as GitHub reads it: a header, a rule, a line a record."""
-    yield _markdown_line(columns)
+    """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
+    mentions anybody, or hides."""
+    from duckkb.review import markup
+
+    names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
+    yield "| " + " | ".join(names) + " |"
     yield "|" + " --- |" * len(columns)
     for record in records:
-        yield _markdown_line(_row(record, columns))
+        yield _markdown_line([record.get(name) for name in columns])
 
 
 WRITERS: Mapping[str, Writer] = {"csv": as_csv, "md": as_markdown}
@@ -94,18 +98,14 @@ def _row(record: Record, columns: Sequence[str]) -> list[str]:
     return [cell(record.get(name)) for name in columns]
 
 
-def _markdown_line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_markdown(text) for text in cells) + " |"
+def _markdown_line(values: Sequence[Any]) -> str:
+    from duckkb.review import markup
 
+    def shown(value: Any) -> str:
+        is_text = not isinstance(value, bool | int | float) and value not in (None, "")
+        return markup.cell(without_commands(cell(value))) if is_text else cell(value)
 
-def _markdown(text: str) -> str:
-    """A text that ends no cell, no row, and starts no markup.
-
-    >>> _markdown("a|b\\n`c`")
-    'a\\\\|b<br>\\\\`c\\\\`'
-    """
-    marked = _MARKUP.sub(lambda found: "".join(f"\\{character}" for character in found[0]), text)
-    return _BREAK.sub("<br>", marked)
+    return "| " + " | ".join(map(shown, values)) + " |"
 
 
 def _numbers(values: Iterable[Any]) -> bool:

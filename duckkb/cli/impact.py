@@ -103,7 +103,7 @@ def impact_command(
     form = chosen_format(ctx, "text")
     if form in _PAGES:
         for line in _PAGES[form](report, budget):
-            printed.result(line)
+            (printed.drawn if form == "text" else printed.result)(line)
     elif form == "json":
         emit(as_object(report))
     else:

@@ -1,20 +1,25 @@
 """Text on its way to stdout and stderr: exactly as it is into a pipe or a file, without effect on a terminal.
 
-Stored text, names of files and what a server said may hold anything, also sequences that a terminal obeys, and controls
-that reorder what a person reads. JSON on stdout is left as it is unless stdout is a terminal.
+Stored text, names of files and what a server said may hold anything, also sequences that a terminal obeys, controls that
+reorder what a person reads, characters that nobody sees, and commands that a forge reads in the log of a job. What is for
+people has escapes instead; data on stdout is left as it is unless stdout is a terminal.
 """
 
+import os
 import re
+import stat
 import sys
 from contextlib import suppress
 
 import click
 
 from duckkb.errors import Unavailable
+from duckkb.review.unseen import visible
 
 _LONGEST = 1_000
-_LINE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_ENDS = re.compile("[\t\n]")
+# How a line of a job's log is a command to GitHub: `::` at its start, or `##[` anywhere.
+_COMMAND = re.compile(r"^(?P<indent>\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
 def one_line(text: str) -> str:
@@ -23,7 +28,21 @@ def one_line(text: str) -> str:
     >>> one_line("a\x1b[31mb\n")
     'a\\u001b[31mb\\u000a'
     """
-    return _LINE.sub(_escape, text)
+    return without_commands(_ENDS.sub(lambda found: _escape(found[0]), visible(text, _escape)))
+
+
+def without_commands(text: str) -> str:
+    r"""A text for people in which no line is a command to the forge that runs the job.
+
+    >>> without_commands("::error file=a::b\nok ##[group]")
+    '\\u003a:error file=a::b\nok \\u0023#[group]'
+    """
+    return _COMMAND.sub(lambda found: (found["indent"] or "") + _escape(found[0][-1]), text)
+
+
+def has_command(text: str) -> bool:
+    """Whether a line of the text would be a command in the log of a job."""
+    return _COMMAND.search(text) is not None
 
 
 def brief(text: str) -> str:
@@ -33,7 +52,7 @@ def brief(text: str) -> str:
 
 def result(text: str, end: str = "\n") -> None:
     """Print on stdout, a result. Raises `errors.Unavailable` (E_IO) where it takes no more; BrokenPipeError passes."""
-    _out((_TEXT.sub(_escape, text) if sys.stdout.isatty() else text) + end)
+    _out((visible(text, _escape) if sys.stdout.isatty() else text) + end)
 
 
 def _out(text: str, color: bool | None = None) -> None:
@@ -50,8 +69,16 @@ def _out(text: str, color: bool | None = None) -> None:
 
 
 def drawn(text: str) -> None:
-    """Print lines on stdout in which data was made harmless already, with colours as they are. Raises as `result`."""
-    _out(text + "\n", color=True)
+    """Print lines for people on stdout in which data was made visible already, with colours as they are. Raises as `result`."""
+    _out(without_commands(text) + "\n", color=True)
+
+
+def into_file() -> bool:
+    """Whether stdout is a file."""
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def on_terminal() -> bool:
@@ -71,5 +98,7 @@ def text(lines: str) -> None:
         click.echo(lines, err=True)
 
 
-def _escape(found: "re.Match[str]") -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape(character: str) -> str:
+    """As JSON has it, in which text on a terminal stays readable to programs."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from duckkb.config.environment import around, environment, secret, wants_color
+from duckkb.config.environment import around, environment, in_workflow, secret, wants_color
 from duckkb.config.files import config_paths as paths
 from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
@@ -22,6 +22,7 @@ __all__ = [
     "demands",
     "environment",
     "find_root",
+    "in_workflow",
     "is_trusted",
     "load",
     "normalised",

@@ -61,6 +61,12 @@ def wants_color(environ: Mapping[str, str] | None = None) -> bool:
     return not given.get("NO_COLOR") and given.get("TERM") != "dumb"
 
 
+def in_workflow(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this is a job of GitHub's (or of a forge that is like it), where lines of the log can be commands."""
+    given = os.environ if environ is None else environ
+    return given.get("GITHUB_ACTIONS", "").lower() == "true"
+
+
 def _user_folder(given: Mapping[str, str], name: str, default: Path) -> Path:
     """Our folder in one of the XDG base folders; the standard says to ignore a relative path."""
     base = Path(given.get(name) or default)

@@ -6,7 +6,7 @@ the form of an emoji, the variant of a Chinese character.
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 _REORDERING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -27,6 +27,12 @@ _JOINING = re.compile(
 _KEYCAP = frozenset("0123456789#*")
 
 
+def escape(character: str) -> str:
+    """A character by its number, as JSON and Python have it: `\\u202e`."""
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
 def unseen(text: str) -> Iterator[tuple[int, str]]:
     """The places and characters of a text that a reviewer would not see; LF and tab are seen."""
     for found in _ANY.finditer(text):
@@ -34,7 +40,7 @@ def unseen(text: str) -> Iterator[tuple[int, str]]:
             yield found.start(), found[0]
 
 
-def visible(text: str) -> str:
+def visible(text: str, escape: Callable[[str], str] = escape) -> str:
     r"""A text with what is not seen as escapes.
 
     >>> visible("ab\u202ec\u200bd")
@@ -47,12 +53,6 @@ def visible(text: str) -> str:
         pieces += [text[behind:at], escape(character)]
         behind = at + 1
     return "".join([*pieces, text[behind:]])
-
-
-def escape(character: str) -> str:
-    """A character by its number, as JSON and Python have it: `\\u202e`."""
-    number = ord(character)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def named(character: str) -> str:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -75,18 +76,13 @@ def test_the_default_is_jsonl_byte_by_byte(base: Path, verb: str) -> None:
 def test_md_and_a_table_say_what_jsonl_says(base: Path, verb: str) -> None:
     records = run_in(base, VERBS[verb]).lines
     header, *rows = read_markdown(run_in(base, [*VERBS[verb], "--format=md"]).out)
-    broken = [{name: _one_break(value) for name, value in record.items()} for record in records]
-    assert [same(cells, header, record) for cells, record in zip(rows, broken, strict=True)] == [True] * len(records)
+    assert [same(cells, header, record) for cells, record in zip(rows, records, strict=True)] == [True] * len(records)
     ran = run_in(base, ["--format", "table", *VERBS[verb]], env=WIDE)
     names, *drawn = read_table(ran.out)
     assert (names, len(drawn), ran.err) == (header, len(records), "")
     assert "\x1b" not in ran.out and "\r" not in ran.out
     plain = [number for number, record in enumerate(records) if record.get("id") != "duck"]
     assert all(same(drawn[number], names, records[number]) for number in plain)
-
-
-def _one_break(value: Any) -> Any:
-    return value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
 
 
 @pytest.mark.parametrize("verb", ["get", "status", "a receipt"])
@@ -208,3 +204,30 @@ def test_with_format_json_errors_are_objects_too(base: Path) -> None:
         assert (ran.code, ran.error["code"]) == (1, "E_NOT_FOUND")
     assert run_in(base, ["lst", "--format", "json"]).error["code"] == "E_USAGE"
     assert run_in(base, ["get", "Note", "--", "--json"]).err.startswith("duckkb: "), "that is an identity"
+
+
+ACTING = "@org/team www.example.org #12 <b>x</b> \u202e\u200b\ufeff\U000e0041"
+
+
+def test_nothing_in_a_markdown_table_links_mentions_or_hides(notes: Path) -> None:
+    run_in(notes, ["put", "Note", json.dumps({"id": "a", "title": ACTING})])
+    out = run_in(notes, ["list", "Note", "--format", "md"]).out
+    assert "| `@org/team www.example.org #12 <b>x</b> \\u202e\\u200b\\ufeff\\U000e0041` |" in out
+    assert not re.search("@|www|[\u202e\u200b\ufeff\U000e0041]", re.sub("`[^`]*`", "", out))
+
+
+COMMAND = "::error file=README.md::owned"
+
+
+@pytest.mark.parametrize("text", [f"fine\n  {COMMAND}", "in the middle ##[error]owned"])
+def test_no_line_for_people_is_a_command_to_a_forge_and_csv_there_goes_to_a_file(notes: Path, text: str) -> None:
+    run_in(notes, ["put", "Note", json.dumps({"id": "a", "title": text})])
+    job = {"GITHUB_ACTIONS": "true", "PYTHONHASHSEED": "0"}  # the second: with pipes, as a job has them
+    told = [["list", "Note", "--format", form] for form in ("jsonl", "json", "md", "table")]
+    for args in (*told, ["diff"], ["why", "Note", "a", text], ["get", "Note", COMMAND]):
+        ran = run_in(notes, args, env=job)
+        assert not re.search(r"^\s*::|##\[", ran.out + ran.err, re.MULTILINE), (args, ran)
+    assert run_in(notes, told[0], env=job).line["title"] == text
+    refused = run_in(notes, ["list", "Note", "--format", "csv"], env=job)
+    assert (refused.code, refused.out) == (1, "") and "> FILE" in refused.err
+    assert text in run_in(notes, ["list", "Note", "--format", "csv"]).out
