@@ -1,6 +1,7 @@
 """A lexical query taken apart into clauses, and the clauses as Tantivy's queries. Nothing here looks into an index,
 but for the words that a prefix stands for."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain, islice
@@ -68,7 +69,7 @@ class Clauses:
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
     """The clauses of a query. What holds no token - punctuation, say - asks for nothing.
 
-    Each thing is asked for once however often the query says it.
+    A word that the query says several times counts as often; phrases, prefixes and exclusions hold or do not.
     """
     phrases, excluded, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
     made = iter(tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes]))
@@ -120,15 +121,14 @@ def ranking_query(found: Clauses, schema: Schema, searcher: Searcher) -> Query:
 
 def _words(text: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
     for words in fields:
-        terms = dict.fromkeys(words.stems(dict.fromkeys(split(text.words))))
-        for term in list(terms)[:_MOST_TERMS]:
-            yield Clause("word", words.name, (term,), words.weight)
+        for term, count in islice(Counter(words.stems(split(text.words))).items(), _MOST_TERMS):
+            yield Clause("word", words.name, (term,), words.weight * count)
 
 
 def _characters(text: Tokens) -> Iterable[Clause]:
-    found = dict.fromkeys(token for token in split(text.sequence) if is_han(token))
-    for character in list(found)[:_MOST_TERMS]:
-        yield Clause("character", SEQUENCE, (character,))
+    found = Counter(token for token in split(text.sequence) if is_han(token))
+    for character, count in islice(found.items(), _MOST_TERMS):
+        yield Clause("character", SEQUENCE, (character,), float(count))
 
 
 def _phrase(tokens: Tokens) -> Clause | None:
