@@ -37,6 +37,11 @@ class LexicalQuery:
     def is_empty(self) -> bool:
         return not (self.text.strip() or self.phrases or self.excluded or self.prefixes)
 
+    @property
+    def relaxed(self) -> "LexicalQuery":
+        """The same with phrases and prefixes as words to rank by; what is excluded stays so."""
+        return LexicalQuery(" ".join((self.text, *self.phrases, *self.prefixes)), excluded=self.excluded)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

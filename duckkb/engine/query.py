@@ -1,6 +1,7 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from duckkb.search.plan import Ask, Capabilities, Standard, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.line import etag
 from duckkb.truth.tree import StoredRow
-from duckkb.values import dataclass
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,13 +48,15 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there; and the records
-    that the question was moved towards."""
+    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there; the records
+    that the question was moved towards; and those that the lexical lane has for their words alone, though they do not fit
+    the operators, with what their scores were multiplied by to come behind those that do."""
 
     rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
     hits: Mapping[Lane, Mapping[Key, LaneHit]]
     notices: tuple[Notice, ...] = ()
     expanded_by: tuple[Key, ...] = ()
+    filled: Mapping[Key, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,17 @@ class Question:
     words: LexicalQuery
     allowed: Mapping[str, IdSet | None]
     vectors: "Mapping[str, np.ndarray | Sequence[float]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One reading of a question: the lanes, and the records as they are fused. Behind the question as it is typed may come
+    its plain words, whose scores were multiplied by `scale` to come there."""
+
+    intent: Intent
+    lanes: Lanes
+    fused: Sequence[Fused]
+    scale: float = 1.0
 
 
 def find(base: Base, intent: Intent) -> FindResult:
@@ -76,10 +90,10 @@ def _find(base: Base, intent: Intent) -> FindResult:
     allowed = _allowed(base, intent)
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
-    lanes = base.until_honest(lambda: _run(base, intent, chosen, allowed))
-    fused = _fused(base, intent, chosen, lanes)
-    hits = tuple(_hit(base, intent, chosen, lanes, one) for one in fused[: chosen.limit])
-    notices = (*boot.notices(base), *chosen.notices, *lanes.notices)
+    readings = _readings(base, intent, chosen, allowed)
+    lanes = readings[0].lanes
+    hits = tuple(_hit(base, one, chosen, fused) for one in readings for fused in one.fused)[: chosen.limit]
+    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen))
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in lanes.expanded_by]
     account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
@@ -88,11 +102,13 @@ def _find(base: Base, intent: Intent) -> FindResult:
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
-    limit; and by type the ids that a filter allows, None without one."""
+    limit, of which the first `fitting` are found by the question as it is typed and the others by its plain words; and by
+    type the ids that a filter allows, None without one."""
 
     plan: Plan
     lanes: Lanes
     fused: Sequence[Fused]
+    fitting: int
     allowed: Mapping[str, IdSet | None]
 
 
@@ -104,10 +120,49 @@ def rank(base: Base, intent: Intent) -> Ranked:
 def _rank(base: Base, intent: Intent) -> Ranked:
     chosen, allowed = _plan(base, intent), _allowed(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
-    lanes = base.until_honest(lambda: _run(base, intent, replace(chosen, depth=records), allowed))
+    first, *plain = _readings(base, intent, chosen, allowed, records)
+    fused = [*first.fused, *(one for reading in plain for one in reading.fused)]
+    return Ranked(chosen, first.lanes, fused, len(first.fused), allowed)
+
+
+def _readings(
+    base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0
+) -> list[Reading]:
+    """The question as it is typed; where that finds fewer records than are asked for because it excludes some, then its
+    plain words, with what is new by them. To see what lies `beyond` what counts and is given, so many are ranked."""
+    first = _read(base, intent, chosen, allowed, beyond)
+    if "fts" not in chosen.lanes or len(first.fused) >= chosen.limit or not syntax.parse(intent.text or "").excluded:
+        return [first]
+    plain = _read(base, replace(intent, text=syntax.plain(intent.text or "")), chosen, allowed, beyond)
+    known = {one.key for one in first.fused}
+    new = [one for one in plain.fused if one.key not in known]
+    scale = _behind([one.score for one in first.fused], [one.score for one in new])
+    return [first, replace(plain, fused=[replace(one, score=one.score * scale) for one in new], scale=scale)]
+
+
+def _read(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int) -> Reading:
+    deep = replace(chosen, limit=max(chosen.limit, beyond), depth=max(chosen.depth, beyond))
+    lanes = base.until_honest(lambda: _run(base, intent, deep, allowed))
     cut = {lane: ranking[: chosen.depth] for lane, ranking in lanes.rankings.items()}
-    every = replace(chosen, limit=records)
-    return Ranked(chosen, lanes, _fused(base, intent, every, replace(lanes, rankings=cut)), allowed)
+    return Reading(intent, lanes, _fused(base, deep, replace(lanes, rankings=cut)))
+
+
+def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
+    """What the scores that follow are multiplied by so that none is above those before. None of them is negative."""
+    lowest, highest = min(scores, default=math.inf), max(following, default=0.0)
+    return lowest / highest if highest > lowest else 1.0
+
+
+def _said(readings: Sequence[Reading], chosen: Plan) -> tuple[Notice, ...]:
+    """That some of what is given does not fit the question as it is typed."""
+    found = [(one, reading) for reading in readings for one in reading.fused][: chosen.limit]
+    count = sum(reading is not readings[0] or one.key in reading.lanes.filled for one, reading in found)
+    if not count:
+        return ()
+    fit = f"{len(found) - count} of {len(found)} results" if count < len(found) else "no result"
+    verb = "fit" if len(found) - count > 1 else "fits"
+    said = f"{fit} {verb} the question with its quotes, dashes and stars; the others were found by its plain words"
+    return (Notice("W_PLAIN", said, "leave the signs out, or ask for fewer with --limit"),)
 
 
 def _plan(base: Base, intent: Intent) -> Plan:
@@ -181,8 +236,25 @@ def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet |
             expanded_by += moved_to
     hits = {lane: _lane(base, intent.kinds, lane, chosen, question) for lane in chosen.lanes}
     rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
+    filled: dict[Key, float] = {}
+    if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < chosen.depth:
+        rankings["fts"], hits["fts"], filled = _filled(base, intent.kinds, chosen, question, rankings["fts"])
     said = [notice for kind in intent.kinds if kind.name in question.vectors for notice in base.backend.notices(kind)]
-    return Lanes(rankings, hits, (*(embedded.notices if embedded else ()), *said), expanded_by)
+    return Lanes(rankings, hits, (*(embedded.notices if embedded else ()), *said), expanded_by, filled)
+
+
+def _filled(
+    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: Question, strict: Sequence[tuple[Key, float]]
+) -> tuple[list[tuple[Key, float]], dict[Key, LaneHit], dict[Key, float]]:
+    """The lexical lane filled to its depth: behind the records that have the phrases and open ends of the question, those
+    that have its words. A quoted word is often a quotation."""
+    found = _lane(base, kinds, "fts", chosen, replace(question, words=question.words.relaxed))
+    known = {key for key, _ in strict}
+    new = [(key, score) for key, score in _ranking(base, found, chosen.depth) if key not in known]
+    new = new[: chosen.depth - len(strict)]
+    scale = _behind([score for _, score in strict], [score for _, score in new])
+    hits = {key: LaneHit(key[1], score) for key, score in strict} | {key: found[key] for key, _ in new}
+    return [*strict, *((key, score * scale) for key, score in new)], hits, {key: scale for key, _ in new}
 
 
 def _expanded(
@@ -253,7 +325,7 @@ def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
     return kind, row
 
 
-def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused]:
+def _fused(base: Base, chosen: Plan, lanes: Lanes) -> list[Fused]:
     """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
     if chosen.mode == "hybrid":
         return fuse(lanes.rankings, chosen.fusion, lambda key: _tie(base, key), chosen.limit)
@@ -262,11 +334,18 @@ def _fused(base: Base, intent: Intent, chosen: Plan, lanes: Lanes) -> list[Fused
     return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(ranking, 1)]
 
 
-def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> Hit:
+def _words(reading: Reading, key: Key) -> LexicalQuery:
+    """What the lexical lane has this record for."""
+    words = syntax.parse(reading.intent.text or "")
+    return words.relaxed if key in reading.lanes.filled else words
+
+
+def _hit(base: Base, reading: Reading, chosen: Plan, one: Fused) -> Hit:
     kind, row = _row(base, one.key)
-    lexical = None
-    if intent.explain and "fts" in one.ranks:
-        lexical = base.backend.explain(kind, syntax.parse(intent.text or ""), row.record.id)
+    trace = None
+    if reading.intent.explain:
+        words = base.backend.explain(kind, _words(reading, one.key), row.record.id) if "fts" in one.ranks else None
+        trace = explain.trace(one, chosen, words, (reading.lanes.filled.get(one.key, 1.0), reading.scale))
     return Hit(
         type=kind.name,
         id=row.record.id,
@@ -277,17 +356,17 @@ def _hit(base: Base, intent: Intent, chosen: Plan, lanes: Lanes, one: Fused) -> 
         etag=etag(row.line),
         times=(row.record.created_at, row.record.updated_at),
         scores=explain.score_account(one, chosen) if chosen.mode == "hybrid" else None,
-        chunk=_chunk(base, kind, intent, lanes, one),
-        trace=explain.trace(one, chosen, lexical) if intent.explain else None,
+        chunk=_chunk(base, kind, reading, one),
+        trace=trace,
     )
 
 
-def _chunk(base: Base, kind: RecordType, intent: Intent, lanes: Lanes, one: Fused) -> ChunkRef | None:
+def _chunk(base: Base, kind: RecordType, reading: Reading, one: Fused) -> ChunkRef | None:
     """The chunk is shown of the lane in which the record ranks best; the vector lane goes first on a tie."""
     lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
-    hit = lanes.hits[lane][one.key]
+    hit = reading.lanes.hits[lane][one.key]
     field, seq = hit.field, hit.seq
     if lane == "fts":
-        ((field, seq),) = base.backend.best_chunks(kind, syntax.parse(intent.text or ""), [hit.id])
+        ((field, seq),) = base.backend.best_chunks(kind, _words(reading, one.key), [hit.id])
     text = base.rows(kind).text(hit.id, field, seq)
     return ChunkRef(field, seq, text) if text else None

@@ -50,7 +50,7 @@ def embed_query(
 
 def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan) -> "dict[str, Vector]":
     """The question as each type's model sees it; asked once of each model."""
-    asked = syntax.plain_text(text) if chosen.mode == "hybrid" else text
+    asked = syntax.wanted(text) if chosen.mode == "hybrid" else text
     found: dict[Embedder, np.ndarray] = {}
     vectors: dict[str, Vector] = {}
     for kind in kinds:

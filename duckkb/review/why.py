@@ -1,5 +1,6 @@
 """Why a record is found where it is, or is not found at all: every step of the search, asked about that one record."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ class LaneRank:
 @dataclass(frozen=True, slots=True)
 class Why:
     """The account. `rank` is the record's place in the whole answer, of which `limit` are given; `first` are the identities
-    that are; `reasons` say in sentences what kept it from there, or what brought it."""
+    that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: it does not fit the operators
+    of the question, and stands behind what does for its words alone."""
 
     type: str
     identity: str
@@ -51,6 +53,7 @@ class Why:
     mode: str = ""
     limit: int = 10
     rank: int | None = None
+    is_plain: bool = False
     lanes: tuple[LaneRank, ...] = ()
     tokens: tuple[Token, ...] = ()
     excluded: tuple[str, ...] = ()
@@ -97,12 +100,16 @@ def _facts(base: Base, kind: RecordType, row: StoredRow, intent: Intent, ranked:
         [entry for entry in base.backend.entries(kind, number) if entry.vector_key is not None] if kind.vectors else []
     )
     keys = [one.key for one in ranked.fused]
+    rank = keys.index(key) + 1 if key in keys else None
+    is_plain = key in ranked.lanes.filled or (rank is not None and rank > ranked.fitting)
+    asked = syntax.parse(syntax.plain(intent.text or "")) if is_plain else words
     return {
         "mode": ranked.plan.mode,
         "limit": ranked.plan.limit,
-        "rank": keys.index(key) + 1 if key in keys else None,
+        "rank": rank,
+        "is_plain": is_plain,
         "lanes": tuple(_lane(ranked, lane, key) for lane in ranked.plan.lanes),
-        "tokens": _tokens(base, kind, row, words) if "fts" in ranked.plan.lanes and kind.full_text else (),
+        "tokens": _tokens(base, kind, row, asked) if "fts" in ranked.plan.lanes and kind.full_text else (),
         "excluded": _ruled_out(base, kind, number, words),
         "passes_filter": None if allowed is None else number in allowed,
         "chunks": len(vectors),
@@ -120,9 +127,10 @@ def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
 
 
 def _tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -> tuple[Token, ...]:
-    """Each token asked by itself; so are phrases and prefixes."""
+    """Each token asked by itself, as often as the question says it; so are phrases and prefixes."""
     (made,) = base.wiring.tokenizer.tokenize([words.text])
-    asked = [(token, LexicalQuery(text=token)) for token in dict.fromkeys(made.words.split())]
+    counted = Counter(made.words.split())
+    asked = [(token, LexicalQuery(text=" ".join([token] * count))) for token, count in counted.items()]
     asked += [(f'"{phrase}"', LexicalQuery(phrases=(phrase,))) for phrase in words.phrases]
     asked += [(f"{prefix}*", LexicalQuery(prefixes=(prefix,))) for prefix in words.prefixes]
     return tuple(_token(base, kind, row, text, one) for text, one in asked)
@@ -158,8 +166,13 @@ def _reasons(found: Why, kind: RecordType) -> "list[str]":
     said = []
     if found.passes_filter is False:
         said.append(f"The filter removed it: it does not satisfy {found.where}.")
-    said += [f"-{text} removed it: the record has that." for text in found.excluded]
-    for lane in found.lanes:
+    if found.is_plain:
+        said.append(
+            "It does not fit the quotes, dashes or stars of the question: it stands behind what does, for its words."
+        )
+    removed = "is to be left out, and it has that" if found.is_plain else "removed it: the record has that"
+    said += [f"-{text} {removed}." for text in found.excluded]
+    for lane in found.lanes if not found.is_plain else ():
         said += _lane_reasons(found, lane, kind)
     if found.rank is None:
         said.append("So it is not among the records that the search ranks.")

@@ -10,7 +10,13 @@ _LANES = {"fts": "by words", "vector": "by meaning"}
 
 def as_object(why: Why) -> dict[str, Any]:
     found: dict[str, Any] = {"type": why.type, "identity": why.identity, "question": why.question, "mode": why.mode}
-    found |= {"found": why.is_found, "rank": why.rank, "limit": why.limit, "reasons": list(why.reasons)}
+    found |= {
+        "found": why.is_found,
+        "rank": why.rank,
+        "limit": why.limit,
+        "plain": why.is_plain,
+        "reasons": list(why.reasons),
+    }
     found["lanes"] = {
         lane.lane: {"rank": lane.rank, "score": lane.score, "ranked": lane.ranked, "depth": lane.depth}
         for lane in why.lanes

@@ -18,18 +18,27 @@ def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
     }
 
 
-def trace(fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None) -> dict[str, Any]:
+def trace(
+    fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None, scales: tuple[float, float] = (1.0, 1.0)
+) -> dict[str, Any]:
     """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score (`lexical` as `Backend.explain` gives it), which add up to it."""
+    score (`lexical` as `Backend.explain` gives it), which add up to it. `scales`: what lexical scores and final ones were
+    multiplied by for a record that does not fit the operators of the question, to come behind those that do; the account
+    has scores after that, and says it."""
+    in_lane, in_all = scales
+    both = in_lane * in_all
+    in_terms = both if len(plan.lanes) == 1 else in_lane  # the only lane's score is the final one
     parts: dict[str, Any] = {}
     for lane in plan.lanes:
         if lane not in fused.ranks:
             parts[lane] = {"rank": None, "score": None, "part": 0.0}
             continue
         rank, score = fused.ranks[lane], fused.scores[lane]
-        part = score if len(plan.lanes) == 1 else _share(plan, rank)
+        part = fused.score if len(plan.lanes) == 1 else _share(plan, rank, in_all)
         parts[lane] = {"rank": rank, "score": score, "part": part}
-    return {"lanes": parts, "final": fused.score, "terms": list(lexical["terms"]) if lexical else None}
+    terms = [{**term, "score": term["score"] * in_terms} for term in lexical["terms"]] if lexical else None
+    account = {"lanes": parts, "final": fused.score, "terms": terms}
+    return account | ({} if scales == (1.0, 1.0) else {"reading": "plain", "scaled_by": both})
 
 
 def plan_account(plan: Plan, moved_to: Sequence[Any] = ()) -> dict[str, Any]:
@@ -48,6 +57,6 @@ def plan_account(plan: Plan, moved_to: Sequence[Any] = ()) -> dict[str, Any]:
     }
 
 
-def _share(plan: Plan, rank: int) -> float | None:
+def _share(plan: Plan, rank: int, scale: float) -> float | None:
     """A lane's part of an RRF score. A min-max part depends on the whole list, which the lane scores show instead."""
-    return 1.0 / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None
+    return scale / (plan.fusion.k + rank) if plan.fusion.method == "rrf" else None

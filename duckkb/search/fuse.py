@@ -59,7 +59,8 @@ def _rrf(lanes: Mapping[Lane, "Ranking[Key]"], k: int) -> dict[Key, float]:
 
 
 def _minmax(lanes: Mapping[Lane, "Ranking[Key]"], weight: float) -> dict[Key, float]:
-    """Weighted sum of scores scaled to 0..1 in each lane; `weight` is the vector lane's share, a missing record has 0."""
+    """Weighted sum of scores scaled to 0..1 in each lane; `weight` is the vector lane's share, a missing record has 0.
+    Scores that are all alike tell nothing but that the lane has the record: they count half."""
     share: dict[Lane, float] = {"vector": weight, "fts": 1.0 - weight}
     total: dict[Key, float] = {}
     for lane, ranking in lanes.items():
@@ -68,6 +69,6 @@ def _minmax(lanes: Mapping[Lane, "Ranking[Key]"], weight: float) -> dict[Key, fl
         values = [score for _, score in ranking]
         low, span = min(values), max(values) - min(values)
         for key, score in ranking:
-            scaled = (score - low) / span if span > 0 else 1.0
+            scaled = (score - low) / span if span > 0 else 0.5
             total[key] = total.get(key, 0.0) + share[lane] * scaled
     return total

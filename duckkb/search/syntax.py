@@ -4,15 +4,18 @@ import re
 
 from duckkb.queries import LexicalQuery
 
-# An operator counts only at the start of a word, so that text-embedding-3-small and 2024-05 stay whole.
+# An operator counts only at the start of a word, so that text-embedding-3-small and 2024-05 stay whole; and not before a
+# single letter, a number or another dash, which are flags and amounts: -H, -1.5, --force.
+_MINUS = r'(?<!\S)-(?:"(?P<ruled_out>[^"]*)"|(?P<excluded>(?!(?:[A-Za-z]|[0-9.,]+)(?![^\s"]))[^\s"-][^\s"]*))'
 _PIECE = re.compile(
-    r"""(?P<minus>(?<!\S)-)?"(?P<phrase>[^"]*)"      # "a phrase", -"a phrase"
-      | (?<!\S)-(?P<excluded>[^\s"-][^\s"]*)         # -word
+    rf"""{_MINUS}                                     # -"a phrase", -word
+      | "(?P<phrase>[^"]*)"                          # "a phrase"
       | (?P<prefix>[^\s"*]+)\*+(?!\S)                # word*
       | (?P<word>[^\s"]+|")                          # anything else; a lone quote is dropped
     """,
     re.VERBOSE,
 )
+_SIGNS = re.compile(r'"|(?<![^\s"])[-*]+|\*+(?![^\s"])')
 
 
 def parse(text: str) -> LexicalQuery:
@@ -27,9 +30,9 @@ def parse(text: str) -> LexicalQuery:
     prefixes: list[str] = []
     for piece in _PIECE.finditer(text):
         if piece["phrase"] is not None:
-            (excluded if piece["minus"] else phrases).append(piece["phrase"])
-        elif piece["excluded"] is not None:
-            excluded.append(piece["excluded"])
+            phrases.append(piece["phrase"])
+        elif piece["ruled_out"] is not None or piece["excluded"] is not None:
+            excluded.append(piece["ruled_out"] or piece["excluded"] or "")
         elif piece["prefix"] is not None:
             prefixes.append(piece["prefix"])
         elif piece["word"] not in ('"', "*", "-"):
@@ -37,19 +40,25 @@ def parse(text: str) -> LexicalQuery:
     return LexicalQuery(" ".join(words), _kept(phrases), _kept(excluded), _kept(prefixes))
 
 
-def plain_text(text: str) -> str:
-    """A query as text for an embedding model: in its own order, without operators and without what it excludes.
+def wanted(text: str) -> str:
+    """A query as text for an embedding model: as it was typed, without what it excludes.
 
-    >>> plain_text('ids "hash ids" -random trunc*')
-    'ids hash ids trunc'
+    >>> wanted('ids "hash ids" -random trunc -v')
+    'ids "hash ids" trunc -v'
     """
-    query = parse(text)
-    if not (query.phrases or query.excluded or query.prefixes):
+    if not parse(text).excluded:
         return text
-    wanted = (
-        piece["phrase"] or piece["prefix"] or piece["word"] for piece in _PIECE.finditer(text) if not piece["minus"]
-    )
-    return " ".join(word for word in wanted if word and word not in ('"', "*", "-"))
+    pieces = (piece for piece in _PIECE.finditer(text) if piece["ruled_out"] is None and piece["excluded"] is None)
+    return " ".join(piece[0] for piece in pieces)
+
+
+def plain(text: str) -> str:
+    """A query without the signs of its operators: nothing in it is required, excluded or open.
+
+    >>> plain('ids "hash ids" -random trunc*').split()
+    ['ids', 'hash', 'ids', 'random', 'trunc']
+    """
+    return _SIGNS.sub(" ", text)
 
 
 def _kept(pieces: list[str]) -> tuple[str, ...]:

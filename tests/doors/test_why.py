@@ -70,8 +70,8 @@ def test_what_a_filter_or_a_negation_removed_is_said(many: Path) -> None:
         filtered["filter"] == {"where": "size > 10", "passes": False} and "filter removed it" in filtered["reasons"][0]
     )
     assert _why(many, "Note", "n15", "storm", "-w", "size > 10")["filter"]["passes"] is True
-    negated = _why(many, "Note", "n05", "storm -rain")
-    assert negated["excluded"] == ["rain"] and not negated["found"]
+    negated = _why(many, "Note", "n05", "storm -rain", "-l", "1")
+    assert negated["excluded"] == ["rain"] and not negated["found"] and "removed it" in negated["reasons"][0]
     assert _why(many, "Note", "n00", "storm -rain")["excluded"] == []
 
 

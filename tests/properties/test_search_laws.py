@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duckkb.queries import LexicalQuery
 from duckkb.search.fuse import fuse
-from duckkb.search.syntax import parse, plain_text
+from duckkb.search.syntax import parse, plain, wanted
 from duckkb.settings import Fusion
 
 QUERY = st.text(st.sampled_from('ab "-*内存:()\u3000\t\n🦆') | st.characters(exclude_categories=()), max_size=60)
@@ -20,27 +20,50 @@ def test_every_text_is_a_query(text: str) -> None:
     query = parse(text)
     assert '"' not in query.text
     assert all(piece.strip() for piece in (*query.phrases, *query.excluded, *query.prefixes))
-    assert isinstance(plain_text(text), str)
+    assert isinstance(wanted(text), str)
+    read = parse(plain(text))
+    assert not (read.phrases or read.excluded or read.prefixes), "no sign is left"
 
 
 @given(st.lists(st.text("abc内存0", min_size=1, max_size=5), max_size=6))
 def test_words_without_operators_stay_as_they_are(words: list[str]) -> None:
     text = " ".join(words)
     assert parse(text) == LexicalQuery(text=text)
-    assert plain_text(text) == text
+    assert wanted(text) == text
 
 
 @given(st.text("abc内", min_size=1, max_size=5), st.text("xyz存", min_size=1, max_size=5))
 def test_each_operator_is_read_as_such(word: str, other: str) -> None:
-    query = parse(f'{word} "{word} {other}" -{other} {other}* -"{word}"')
-    assert query == LexicalQuery(word, (f"{word} {other}",), (other, word), (other,))
-    assert plain_text(f'{word} -{other} "{other}"') == f"{word} {other}"
+    query = parse(f'{word} "{word} {other}" -{other}{other} {other}* -"{word}"')
+    assert query == LexicalQuery(word, (f"{word} {other}",), (other + other, word), (other,))
+    assert wanted(f'{word} -{other}{other} "{other}"') == f'{word} "{other}"'
 
 
-@pytest.mark.parametrize("text", ["text-embedding-3-small", "2024-05-06", "a-b", "C++ - D", "f(x) * y"])
-def test_hyphens_and_stars_inside_texts_are_no_operators(text: str) -> None:
+NATURAL = [
+    "text-embedding-3-small",
+    "2024-05-06",
+    "a-b",
+    "C++ - D",
+    "f(x) * y",
+    "c# and C++",
+    "git reset --hard",
+    "ls -l",
+]
+NATURAL += [
+    "at -40 or -1.5 degrees",
+    "what does find -H do",
+    "**bold** text",
+    "“内存”和「数据」 —— 是什么",
+    "don't — stop",
+    "id:3 (x)",
+]
+
+
+@pytest.mark.parametrize("text", NATURAL)
+def test_signs_of_natural_questions_are_no_operators(text: str) -> None:
     query = parse(text)
     assert not (query.excluded or query.prefixes or query.phrases)
+    assert wanted(text) == text
 
 
 @given(RANKING, RANKING, st.integers(1, 100))
@@ -77,5 +100,5 @@ def test_minmax_stays_between_nought_and_one_and_follows_the_weight(
         for scores, share in ((vector, weight), (fts, 1 - weight)):
             if key in scores:
                 span = max(scores.values()) - min(scores.values())
-                parts += share * ((scores[key] - min(scores.values())) / span if span else 1.0)
+                parts += share * ((scores[key] - min(scores.values())) / span if span else 0.5)
         assert score == pytest.approx(parts, abs=1e-9)

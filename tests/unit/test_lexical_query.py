@@ -42,11 +42,11 @@ def test_fields_of_one_weight_and_language_share_a_field_of_the_index() -> None:
     ]
 
 
-def test_words_are_stemmed_by_their_field_and_asked_for_once() -> None:
+def test_words_are_stemmed_by_their_field_and_count_as_often_as_they_are_said() -> None:
     found = clauses(LexicalQuery("Snakes snake"), TOKENIZER, SEVERAL)
     assert found.scored == (
-        Clause("word", "words_0", ("snake",), 2.0),
-        Clause("word", "words_1", ("snake",), 1.0),
+        Clause("word", "words_0", ("snake",), 4.0),
+        Clause("word", "words_1", ("snake",), 2.0),
         Clause("word", "words_2", ("snakes",), 1.0),
         Clause("word", "words_2", ("snake",), 1.0),
     )
