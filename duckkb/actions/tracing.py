@@ -36,11 +36,11 @@ def origins(base: Base, hits: Sequence[Hit]) -> list[Origin]:
 
 
 def blame(base: Base, type_name: str, identity: Any, field: str | None) -> list[FieldOrigin]:
-    """Where each field of a record is from, or one of them."""
+    """Where each field of a record is from, or each value of one of them or below a path (`names.fr`, `tags[0]`)."""
     kind, named = _named(base, type_name, identity)
     row = _row(base, kind, named)
-    found = provenance.fields(_ground(base), kind, row)
-    wanted = [one for one in found if field is None or one.name == field]
+    ground = _ground(base)
+    wanted = provenance.fields(ground, kind, row) if field is None else provenance.inside(ground, kind, row, field)
     if not wanted:
         raise NotFound(
             f"{kind.name} {identity_text(named)} has no field {field!r}",

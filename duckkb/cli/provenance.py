@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 @click.command("blame")
 @click.argument("type_name", metavar="TYPE")
 @click.argument("identity")
-@click.argument("field", required=False)
+@click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
 @base_options
 @click.pass_context
 def blame_command(ctx: click.Context, type_name: str, identity: str, field: str | None) -> None:
     """Print for each field of a record the commit that gave it its value, a field a line.
+
+    Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
+    a list that merges as a set by value: `tags["red"]`.
 
     Records are followed by their __id: one that moved to another file has not changed. `commit` is null, and `uncommitted`
     true, where a value is in the working tree alone; `shallow` says that history ends at that commit, so that the value

@@ -4,7 +4,7 @@ As `git blame` finds lines, but by `__id`: a record that moved to another part h
 which it stands and in none of whose parents it does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from duckkb.ontology.model import RecordType
@@ -13,7 +13,7 @@ from duckkb.review.provenance_lines import Finder, Place
 from duckkb.truth import ancestry, layout, revisions
 from duckkb.truth.ancestry import Blobs, Signature, Step
 from duckkb.truth.line import Limits
-from duckkb.truth.merge import split
+from duckkb.truth.merge import elements, split
 from duckkb.truth.revisions import Entry, Revision
 from duckkb.truth.table import StoredRow
 from duckkb.values import dataclass
@@ -73,6 +73,32 @@ def fields(ground: Ground, kind: RecordType, row: StoredRow) -> list[FieldOrigin
     """Where the fields of one record are from, in the order of its line."""
     named = _explained(ground, kind, [row], _fields)
     return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in _fields(row.line).items()]
+
+
+def inside(ground: Ground, kind: RecordType, row: StoredRow, path: str) -> list[FieldOrigin]:
+    """Where each value below a field is from that stands at a path or below it: `names.fr` in a map; in a list `tags[0]` by
+    its place, or `tags["red"]` by what it is where the schema merges the list as a set. Empty where nothing stands there."""
+    sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
+
+    def parted(line: bytes) -> Texts:
+        found = {name: text for top, value in _fields(line).items() for name, text in _below(top, value.decode(), sets)}
+        return {name: text for name, text in found.items() if name == path or name.startswith((f"{path}.", f"{path}["))}
+
+    texts = parted(row.line)
+    named = _explained(ground, kind, [row], parted) if texts else {}
+    return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in texts.items()]
+
+
+def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """The values that hold no others, by path."""
+    if text.startswith("{") and text != "{}":
+        for key, (_, value) in split(text.encode()).items():
+            yield from _below(f"{name}.{key}", value, ())
+    elif text.startswith("[") and text != "[]":
+        for index, value in enumerate(elements(text) or ()):
+            yield from [(f"{name}[{value}]", value.encode())] if name in sets else _below(f"{name}[{index}]", value, ())
+    else:
+        yield name, text.encode()
 
 
 def folder_of(kind: RecordType) -> str:

@@ -188,3 +188,23 @@ def test_a_comment_counts_bytes_and_its_last_line_goes_on(tmp_path: Path) -> Non
     long = run_in(root, ["diff", "one..two", "--format", "markdown"]).out
     assert 40_000 < len(long.encode()) <= 60_001
     assert "--after" not in run_in(root, ["diff", "one..two", "--format", "markdown", "--full"]).out
+
+
+def test_values_in_a_map_and_in_a_list_come_from_the_commits_that_gave_them(nested: Path) -> None:
+    def blame(*field: str) -> dict[str, str]:
+        return {one["field"]: one["summary"] for one in run_in(nested, ["blame", "Country", "CH", *field]).lines}
+
+    assert blame()["names"] == "two"
+    assert blame("names") == {**{f"names.{code}": "one" for code in NAMES}, "names.deu": "two", "names.bre.a/b": "two"}
+    assert blame("names.fra") == {"names.fra": "one"}
+    assert blame("cities[1]") == {"cities[1].name": "one", "cities[1].size": "two"}
+    assert run_in(nested, ["blame", "Country", "CH", "names.xx"]).code == 1
+
+
+def test_elements_of_a_set_are_told_by_what_they_are(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", NOTES)
+    for tags in (["red", "sea"], ["blue", "red", "sea"]):
+        assert run_in(root, ["put", "Note", json.dumps({"id": "a", "tags": tags})]).code == 0
+        commit(root, f"{len(tags)} tags")
+    told = {one["field"]: one["summary"] for one in run_in(root, ["blame", "Note", "a", "tags"]).lines}
+    assert told == {'tags["blue"]': "3 tags", 'tags["red"]': "2 tags", 'tags["sea"]': "2 tags"}
