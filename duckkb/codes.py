@@ -262,6 +262,7 @@ _WARNINGS = {
     "W_CACHE_SIZE": ("A file of the team's cache is larger than 50 MB, and git keeps it whole, each night's anew; forges refuse files of 100 MB.", "`duckkb init --lfs`, then `git lfs install` and `git add --renormalize data/indices`."),
     "W_NO_TEAM_CACHE": ("There is no cache of vectors that a team shares: each clone computes all of them itself.", "`duckkb index build` on the main branch, then commit data/indices/; at night by `duckkb init --github`."),
     "W_CACHE_UNTRUSTED": ("A cache from elsewhere did not agree with recomputed rows and was dropped.", "Find out who changed it, then `duckkb index build`."),
+    "W_COMPUTED": ("A search computed vectors that no cache had, which took its time.", "`duckkb index build` on the main branch gives them to every clone."),
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),

@@ -49,7 +49,8 @@ __all__ = [
 
 
 def check(base: Base) -> CheckReport:
-    """What is wrong with the files, and with the merge that they are from, if HEAD is one."""
+    """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one."""
+    index.sample_caches(base)
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
     return replace(report, findings=(*report.findings, *merged))

@@ -158,7 +158,7 @@ def notices(base: Base) -> list[Notice]:
     if doubled:
         said.append(Notice("W_DUPLICATE", f"{doubled} records stand twice and were read merged", "duckkb dedupe"))
     said += [_spoken(finding) for finding in base.cache.findings]
-    return said
+    return list(dict.fromkeys(said))  # a cache file is looked at once for each kind of its rows
 
 
 def _spoken(finding: Finding) -> Notice:

@@ -1,13 +1,17 @@
 """The index as a whole: chunks, vectors, caches, and the job that cares for them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from duckkb.engine import counted, job_state
-from duckkb.engine.base import Base
+from duckkb.engine.base import Base, embedding_of
 from duckkb.engine.counted import Counts
 from duckkb.engine.plan import survey
+from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
+
+_DRAWN = 64  # records of a type
 
 
 def status(base: Base) -> dict[str, Any]:
@@ -26,6 +30,21 @@ def status(base: Base) -> dict[str, Any]:
         "job": job_state.report(base.root),
         "fresh": counts.is_fresh,
     }
+
+
+def sample_caches(base: Base) -> None:
+    """Have rows of the team's cache for some records recomputed, drawn so that no forger foresees them, as a search does for
+    all: a file that does not agree is a finding of the cache and is not used. An endpoint, which wants money, is not asked."""
+    from random import SystemRandom
+
+    for kind in base.ontology if base.cache.team_paths() else ():
+        rows = list(base.tree.rows(kind))
+        drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
+        tokens, vectors = base.builder.wanted(kind, [row.record for row in drawn])
+        base.cache.verify_tokens(tokens, base.wiring.tokenizer.tokenize)
+        if kind.has_text_vectors and embedding_of(kind, base.settings.embedding).base_url is None:
+            with suppress(Unavailable):
+                base.cache.verify_vectors(vectors, base.embedder(kind).embed_passages)
 
 
 def _lanes(base: Base, kind: RecordType) -> Mapping[str, Any]:

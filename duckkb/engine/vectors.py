@@ -1,7 +1,7 @@
 """The vector lane's preparation: a question as a vector, and the stored chunks that still lack one."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
@@ -38,7 +38,7 @@ def embed_query(
     """The vector to search by. A hybrid search without a usable model goes on lexically and says so (W_DEGRADED);
     a similar search raises `errors.Unavailable`."""
     if given is not None:
-        return Embedded({kind.name: given for kind in kinds if kind.vectors}, _count_pending(base, kinds))
+        return Embedded({kind.name: given for kind in kinds if kind.vectors}, fill_pending(base, kinds))
     try:
         vectors = _questions(base, kinds, text or "", chosen)
     except Unavailable as problem:
@@ -64,31 +64,43 @@ def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan)
 
 
 def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
-    """Compute missing vectors for at most `search.embed_wait_s` seconds; what is left is counted in a notice."""
+    """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
     deadline = time.monotonic() + base.settings.embed_wait_s
+    made: set[bytes] = set()
     try:
-        base.until_honest(lambda: _fill_all(base, kinds, deadline))  # one type may show what another one was given
+        base.until_honest(
+            lambda: _fill_all(base, kinds, deadline, made)
+        )  # one type may show what another one was given
     except Unavailable as problem:
-        return _count_pending(base, kinds, problem.message)
+        return (*_computed(made), *_count_pending(base, kinds, problem.message))
     finally:
         base.cache.save()
-    return _count_pending(base, kinds)
+    return (*_computed(made), *_count_pending(base, kinds))
 
 
-def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float) -> None:
+def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float, made: set[bytes]) -> None:
     for kind in kinds:
         if kind.has_text_vectors:
-            _fill(base, kind, deadline)
+            _fill(base, kind, deadline, made)
 
 
-def _fill(base: Base, kind: RecordType, deadline: float) -> None:
+def _fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
     base.ensure(kind)
     _refuse_other_lengths(base, kind)
     base.adopt(kind, lambda: time.monotonic() < deadline)
     for batch in by_length(dict(base.backend.pending(kind)), SMALL_BATCH):
         if time.monotonic() > deadline:
             break
-        base.backend.fill(kind, embed_until(base, kind, batch, deadline))
+        vectors = embed_until(base, kind, batch, deadline)
+        made.update(vectors)
+        base.backend.fill(kind, vectors)
+
+
+def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
+    if not made:
+        return ()
+    said = f"{len(made)} vectors that no cache had were computed for this answer"
+    return (Notice("W_COMPUTED", said, "duckkb index build, on the main branch"),)
 
 
 def _refuse_other_lengths(base: Base, kind: RecordType) -> None:

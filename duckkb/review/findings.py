@@ -55,7 +55,7 @@ class Scope:
 
 
 def check(base: Base) -> CheckReport:
-    """Hold the whole tree against every rule. Reads nothing that was not read at boot, and changes nothing."""
+    """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
     findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
     findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())

@@ -20,9 +20,11 @@ _KINDS = (
     ("a tag character", re.compile(f"[{_TAGS}]")),
 )
 _EMOJI_FORM, _TEXT_FORM, _JOINER, _NON_JOINER = "\ufe0f", "\ufe0e", "\u200d", "\u200c"
-# Scripts whose letters take other forms beside others: Arabic, Syriac, N'Ko and those of India and its neighbours.
+# Scripts whose letters take other forms beside others: Arabic, Syriac, N'Ko and those of India and its neighbours, from
+# Tifinagh to Adlam and Brahmi's descendants beyond the first plane.
 _JOINING = re.compile(
-    "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\ua840-\ua8ff\uaae0-\uabff\ufb50-\ufdff\ufe70-\ufefe]"
+    "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1900-\u1cff\u2d30-\u2d7f\ua840-\ua8ff\ua980-\ua9ff\uaae0-\uabff"
+    "\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e900-\U0001e95f]"
 )
 _KEYCAP = frozenset("0123456789#*")
 
@@ -64,9 +66,11 @@ def named(character: str) -> str:
 def _is_needed(text: str, at: int) -> bool:
     character, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
     if character == _JOINER:
-        return (_is_emoji(before) and _is_emoji(after)) or _joins(before)
-    if character == _NON_JOINER:
-        return _joins(before) and _joins(after)
+        return (_is_emoji(before) and _is_emoji(after)) or _joins(before) or _joins(after)
+    if (
+        character == _NON_JOINER
+    ):  # also between a word and an ending of another script or behind a bracket: `PDF\u200cها`
+        return (_joins(before) and _is_seen(after)) or (_joins(after) and _is_seen(before))
     if character in (_EMOJI_FORM, _TEXT_FORM):
         return _is_emoji(before) or before in _KEYCAP
     return "\U000e0100" <= character <= "\U000e01ef" and _is_ideograph(before)
@@ -76,6 +80,10 @@ def _is_emoji(character: str) -> bool:
     return bool(character) and (
         (unicodedata.category(character) in ("So", "Sk", "Sm", "Po") and character > "\x7f") or character == _EMOJI_FORM
     )
+
+
+def _is_seen(character: str) -> bool:
+    return bool(character) and not character.isspace() and _ANY.match(character) is None
 
 
 def _joins(character: str) -> bool:

@@ -109,9 +109,17 @@ def test_what_nobody_sees_is_shown_and_what_writing_needs_is_left() -> None:
         "❤\ufe0f",
         "1\ufe0f\u20e3",
         "می\u200cخواهم",
+        "PDF\u200cها",
+        "(کتاب)\u200cها",
+        "\u200dه",
+        "ꦏ\ua9c0\u200cꦏ",
+        "\U00011013\U00011046\u200c\U00011013",
         "क\u094d\u200dष",
         "葛\U000e0100",
         "a\tb\n",
     ):
         assert visible(needed) == needed, ascii(needed)
     assert [found for _, found in unseen("pay\u200dpal a\ufe0f")] == ["\u200d", "\ufe0f"]
+    assert [found for _, found in unseen("pay\u200cpal علی\u200c علی\u200c")] == ["\u200c"] * 3, (
+        "at a word's end nobody sees it"
+    )
