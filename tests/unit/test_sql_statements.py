@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import duckkb
 from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.records import Record
+from tests.conftest import NOTES, make_base
+from tests.fakes import HashEmbedder
 from tests.record_tables import RecordTables
 
 NOTE = NodeType(
@@ -362,3 +365,30 @@ def test_an_engine_of_an_unknown_version_runs_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "E_UNAVAILABLE pip install 'duckdb>=1.5.5,<2'\n"
+
+
+def test_each_of_the_engines_functions_of_lists_arrays_and_json_is_allowed_or_left_out_for_a_reason() -> None:
+    import duckdb
+
+    from duckkb.backends.duckdb.allowed import FUNCTIONS, REFUSED
+
+    listed = """
+        SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro')
+        AND regexp_matches(function_name, '^(list|array|json)_|_json$') ORDER BY ALL"""
+    names = {name for (name,) in duckdb.connect().execute(listed).fetchall()}
+    assert len(names) > 100
+    assert names - FUNCTIONS - REFUSED.keys() == {"json_group_structure"}  # an aggregate, as a macro
+    assert not FUNCTIONS & REFUSED.keys()
+
+
+def test_vectors_are_compared_in_sql(tmp_path: Path) -> None:
+    config = NOTES.replace("{embedding_model: none}", "{}").replace("[title, text]", "[text], vectors: [text]")
+    model = HashEmbedder(8)
+    with duckkb.open(make_base(tmp_path / "kb", config), embedder=model) as kb:
+        kb.put("Note", [{"id": "a", "text": "fox"}, {"id": "b", "text": "备份"}])
+        asked = ", ".join(map(str, model.embed_passages(["fox"])[0]))
+        for call in ("array_cosine_similarity", "list_cosine_similarity"):
+            found = kb.sql(
+                f"SELECT content, {call}(vector, [{asked}]::FLOAT[8]) AS near FROM search_index ORDER BY near DESC"
+            )
+            assert found.rows[0][0] == "fox" and abs(found.rows[0][1] - 1) < 1e-6

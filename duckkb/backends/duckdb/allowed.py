@@ -93,6 +93,18 @@ _LISTS = (
     *("list_distinct", "list_unique", "list_position", "list_indexof", "list_aggregate", "list_sum", "list_avg"),
     *("list_min", "list_max", "list_count", "list_transform", "list_apply", "list_filter", "flatten", "unnest"),
     *("list_cosine_similarity", "list_cosine_distance", "list_inner_product", "list_dot_product", "list_distance"),
+    *("list_negative_inner_product", "list_negative_dot_product", "array_cosine_similarity", "array_cosine_distance"),
+    *("array_inner_product", "array_dot_product", "array_distance", "array_negative_inner_product"),
+    *("array_negative_dot_product", "array_cross_product", "array_value", "array_concat", "array_cat", "list_cat"),
+    *("array_append", "array_prepend", "array_push_back", "array_push_front", "list_append", "list_prepend"),
+    *("array_pop_back", "array_pop_front", "list_first", "list_last", "list_reverse", "array_reverse"),
+    *("array_reverse_sort", "list_grade_up", "array_grade_up", "array_distinct", "array_unique", "array_position"),
+    *("array_indexof", "list_intersect", "array_intersect", "list_where", "array_where", "list_select", "array_select"),
+    *("list_zip", "array_zip", "list_aggr", "array_aggr", "array_aggregate", "array_transform", "array_apply"),
+    *("array_filter", "list_any_value", "list_approx_count_distinct", "list_bit_and", "list_bit_or", "list_bit_xor"),
+    *("list_bool_and", "list_bool_or", "list_entropy", "list_histogram", "list_kurtosis", "list_kurtosis_pop"),
+    *("list_mad", "list_median", "list_mode", "list_product", "list_sem", "list_skewness", "list_stddev_pop"),
+    *("list_stddev_samp", "list_string_agg", "list_var_pop", "list_var_samp", "array_to_string_comma_default"),
 )
 _JSON = (
     *("json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text", "json_array_length"),
@@ -106,7 +118,7 @@ _JSON = (
         "json_object",
         "json_array",
     ),
-    *("to_json", "json_quote", "json_structure"),
+    *("to_json", "json_quote", "json_structure", "array_to_json", "row_to_json", "json_merge_patch", "json"),
 )
 _AGGREGATES = (
     *("count", "count_star", "sum", "avg", "mean", "min", "max", "median", "mode", "quantile", "quantile_cont"),
@@ -120,6 +132,22 @@ _WINDOWS = (
     *("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value"),
     *("last_value", "nth_value"),
 )
+
+REFUSED = {
+    "list_resize": "makes a list of any length out of nothing",
+    "array_resize": "makes a list of any length out of nothing",
+    "list_reduce": "runs an expression whose value may double at each element",
+    "array_reduce": "runs an expression whose value may double at each element",
+    "json_pretty": "indents each level of nesting: a text becomes its square",
+    "from_json": "reads a structure out of a text, a list of types that nobody has judged",
+    "json_transform": "reads a structure out of a text, a list of types that nobody has judged",
+    "json_transform_strict": "reads a structure out of a text, a list of types that nobody has judged",
+    "json_serialize_sql": "parses statements",
+    "json_deserialize_sql": "writes statements",
+    "json_serialize_plan": "plans statements",
+    "json_execute_serialized_sql": "runs statements",
+}
+"""DuckDB's functions of lists, arrays and JSON that are left out, and why."""
 
 FUNCTIONS = frozenset(
     (*_OPERATORS, *_PATTERNS, *_TEXTS, *_NUMBERS, *_CHOICES, *_TIMES, *_LISTS, *_JSON, *_AGGREGATES, *_WINDOWS)

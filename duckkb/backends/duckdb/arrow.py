@@ -130,7 +130,13 @@ def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
 
 
 def _vectors(vectors: Sequence["np.ndarray | None"]) -> pa.Array:
+    """Arrays of one length where they all have it, as DuckDB's functions of arrays want them; else lists."""
     present = [np.asarray(vector, np.float32) for vector in vectors if vector is not None]
+    if len({len(vector) for vector in present}) == 1:
+        blank = np.zeros_like(present[0])
+        whole = np.concatenate([blank if vector is None else np.asarray(vector, np.float32) for vector in vectors])
+        gaps = pa.array([vector is None for vector in vectors], pa.bool_())
+        return pa.FixedSizeListArray.from_arrays(pa.array(whole, pa.float32()), len(blank), mask=gaps)
     flat = np.concatenate(present) if present else np.zeros(0, np.float32)
     sizes = np.array([0 if vector is None else len(vector) for vector in vectors], np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
