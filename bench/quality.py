@@ -1,10 +1,13 @@
 """Search quality: nDCG@10 of the lexical lane, the vector lane, RRF and minmax, side by side, through the public API.
 
 usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
+       [--fold none|simplified] [--questions given|repeated|quoted|flags]
 
 The sets are the folders of DUCKKB_EVAL_DATA/retrieval, each with corpus.jsonl ({"_id","title","text"}), queries.jsonl
 ({"_id","text"}) and qrels.tsv. A record has one text field: title, line feed, text. Everything else is default. --keep
-keeps the knowledge bases, so that a second run embeds nothing; --queries takes the first N judged questions.
+keeps the knowledge bases, so that a second run embeds nothing; --queries takes the first N judged questions. --questions takes
+those that say a word of four letters or more twice, or asks all as people also write them: with two words in the middle in
+quotes, or with the last word as a command-line flag.
 """
 
 import argparse
@@ -12,6 +15,7 @@ import csv
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -26,6 +30,7 @@ MODES = ("match", "similar", "feedback", "rrf", "minmax", "feedback+rrf")
 CONFIG = """\
 global:
   embedding_model: {model}
+  fold_chinese: {fold}
 nodes:
   Text:
     table: text
@@ -72,16 +77,21 @@ def ndcg(ranked: Sequence[str], gains: Mapping[str, float], depth: int = 10) -> 
     return got / best
 
 
-def measure(collection: Collection, home: Path, modes: Sequence[str], most: int | None) -> dict[str, float]:
+def measure(collection: Collection, home: Path, chosen: argparse.Namespace) -> dict[str, float]:
     """Mean nDCG@10 by mode; a question without an answer counts 0."""
-    _prepare(collection, home, with_model=set(modes) != {"match"})
+    modes = chosen.modes.split(",")
+    _prepare(collection, home, chosen.fold, with_model=set(modes) != {"match"})
     found: dict[str, float] = {}
     with duckkb.open(home, progress=_progress) as kb:
-        asked = list(collection.questions.items())[:most]
+        asked = [one for one in collection.questions.items() if chosen.questions != "repeated" or repeats(one[1])]
+        asked = asked[: chosen.queries]
         for mode in modes:
             start = time.monotonic()
-            scores = [ndcg(_ranked(kb, mode, text), collection.grades[query]) for query, text in asked]
-            found[mode] = sum(scores) / len(scores)
+            scores = [
+                ndcg(_ranked(kb, mode, written(text, chosen.questions)), collection.grades[query])
+                for query, text in asked
+            ]
+            found[mode] = sum(scores) / max(len(scores), 1)
             _say(f"  {mode:12} {found[mode]:.4f}  {len(asked)} questions, {time.monotonic() - start:.1f} s")
     return found
 
@@ -102,10 +112,37 @@ def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
     return [hit.identity for hit in hits]
 
 
-def _prepare(collection: Collection, home: Path, *, with_model: bool) -> None:
+def repeats(text: str) -> bool:
+    """Whether a question says a word of four letters or more twice."""
+    words = [word for word in re.findall(r"\w+", text.lower()) if len(word) > 3]
+    return len(set(words)) < len(words)
+
+
+def written(text: str, how: str) -> str:
+    """A question as people also write it; one without spaces is taken in thirds.
+
+    >>> [written("which old files are removed", how) for how in ("quoted", "flags")]
+    ['which "old files" are removed', 'which old files are -removed']
+    """
+    if how in ("given", "repeated"):
+        return text
+    space, words = (" ", text.split()) if " " in text.strip() else ("", _thirds(text))
+    middle = (len(words) - 1) // 2
+    if how == "flags":
+        return " ".join([space.join(words[:-1]), f"-{words[-1]}"])
+    first, last = (middle - 1, middle + 1) if space and middle else (middle, middle + 1)
+    return " ".join([space.join(words[:first]), f'"{space.join(words[first:last])}"', space.join(words[last:])]).strip()
+
+
+def _thirds(text: str) -> list[str]:
+    third = max(1, len(text) // 3)
+    return [text[:third], text[third : 2 * third], text[2 * third :]]
+
+
+def _prepare(collection: Collection, home: Path, fold: str, *, with_model: bool) -> None:
     home.mkdir(parents=True, exist_ok=True)
     model = "multilingual-e5-small" if with_model else "none"
-    (home / "config.yaml").write_text(CONFIG.format(model=model), "utf-8")
+    (home / "config.yaml").write_text(CONFIG.format(model=model, fold=fold), "utf-8")
     with duckkb.open(home, progress=_progress) as kb:
         kb.put("Text", collection.records)
 
@@ -126,6 +163,8 @@ def main() -> int:
     parser.add_argument("--queries", type=int)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--fold", choices=("none", "simplified"), default="none")
+    parser.add_argument("--questions", choices=("given", "repeated", "quoted", "flags"), default="given")
     chosen = parser.parse_args()
     data = os.environ.get("DUCKKB_EVAL_DATA")
     if not data:
@@ -138,9 +177,7 @@ def main() -> int:
         for folder in folders:
             if not chosen.sets or folder.name in chosen.sets:
                 _say(folder.name)
-                table[folder.name] = measure(
-                    read(folder), (chosen.keep or Path(scratch)) / folder.name, modes, chosen.queries
-                )
+                table[folder.name] = measure(read(folder), (chosen.keep or Path(scratch)) / folder.name, chosen)
                 _write(table, modes, chosen.out)
     return 0
 

@@ -20,6 +20,7 @@ _CONFIG = """\
 # A duckkb knowledge base. Every setting: `duckkb config show`. Types: `duckkb schema`.
 global:
   embedding_model: multilingual-e5-small  # offline, English and Chinese; `none` for words only
+  fold_chinese: simplified  # words: traditional and simplified characters find each other; `none` keeps them apart
 
 nodes:
   Note:

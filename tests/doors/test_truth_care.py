@@ -206,6 +206,8 @@ def test_init_makes_a_base_that_works_and_refuses_a_second_time(tmp_path: Path) 
     home = tmp_path / "kb"
     assert run_in(home, ["put", "Note", '{"id": "first", "text": "hello"}', "--no-embed"]).line["inserted"] == 1
     assert run_in(home, ["check"]).code == 0
+    assert run_in(home, ["put", "Note", '{"id": "traditional", "text": "資料庫"}', "--no-embed"]).code == 0
+    assert run_in(home, ["find", "Note", "资料库", "-m"]).line["id"] == "traditional"
     again = run_in(tmp_path, ["init", "kb", "--json"])
     assert (again.code, again.error["code"]) == (1, "E_EXISTS")
 
