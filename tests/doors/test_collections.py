@@ -263,7 +263,7 @@ def test_xd_09_a_collection_copied_by_hand_works_elsewhere(base: Path, tmp_path:
     shutil.copy(base / "ontology" / "collections" / "held.yaml", root / "ontology" / "collections")
     shutil.copytree(base / "data" / "nodes" / "held", root / "data" / "nodes" / "held")
     assert ok(root, "col", "list")["records"] == 40
-    assert ok(root, "find", "held", '"record 17"')["id"] == "r17"
+    assert ok(root, "find", "held", '"record 17"', "-l", "1")["id"] == "r17"
     assert ok(root, "find", "held", "-w", "n = 5 AND nested.a IS NOT NULL")["id"] == "r05"
     assert ok(root, "put", "held", '{"id": "new", "content": "fox"}')["inserted"] == 1
     assert run_in(root, ["check"]).code == 0
@@ -299,7 +299,7 @@ def test_xd_09_restored_as_another_name_or_in_another_base_it_holds_the_same_rec
         [run_in(root, ["export", name]).out for name in ("held", "持有-2")],
     )
     assert lines == [stored, stored] and stored.count("\n") == 40
-    assert ok(root, "find", "持有-2", '"record 17"')["id"] == "r17"
+    assert ok(root, "find", "持有-2", '"record 17"', "-l", "1")["id"] == "r17"
     assert run_in(root, ["check"]).code == 0
 
 
