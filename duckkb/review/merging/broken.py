@@ -41,10 +41,9 @@ class _Changed:
 def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     """All of it in the files as they are. `commit` is what HEAD named before the base was opened."""
     versions = _since_whole(base)
-    found = findings.in_order(
-        [*base.tree.unreadable, *(_of_all(base) if versions is None else _of_changed(base, versions))]
-    )
-    if not found and not base.tree.findings:
+    unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
+    found = findings.in_order([*unread, *(_of_all(base) if versions is None else _of_changed(base, versions))])
+    if not found and not base.tree.unreadable and not base.tree.findings:
         _note(base.root, commit)
     return found
 
