@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.app.diffing import diff, numbers
+from duckkb.app import diffing
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 COUNTRIES = """\
@@ -91,9 +91,9 @@ def _put(root: Path, records: list[dict[str, str]]) -> None:
 
 def test_numbers_alone_are_those_of_the_difference_for_a_fraction_of_the_time(many: Path) -> None:
     start = time.process_time()
-    found = numbers(many, "few..many")
+    found = diffing.numbers(many, "few..many")
     between = time.process_time()
-    whole = diff(many, "few..many")
+    whole = diffing.diff(many, "few..many")
     end = time.process_time()
     assert found.counts == whole.counts == {"Note": {"insert": 7, "update": 2980, "rename": 1, "delete": 3}}
     assert (found.parts, found.moved, found.respelled) == (whole.parts, len(whole.moves), whole.respelled)
@@ -119,7 +119,7 @@ def test_numbers_of_lines_that_are_no_plain_edit_are_those_of_the_difference(man
     if form == "moved":
         other.write_bytes(first)
     try:
-        told, whole = numbers(many), diff(many)
+        told, whole = diffing.numbers(many), diffing.diff(many)
     finally:
         part.write_bytes(kept)
         other.unlink(missing_ok=True)
