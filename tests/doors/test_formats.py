@@ -121,11 +121,14 @@ def test_a_table_fits_the_terminal_and_says_what_it_cut(base: Path) -> None:
     assert lines[2].split() == ["a", "3"] and lines[2].index("3") == 9, "numbers stand to the right"
 
 
+STEERING = "SELECT chr(27) || '[31m' AS a, chr(8238) || chr(8203) AS b, chr(65279) || chr(917569) AS c"
+
+
 @pytest.mark.parametrize("form", ["csv", "table"])
 def test_on_a_terminal_no_format_steers_it_or_has_colours(base: Path, form: str) -> None:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
-    command = [sys.executable, "-m", "duckkb", "sql", "SELECT chr(27) || '[31m' AS a, chr(8238) AS b", "--format", form]
+    command = [sys.executable, "-m", "duckkb", "sql", STEERING, "--format", form]
     env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
     with subprocess.Popen(
         command, cwd=base, stdin=subprocess.DEVNULL, stdout=follower, stderr=follower, env=env
@@ -139,7 +142,8 @@ def test_on_a_terminal_no_format_steers_it_or_has_colours(base: Path, form: str)
             pass
         assert ran.wait(60) == 0
     os.close(leader)
-    assert b"\x1b" not in out and "\u202e" not in out.decode() and b"\\u001b" in out
+    assert b"\x1b" not in out and b"\\u001b" in out and b"\\u200b" in out
+    assert not re.search("[\u202e\u200b\ufeff\U000e0041]", out.decode())
 
 
 def test_a_reader_that_has_enough_is_success_in_every_format(base: Path) -> None:
