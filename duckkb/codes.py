@@ -39,6 +39,10 @@ _USAGE = {
         "A statement given to `duckkb sql` is not one plain read-only SELECT over the runtime tables.",
         'Write one SELECT without table functions; `duckkb sql "SHOW TABLES"` lists the tables.',
     ),
+    "E_EMPTY": (
+        "A write got nothing on stdin; the command before it may have found nothing.",
+        "Give one JSON object a line; look at what the command before the pipe said.",
+    ),
     "E_FIELD": (
         "--fields names something that is no field of the type.",
         "`duckkb col show NAME` or `duckkb schema TYPE` lists the fields.",
@@ -253,6 +257,7 @@ _WARNINGS = {
     "W_NULL": ("Fields were given as null, which a record does not hold: a field that is absent is null.", "Leave such fields out; `put --merge` takes a null for: remove this field."),
     "W_FIELD": ("A field is new to its type, and nearly has the name of another one that the record lacks; it is stored.", "`duckkb put` the record with the other name, if that is meant."),
     "W_SAME_TEXT": ("Several records of a collection that makes its keys of a text hold the same one.", "`duckkb delete` all but one of them."),
+    "W_SKIPPED": ("Records in which a field is missing are neither equal nor unequal to a value, so `<>` and NOT leave them out.", "Add them with `coalesce((CONDITION), TRUE)`, or `OR FIELD IS NULL`."),
     "W_PENDING": ("Records are stored without vectors.", "`duckkb index build`."),
     "W_TRUNCATED": ("A cap cut the result, or a text was longer than the model reads.", "Raise the limit, or page; embed a long text in parts."),
     "W_MODE": ("The search ran in another mode than asked, as the type cannot serve that one.", "Ask for the mode that was used."),

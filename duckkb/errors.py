@@ -16,11 +16,22 @@ Codes are stable; their meanings and remedies are in `duckkb.codes`. Exit codes:
 command line, the filter or the ontology alone, 1 for what depends on stored state.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 from duckkb.values import dataclass, field
+
+
+def shell_word(text: str) -> str:
+    """A text as one word of a command that is advised: as it is, in double quotes, or however a shell needs it.
+
+    >>> shell_word("notes"), shell_word("author = 'ann'")
+    ('notes', '"author = \'ann\'"')
+    """
+    return f'"{text}"' if "'" in text and not re.search(r'["$`\\!\n]', text) else quote(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
 from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
+from duckkb.ontology.names import is_policy_name
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
 from duckkb.truth import ids, outside
 from duckkb.truth.line import LineError
@@ -33,20 +34,24 @@ PRINTED = frozenset(
 )
 
 
-def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types") -> RecordType:
+def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types and collections") -> RecordType:
     """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, or says
     what to do `otherwise`."""
     kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
-    known = [found for kind in base.ontology for found in (kind.name, kind.table)]
+    full = sorted(
+        base.ontology, key=lambda kind: not base.tree.count(kind)
+    )  # of two as near the one that holds something
+    known = [found for kind in full for found in (kind.name, kind.table)]
     from difflib import get_close_matches
 
     near = get_close_matches(str(name), known, 1)
+    made = f"duckkb col init {name} --policy knowledge-base"
     raise NotFound(
-        f"no type {name!r}",
+        f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
         code="E_UNKNOWN_TYPE",
-        suggestion=f"did you mean {near[0]}?" if near else otherwise,
+        suggestion=otherwise + (f"; `{made}` makes a collection" if is_policy_name(str(name)) else ""),
     )
 
 
@@ -55,10 +60,10 @@ def identity_named(base: Base, kind: RecordType, value: Any) -> Identity:
     return base.validator(kind).coerce_identity(value)
 
 
-def positive(limit: Any) -> int:
+def positive(limit: Any, name: str = "limit") -> int:
     """A number of results to give at most; raises `errors.UsageError`."""
     if type(limit) is not int or limit <= 0:
-        raise UsageError(f"limit must be a whole number from 1 on, not {limit!r}", suggestion="leave it out")
+        raise UsageError(f"{name} must be a whole number from 1 on, not {limit!r}", suggestion="leave it out")
     return limit
 
 

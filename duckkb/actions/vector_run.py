@@ -15,6 +15,7 @@ _TEXT = {"type": "string", "minLength": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _KEY = _TEXT | {"description": "The key that `store` gave, or at least 4 characters of its beginning."}
 _PATH = "relative to the knowledge base, and inside it"
+_PATHS = ("filepath", "file_path", "filename", "file_name")  # what others call it
 _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
 
 
@@ -130,9 +131,9 @@ def _known(name: Any) -> Action:
 
 
 def _argument(name: str, action: Action, key: str) -> str:
-    """The argument as it is documented; both spellings are taken."""
+    """The argument as it is documented; both spellings are taken, and of a path other names that are usual."""
     for argument in action.arguments:
-        if key in (argument, _snake(argument)):
+        if key in (argument, _snake(argument)) or (argument == "path" and _snake(key) in _PATHS):
             return argument
     said = f"{name}: unknown argument {key!r}"
     raise UsageError(said, suggestion=name_known(key, list(action.arguments)))

@@ -104,7 +104,7 @@ def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
 
 def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     """The records nearest to a question, each with its cosine distance as score, the nearest first."""
-    top_k = positive(top_k)
+    top_k = positive(top_k, "top_k")
     text = sound_text(query, "query")
     kind, is_there = _collection(base, name)
     chunks = nearest.question(base, kind, TEXT, text)

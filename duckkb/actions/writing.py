@@ -1,5 +1,6 @@
 """put, import, delete, rename, apply: from what a caller gave to a checked request."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from duckkb.actions.resolve import (
 from duckkb.engine import write
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
-from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError
+from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
@@ -26,6 +27,7 @@ from duckkb.truth.lines import collector_paused
 from duckkb.values import dataclass
 
 Item = tuple[str, Mapping[str, Any] | LineError]
+_LONGEST_SLIP = 4_000  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
 
 
@@ -56,7 +58,9 @@ def put(
 
 def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Options) -> Receipt:
     kind_named(base, type_name)
-    return _upsert(base, type_name, [_one(base, data)] if single else _stream(base, data), options, single=single)
+    return _upsert(
+        base, type_name, [_one(base, type_name, data)] if single else _stream(base, data), options, single=single
+    )
 
 
 def put_batch(base: Base, type_name: str, data: bytes, options: Options) -> Receipt:
@@ -99,7 +103,9 @@ def _stream(base: Base, data: bytes) -> list[Item]:
     """JSON Lines; or one object over several lines, or an array of them, as other tools print them."""
     items: list[Item] = [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     if not items:
-        raise InvalidRecord("nothing was given on stdin", suggestion="one JSON object a line", exit_code=1)
+        raise InvalidRecord(
+            "nothing was given on stdin", code="E_EMPTY", suggestion="one JSON object a line", exit_code=2
+        )
     if not isinstance(items[0][1], LineError):
         return items
     try:
@@ -204,17 +210,44 @@ def _no_record(given: Any) -> UsageError:
     )
 
 
-def _one(base: Base, data: bytes) -> Item:
+def _one(base: Base, type_name: str, data: bytes) -> Item:
     """The one object given as an argument; a LineError stands for what is wrong with it."""
     try:
         value = parse_json(data, base.limits)
     except LineError as error:
-        return "", error
+        if error.findings[0].code != "E_JSON":
+            return "", error
+        example = as_json(data) or '{"id": "..."}'
+        remedy = f"duckkb put {shell_word(type_name)} {shell_word(example)}"
+        return "", LineError([replace(finding, remedy=remedy) for finding in error.findings])
     if not isinstance(value, dict):
         raise InvalidRecord(
-            "a record is one JSON object", code="E_JSON", suggestion='duckkb put TYPE \'{"id": "..."}\''
+            "a record is one JSON object", code="E_JSON", suggestion=f'duckkb put {type_name} \'{{"id": "..."}}\''
         )
     return "", value
+
+
+def as_json(data: bytes) -> str:
+    """What is nearly a JSON object, as Python or JavaScript write one, as JSON; the empty string where it is neither.
+
+    >>> as_json(b"{id: 'a', ok: true,}")
+    '{"id": "a", "ok": true}'
+    """
+    import ast
+    import json
+
+    text = data.decode("utf-8", "replace")
+    if len(text) > _LONGEST_SLIP or "\\" in text:
+        return ""
+    pieces = re.split(r"""("[^"]*"|'[^']*')""", text)
+    for at, piece in enumerate(pieces[::2]):
+        named = re.sub(r"([{,]\s*)([^\W\d]\w*)(\s*:)", r'\1"\2"\3', piece)
+        pieces[2 * at] = re.sub(r"\b(true|false|null)\b", lambda word: str(json.loads(word[0])), named)
+    try:
+        value = ast.literal_eval("".join(pieces).strip())
+        return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else ""
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return ""
 
 
 def _read(base: Base, path: str | Path) -> Iterator[Item]:

@@ -1,6 +1,7 @@
 """init, status, config, trust: the base as a whole."""
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 import click
@@ -41,7 +42,10 @@ def init_command(ctx: click.Context, path: str, *, github: bool, install: str | 
     else:
         emit_lines({"file": file} for file in made.files)
     if not wants_json(ctx) and "config.yaml" in made.files:
-        printed.note('next: duckkb put Note \'{"id": "first", "text": "hello"}\', then git add and commit')
+        base = "" if made.root.samefile(".") else f" --kb {quote(str(made.root))}"
+        first = '{"id": "first", "content": "hello"}'
+        printed.note(f"next: duckkb{base} col init notes --policy knowledge-base")
+        printed.note(f"  then: duckkb{base} put notes '{first}', and git add and commit")
 
 
 @click.command("status")

@@ -15,6 +15,7 @@ from duckkb.cli.common import (
     emit,
     emit_lines,
     judging,
+    one_of,
     only_json,
     opened,
     tell,
@@ -140,9 +141,12 @@ def dedupe_command(ctx: click.Context, reassign: bool, dry_run: bool) -> None:
 
 
 @click.command("recover")
-@click.option("--show", "action", flag_value="show", help="Print what is left of an interrupted write; change nothing.")
-@click.option("--forward", "action", flag_value="forward", help="Finish it; a file in a third state is kept aside.")
-@click.option("--abort", "action", flag_value="abort", help="Undo it.")
+@one_of(
+    "action",
+    (("--show",), "show", "Print what is left of an interrupted write; change nothing."),
+    (("--forward",), "forward", "Finish it; a file in a third state is kept aside."),
+    (("--abort",), "abort", "Undo it."),
+)
 @base_options
 @click.pass_context
 def recover_command(ctx: click.Context, action: Literal["show", "forward", "abort"] | None) -> None:

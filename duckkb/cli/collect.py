@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli.slips import Group
 
 if TYPE_CHECKING:
     from duckkb.engine.collections import Changed
 
 
-@click.group("col")
+@click.group("col", cls=Group)
 @base_options
 def col_command() -> None:
     """Collections: records of one kind under a policy that says how they are indexed and searched."""
@@ -132,7 +133,7 @@ def _changed(changed: "Changed") -> None:
     emit({"name": changed.name, "records": changed.records, "files": list(changed.files)})
 
 
-@click.group("policy")
+@click.group("policy", cls=Group)
 @base_options
 def policy_command() -> None:
     """Policies: how records are indexed and searched, as data."""

@@ -135,6 +135,32 @@ allow_weaker_option = click.option(
 )
 
 
+def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Callable[[Callback], Callback]:
+    """Flags of which one at most is given, each (spellings, value, help): the parameter `target` has that one's value."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        before, mine = ctx.params.get(target), next(one for one in flags if one[0] == (*param.opts,))
+        if value and before is not None:
+            other = next(spelled[-1] for spelled, name, _ in flags if name == before)
+            raise click.UsageError(f"{other} and {mine[0][-1]} contradict each other; give one of them", ctx)
+        ctx.params[target] = mine[1] if value else before
+
+    def decorate(callback: Callback) -> Callback:
+        for spelled, _, text in reversed(flags):
+            callback = click.option(*spelled, is_flag=True, expose_value=False, callback=keep, help=text)(callback)
+        return callback
+
+    return decorate
+
+
+mode_options = one_of(
+    "mode",
+    (("-s", "--similar"), "similar", "By meaning: the vector lane."),
+    (("-m", "--match"), "match", 'By words: "a phrase", -not, prefix*.'),
+    (("-H", "--hybrid"), "hybrid", "Both, fused."),
+)
+
+
 def chosen_format(ctx: click.Context, default: str = "jsonl") -> str:
     chosen = ctx.ensure_object(dict)
     form = "json" if chosen.get("json") else chosen.get("format") or default
@@ -169,7 +195,7 @@ def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | Non
         chosen.get("kb"),
         lenient=bool(chosen.get("lenient")),
         lock_timeout=chosen.get("lock_timeout", 60.0),
-        progress=_progress() if sys.stderr.isatty() else None,
+        progress=_progress() if sys.stderr.isatty() and not wants_json(ctx) else None,
         first_filter=first_filter,
         at=at,
     )
@@ -287,8 +313,7 @@ def _refuse_commands(lines: Sequence[str]) -> None:
 def tell(notices: "Iterable[Notice]") -> None:
     """Notices for people, on stderr, each once."""
     for notice in dict.fromkeys(notices):
-        remedy = f" ({notice.remedy})" if notice.remedy else ""
-        printed.note(f"{notice.code}: {notice.message}{remedy}")
+        printed.notice(notice.code, notice.message, notice.remedy)
 
 
 def read_argument_or_stdin(argument: str | None) -> tuple[bytes, bool]:

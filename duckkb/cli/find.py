@@ -15,6 +15,7 @@ from duckkb.cli.common import (
     base_options,
     emit,
     emit_lines,
+    mode_options,
     only_json,
     opened,
     read_text,
@@ -22,14 +23,13 @@ from duckkb.cli.common import (
     wants_json,
 )
 from duckkb.cli.projection import OF_HITS, Fields, fields_option, project, shape
+from duckkb.cli.slips import Group
 
 
 @click.command("find")
 @click.argument("type_name", metavar="TYPE|all")
 @click.argument("query", required=False)
-@click.option("-s", "--similar", "mode", flag_value="similar", help="By meaning: the vector lane.")
-@click.option("-m", "--match", "mode", flag_value="match", help='By words: "a phrase", -not, prefix*.')
-@click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
+@mode_options
 @click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
 @click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records.")
 @click.option(
@@ -131,7 +131,7 @@ def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: 
             emit_lines(rows, columns)
         tell(kb.notices)
         if result.truncated:
-            printed.note(f"W_TRUNCATED: stopped at {len(rows)} rows (raise --limit, or narrow the statement)")
+            printed.notice("W_TRUNCATED", f"stopped at {len(rows)} rows", "raise --limit, or narrow the statement")
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
@@ -143,7 +143,7 @@ def _distinct(columns: Sequence[str]) -> list[str]:
     return names
 
 
-@click.group("graph")
+@click.group("graph", cls=Group)
 @base_options
 def graph_command() -> None:
     """Walk the edges."""
@@ -186,7 +186,7 @@ def neighbors_command(
         else:
             emit_lines(found.records)
         if found.truncated:
-            printed.note(f"W_TRUNCATED: stopped at {len(found.records)} records (raise --limit)")
+            printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
 
 @graph_command.command("path")

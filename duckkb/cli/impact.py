@@ -13,6 +13,7 @@ from duckkb.cli.common import (
     emit,
     emit_lines,
     judging,
+    mode_options,
     opened,
     tell,
 )
@@ -118,9 +119,7 @@ def impact_command(
 @click.argument("type_name", metavar="TYPE")
 @click.argument("identity")
 @click.argument("query")
-@click.option("-s", "--similar", "mode", flag_value="similar", help="By meaning.")
-@click.option("-m", "--match", "mode", flag_value="match", help="By words.")
-@click.option("-H", "--hybrid", "mode", flag_value="hybrid", help="Both, fused.")
+@mode_options
 @click.option("-w", "--where", metavar="CONDITION", help="The filter of the search.")
 @click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records the search gives.")
 @at_option

@@ -1,6 +1,5 @@
 """index: what is derived of the texts, and the jobs that make it."""
 
-import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,6 +10,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import Seconds, base_options, emit, opened, tell
+from duckkb.cli.slips import Group
 
 if TYPE_CHECKING:
     from duckkb.app.knowledge import KnowledgeBase
@@ -23,7 +23,7 @@ _MOST_TOKENS = 10**15
 _MOST_MINUTES = 525_600.0
 
 
-@click.group("index")
+@click.group("index", cls=Group)
 @base_options
 def index_command() -> None:
     """Tokens and vectors of what is stored: in .duckkb/cache/ on this machine, in data/indices/ for the team."""
@@ -134,7 +134,7 @@ def _listener(progress: str | None) -> "Callable[[Event], None]":
 
 
 def _tell_event(event: "Event") -> None:
-    printed.note(json.dumps(_event_object(event), ensure_ascii=False))
+    printed.data(_event_object(event))
 
 
 def _event_object(event: "Event") -> Mapping[str, Any]:

@@ -1,6 +1,5 @@
 """The command line: groups of verbs that load when they are used, and one place where errors become exit codes."""
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -86,11 +85,10 @@ class VerbGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in _BY_NAME:
-            import difflib
+            from duckkb.cli.slips import VERBS as MEANT
+            from duckkb.cli.slips import NoSuchVerb
 
-            near = difflib.get_close_matches(args[0], _BY_NAME, 1)
-            hint = f" Did you mean {near[0]}?" if near else " `duckkb --help` lists the verbs."
-            raise click.UsageError(f"No such verb {args[0]!r}.{hint}")
+            raise NoSuchVerb(args[0], list(_BY_NAME), ctx, [MEANT[args[0]]] if args[0] in MEANT else [])
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -134,6 +132,7 @@ def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
     as_json = _wants_json(args)
+    printed.say_in_json(as_json)
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
@@ -147,7 +146,9 @@ def run(args: Sequence[str]) -> int:
         printed.text(asked.format_message())
         return 2
     except click.ClickException as problem:
-        return _say(_click_text(problem), "E_USAGE", _click_hint(problem), as_json, 2)
+        from duckkb.cli.slips import advice
+
+        return _say(_click_text(problem), "E_USAGE", advice(problem, args) or _click_hint(problem), as_json, 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
@@ -211,7 +212,7 @@ def _say(
     message, suggestion = printed.brief(message), printed.brief(suggestion)
     if as_json:
         line = {"error": message, "code": code, "suggestion": suggestion} | (more or {})
-        printed.note(json.dumps(line, ensure_ascii=False))
+        printed.data(line)
     else:
         printed.note(f"duckkb: {message}")
         if suggestion:

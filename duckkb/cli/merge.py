@@ -16,8 +16,10 @@ from duckkb.cli.common import (
     chosen_format,
     emit,
     emit_lines,
+    one_of,
     only_json,
 )
+from duckkb.cli.slips import Group
 
 if TYPE_CHECKING:
     from duckkb.actions.merging import OpenConflict
@@ -30,9 +32,10 @@ _AT_ONCE = 100
 
 @click.command("merge")
 @click.argument("revision", required=False, metavar="REF")
-@click.option("--ff-only", "fast_forward", flag_value="only", help="Only where HEAD can simply move ahead.")
-@click.option(
-    "--no-ff", "fast_forward", flag_value="never", help="Make a merge commit even where HEAD could move ahead."
+@one_of(
+    "fast_forward",
+    (("--ff-only",), "only", "Only where HEAD can simply move ahead."),
+    (("--no-ff",), "never", "Make a merge commit even where HEAD could move ahead."),
 )
 @click.option("--no-commit", is_flag=True, help="Stop before committing; `git commit` concludes it.")
 @click.option("-m", "message", metavar="MESSAGE", help="The message of the merge commit.")
@@ -278,7 +281,7 @@ def compact_command(ctx: click.Context, older_than: int, dry_run: bool) -> None:
         emit_lines({"file": path} for path in receipt.files)
 
 
-@click.group("git")
+@click.group("git", cls=Group)
 @base_options
 def git_command() -> None:
     """git's own merges and diffs by records, in this clone."""

@@ -5,11 +5,14 @@ reorder what a person reads, characters that nobody sees, and commands that a fo
 people has escapes instead; data on stdout is left as it is unless stdout is a terminal.
 """
 
+import json
 import os
 import re
 import stat
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 import click
 
@@ -86,9 +89,30 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+_said_in = {"json": False}
+
+
+def say_in_json(as_json: bool) -> None:
+    """Whether each line on stderr is a JSON object from now on: {"note": ...}, {"notice", "message", "remedy"}, an error."""
+    _said_in["json"] = as_json
+
+
 def note(line: str) -> None:
     """Print one line on stderr."""
-    text(one_line(line))
+    data({"note": line}) if _said_in["json"] else text(one_line(line))
+
+
+def notice(code: str, message: str, remedy: str = "") -> None:
+    """Print a notice of the catalogue on stderr."""
+    if _said_in["json"]:
+        data({"notice": code, "message": message, "remedy": remedy})
+    else:
+        note(f"{code}: {message}" + (f" ({remedy})" if remedy else ""))
+
+
+def data(value: Mapping[str, Any]) -> None:
+    """Print an object as one line of JSON on stderr."""
+    text(one_line(json.dumps(value, ensure_ascii=False)))
 
 
 def text(lines: str) -> None:

@@ -6,13 +6,14 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import base_options
+from duckkb.cli.slips import Group
 from duckkb.cli.write import delete_command, import_command, put_command, rename_command
 
 if TYPE_CHECKING:
     from duckkb.app.proposing import Proposing
 
 
-@click.group("propose")
+@click.group("propose", cls=Group)
 @click.option("--branch", metavar="NAME", help="The branch to write. Default: a new one.")
 @click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, whoever has made it.")
 @click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")

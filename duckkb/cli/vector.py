@@ -7,6 +7,7 @@ import click
 
 from duckkb.cli import printed
 from duckkb.cli.common import PathName, base_options, emit, only_json, opened, read_argument_or_stdin, tell, wants_json
+from duckkb.cli.slips import Group
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _collection = click.option("--collection", default="vectors", show_default=True, metavar="NAME", help="Made when something is first stored in it, by the policy vector-store.")  # fmt: skip
 
 
-@click.group("vector")
+@click.group("vector", cls=Group)
 @base_options
 def vector_command() -> None:
     """Values behind texts, found by how near a question comes to the text."""

@@ -14,11 +14,13 @@ from duckkb.cli.common import (
     opened,
     read_argument_or_stdin,
     tell,
+    wants_json,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from duckkb.errors import InvalidRecord
     from duckkb.queries import Notice, Receipt
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
@@ -61,6 +63,8 @@ def put_command(
         if batch:
             receipt = kb.put_batch(type_name, data, merge=merge, dry_run=dry_run, embed=not no_embed)
             _batch_receipt(receipt, kb.notices)
+            if receipt.errors and wants_json(ctx):
+                raise _not_stored(receipt)
             ctx.exit(1 if receipt.errors else 0)
         receipt = kb.put_json(
             type_name, data, single=single, merge=merge, if_match=if_match, dry_run=dry_run, embed=not no_embed
@@ -160,6 +164,14 @@ def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
     line = {**counts, "errors": len(receipt.errors)}
     emit({**line, **_proposed()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
     tell((*notices, *receipt.notices))
+
+
+def _not_stored(receipt: "Receipt") -> "InvalidRecord":
+    from duckkb.errors import InvalidRecord
+
+    findings = tuple(finding for findings in receipt.errors for finding in findings)
+    said = f"{len(receipt.errors)} of the lines given cannot be stored; the others are"
+    return InvalidRecord(said, suggestion="mend those lines and put them again", findings=findings, exit_code=1)
 
 
 def _mapping(maps: tuple[str, ...]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Find: narrow -> plan -> filter -> lanes -> fuse -> hits. A filter is a true pre-filter in every lane."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import embed_query
+from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 _MANY_SHARE = 1 / 3  # of all records, from which passing all of them is faster than looking each up
+_NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
+_EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
 
 
@@ -93,7 +97,7 @@ def _find(base: Base, intent: Intent) -> FindResult:
     readings = _readings(base, intent, chosen, allowed)
     lanes = readings[0].lanes
     hits = tuple(_hit(base, one, chosen, fused) for one in readings for fused in one.fused)[: chosen.limit]
-    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen))
+    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen), *_unsaid(base, intent))
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in lanes.expanded_by]
     account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
@@ -173,6 +177,7 @@ def _plan(base: Base, intent: Intent) -> Plan:
         has_text=bool(intent.text and intent.text.strip()),
         has_vector=intent.vector is not None,
         has_where=intent.where is not None,
+        where=intent.where or "",
         fusion=intent.fusion,
         expansion=intent.expansion,
     )
@@ -189,13 +194,32 @@ def _allowed(base: Base, intent: Intent) -> dict[str, IdSet | None]:
     return {kind.name: base.backend.where(kind, intent.where) for kind in intent.kinds}
 
 
+def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
+    """What a filter that excludes something skips because it says nothing of it: records without the field are neither equal
+    nor unequal to a value."""
+    if intent.where is None or not _EXCLUDES.search(_NO_EXCLUSION.sub(" ", intent.where)):
+        return ()
+    decided = (intent.where, f"NOT ({intent.where}\n)")
+    try:
+        counts = [len(base.backend.where(kind, condition)) for kind in intent.kinds for condition in decided]
+    except FilterError:  # the longer one is over a limit
+        return ()
+    skipped = sum(base.tree.count(kind) for kind in intent.kinds) - sum(counts)
+    if not skipped:
+        return ()
+    records = "1 record is" if skipped == 1 else f"{skipped:,} records are"
+    message = f"{records} left out, being neither in nor out of the filter: a value that it compares is missing"
+    return (Notice("W_SKIPPED", message, f"to have them too: -w {shell_word(f'coalesce(({intent.where}), TRUE)')}"),)
+
+
 def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> FindResult:
     """A structured filter: every record that satisfies it, ordered by identity."""
     rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
-    return FindResult(hits, "where", "relational", tuple(boot.notices(base)), account)
+    notices = (*boot.notices(base), *chosen.notices, *_unsaid(base, intent))
+    return FindResult(hits, "where", "relational", notices, account)
 
 
 def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from duckkb.errors import UsageError
+from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, Mode, Notice, Plan
 from duckkb.settings import Expansion, Fusion
@@ -18,7 +18,7 @@ _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "wher
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the caller gave: a mode or None, whether there is a query text, a vector, a filter; the limit; how many
+    """What the caller gave: a mode or None, whether there is a query text, a vector, a filter (`where` for messages); the limit; how many
     records exist in all (limits are clamped to it before an engine sees them); what the caller wants in place of the policy's."""
 
     mode: Mode | None
@@ -27,6 +27,7 @@ class Ask:
     has_text: bool = False
     has_vector: bool = False
     has_where: bool = False
+    where: str = ""
     fusion: Fusion | None = None
     expansion: Expansion | None = None
 
@@ -83,10 +84,11 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
 def _filter_only(ask: Ask, kinds: Sequence[RecordType], limit: int) -> Plan:
     if ask.mode not in (None, "where"):
         _served(ask.mode, ask, kinds)  # what no text can be asked is refused for that, not for the text that is missing
-        raise UsageError(
-            f"{_FLAGS[ask.mode]} needs a query text",
-            suggestion=f'duckkb find TYPE "what you look for" {_FLAGS[ask.mode]}',
-        )
+        name, flag = kinds[0].name if len(kinds) == 1 else "all", _FLAGS[ask.mode]
+        said = f'duckkb find {name} "what you look for" {flag}'
+        if ask.has_where:  # a filter alone is none of the modes
+            said = f"duckkb find {name} -w {shell_word(ask.where)}"
+        raise UsageError(f"{flag} needs a query text", suggestion=said)
     if not ask.has_where:
         raise _nothing_asked(kinds)
     return Plan("where", (), limit, limit)

@@ -19,11 +19,11 @@ for value in jq.compile(words[0]).input_text(text).all():
 """
 
 
-def run_script(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_script(script: str, folder: Path, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
     """Run a script in bash, stopping at the first command that fails; stdin is empty."""
     env = {**os.environ, "PATH": f"{commands(folder)}{os.pathsep}{os.environ['PATH']}", "PYTHONUTF8": "1"}
     options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, **options)
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], check=False, timeout=seconds, **options)
 
 
 def commands(folder: Path) -> Path:

@@ -52,8 +52,34 @@ def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     assert whole.splitlines()[-1] == "A write-ahead journal survives a crash."
     assert stored.splitlines() == ["Open settings, then security."] * 2
     assert acted.splitlines()[-1] == '{"from": 9, "to": 17}'
-    assert json.loads(tools)["function"]["name"].startswith("vector_")
+    for tool in json.loads(tools):
+        given = tool["function"]["parameters"]
+        assert tool["function"]["name"].startswith("vector_") and given["type"] == "object"
+        assert "action" not in given["properties"] and set(given["required"]) <= set(given["properties"])
     assert own.splitlines()[-1] == "duckkb col restore FILE"
+
+
+_FULL = """duckkb() { [ "$1" = put ] && { echo '{"error": "no space", "code": "E_IO"}' >&2; return 1; }; command duckkb "$@"; }"""
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("key", "around"), [("no.such.key", ""), ("app.limit", _FULL)], ids=["no such key", "full disk"]
+)
+def test_the_loop_that_changes_a_value_ends_where_it_cannot(ran: tuple[Path, list[str]], key: str, around: str) -> None:
+    (loop,) = (block for block in _blocks(PAGE) if "E_STALE" in block)
+    script = f"{around}\n{loop.replace('add_one app.limit', f'add_one {key}')}"
+    assert run_script(script, ran[0], seconds=60).returncode == 1
+
+
+@pytest.mark.model
+def test_the_loop_that_changes_a_value_loses_none_beside_another_writer(ran: tuple[Path, list[str]]) -> None:
+    (loop,) = (block for block in _blocks(PAGE) if "E_STALE" in block)
+    own = loop.replace("error.json", "error$1.json").replace('"$1"', "app.limit").replace("add_one app.limit", "")
+    many = "for n in 1 2 3; do add_one a; done & for n in 1 2 3; do add_one b; done; wait $!"
+    before = json.loads(run_script("duckkb get settings app.limit", ran[0]).stdout)["value"]
+    assert run_script(f"{own}\n{many}", ran[0], seconds=120).returncode == 0
+    assert json.loads(run_script("duckkb get settings app.limit", ran[0]).stdout)["value"] == before + 6
 
 
 @pytest.mark.model

@@ -181,7 +181,8 @@ class Observation:
         columns = [name for name in loose if self._is_column(name, shapes[name])]
         business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
         extra = frozenset(loose).difference(columns)
-        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra)
+        shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
+        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by)
 
     def _is_column(self, name: str, shapes: set[str]) -> bool:
         """Whether a field that no schema declares is a column: all, all but nested values, or those named."""
@@ -200,12 +201,13 @@ class Observation:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of one table, and the undeclared names that occur in it."""
+    """The columns of one table, the undeclared names that occur in it, and the command that prints them."""
 
     type: str
     business: tuple[Column, ...]
     has_ends: bool = False
     extra: frozenset[str] = frozenset()
+    shown_by: str = ""
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.all)
@@ -233,7 +235,7 @@ class Columns:
                 f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known))}.",
                 suggestion="write the name as it is stored, in double quotes",
             )
-        raise unknown_field(name, self.type, self.names)
+        raise unknown_field(name, self)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -254,7 +256,7 @@ class Columns:
         return folded
 
 
-def unknown_field(name: str, type_name: str, names: Iterable[str]) -> FilterError:
+def unknown_field(name: str, columns: Columns) -> FilterError:
     """The error for a field that no record and no schema has."""
     if any("\uff01" <= sign <= "\uff5e" or sign in "‘’“”„«»、。" for sign in name):
         return FilterError(
@@ -262,12 +264,12 @@ def unknown_field(name: str, type_name: str, names: Iterable[str]) -> FilterErro
             suggestion="type digits, operators and quotes as plain ASCII characters",
             details={"construct": "character"},
         )
-    folded = {known.casefold(): known for known in names}
+    folded = {known.casefold(): known for known in columns.names}
     near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return FilterError(
-        f"{type_name} has no field {name!r}{hint}",
-        suggestion=f"duckkb schema {type_name}",
+        f"{columns.type} has no field {name!r}{hint}",
+        suggestion=columns.shown_by,
         details={"field": name, "nearest": near[0] if near else None},
     )
 

@@ -48,6 +48,17 @@ def compile_condition(engine: Engine, columns: Columns, fragment: str, now: date
     `now` is what now() and current_date mean, in UTC.
     """
     try:
+        return _compiled(engine, columns, fragment, now)
+    except FilterError as error:
+        from duckkb.backends.duckdb.advice import mended
+
+        better = mended(columns, fragment, lambda text: _compiled(engine, columns, text, now), error)
+        error.suggestion = better or error.suggestion
+        raise
+
+
+def _compiled(engine: Engine, columns: Columns, fragment: str, now: datetime | None) -> str:
+    try:
         tree = parse_condition(engine, fragment)
     except FilterError as error:
         error.suggestion = _quoting_advice(engine, columns, fragment) or error.suggestion

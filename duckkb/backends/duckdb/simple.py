@@ -59,6 +59,9 @@ _OPERATORS = {
     ">": "greater",
     ">=": "greater_equal",
 }
+_NEGATED = re.compile(r"NOT \(([^()]*)\n\)")
+_OPPOSITES = (("equal", "not_equal"), ("less", "greater_equal"), ("greater", "less_equal"))
+_INVERSE = {one: other for pair in _OPPOSITES for one, other in (pair, pair[::-1])}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ def written(fragment: str) -> tuple[Written, ...]:
     """The comparisons of a condition, all of which must hold; none where it is not as simple as that."""
     if len(fragment) > MAX_BYTES // 4 or _ODD.search(fragment):
         return ()
+    if negated := _NEGATED.fullmatch(fragment):
+        return _inverse(written(negated[1]))
     found: list[Written] = []
     at = 0
     while len(found) < _MOST_TESTS:
@@ -101,6 +106,13 @@ def written(fragment: str) -> tuple[Written, ...]:
             return ()
         at = joined.end()
     return ()
+
+
+def _inverse(found: tuple[Written, ...]) -> tuple[Written, ...]:
+    """What one comparison says where it is negated; a missing value satisfies neither."""
+    if len(found) != 1 or found[0].operator not in _INVERSE:
+        return ()
+    return (Written(found[0].name, _INVERSE[found[0].operator], found[0].constants),)
 
 
 def tests(fragment: str, columns: Columns) -> tuple[Test, ...]:

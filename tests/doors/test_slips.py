@@ -1,0 +1,157 @@
+"""What agents mistype: each error names the next command, and that command works as it is printed."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import duckkb
+from tests.conftest import make_base, run_in
+
+RECORD = {"id": "wal", "content": "A journal survives a crash.", "author": "ann", "year": 2024, "flag": True}
+RECORD |= {"tags": ["red", "blue"], "meta": {"source": "wiki"}, "my_name": "O'Brien"}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    root = make_base(tmp_path_factory.mktemp("slips") / "kb", "global: {embedding_model: none}\n")
+    with duckkb.open(root) as kb:
+        kb.collections.init("notes", policy="knowledge-base")
+        kb.collections.init("empty", policy="simple-kv")
+        kb.put("notes", [RECORD, {"id": "other", "content": "nothing of it"}])
+        yield root
+
+
+FILTERS = [
+    'author = "ann"',
+    "autor = 'ann'",
+    "author = ann",
+    "author = `ann`",
+    "`author` = 'ann'",
+    "author = “ann”",
+    "author === 'ann' && year > 2000",
+    "SELECT * FROM notes WHERE author = 'ann' ORDER BY id LIMIT 5",
+    "WHERE author = 'ann';",
+    "author: ann",
+    "json_extract(data, '$.meta.source') = 'wiki'",
+    "regexp_matches(author, '^a.n')",
+    "author ~ '^a'",
+    "author REGEXP 'bob|ann'",
+    "author startsWith 'a'",
+    "content CONTAINS 'crash'",
+    'author LIKE "a%"',
+    'lower(author) == "ann"',
+    "'red' = ANY(tags)",
+    "tags @> ARRAY['red']",
+    "tags && ['red']",
+    "tags = 'red'",
+    "tags LIKE '%red%'",
+    "cardinality(tags) > 1",
+    "array_length(tags, 1) = 2",
+    "flag = 1",
+    "myName = 'O'Brien'",
+    "year BETWEEN 2020, 2025",
+    "exists(author)",
+    "author",
+    "createdAt > '2020-01-01' AND author != None",
+]
+
+
+@pytest.mark.parametrize("slip", FILTERS)
+def test_a_filter_of_another_dialect_is_answered_with_one_that_works(base: Path, slip: str) -> None:
+    with duckkb.open(base) as kb:
+        with pytest.raises(duckkb.errors.FilterError) as caught:
+            kb.find("notes", where=slip)
+        command = shlex.split(caught.value.suggestion)
+        assert command[:4] == ["duckkb", "find", "notes", "-w"] and len(command) == 5
+        assert [hit.identity for hit in kb.find("notes", where=command[4])] == ["wal"]
+
+
+LINES = [
+    ("search notes crash -m", "find notes crash -m"),
+    ("query notes crash", "find notes crash"),
+    ('add notes \'{"id": "wal"}\' --dry-run', 'put notes \'{"id": "wal"}\' --dry-run'),
+    ("ls notes", "list notes"),
+    ("remove notes nobody", "delete notes nobody"),
+    ("collections list", "col list"),
+    ("col info notes", "col show notes"),
+    ("col delete empty", "col rm empty"),
+    ("find notes crash --top-k 3", "find notes crash --limit 3"),
+    ("find notes crash --limit=all", "find notes crash --limit=1000000"),
+    ("find notes crash --filter \"author = 'ann'\"", "find notes crash --where \"author = 'ann'\""),
+    ("find notes --query crash", "find notes crash"),
+    ("find notes crash --json=true", "find notes crash --json"),
+    ("list notes --select id,author", "list notes --fields id,author"),
+    ("find notes -H -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
+    ("vector search x --limit 2", "vector search x --top-k 2"),
+    ("put notes \"{id: 'new', ok: true,}\"", 'put notes \'{"id": "new", "ok": true}\''),
+    ("put notes \"{'id': 'new', 'is': None}\"", 'put notes \'{"id": "new", "is": null}\''),
+]
+
+
+@pytest.mark.parametrize(("slip", "meant"), LINES, ids=[slip for slip, _ in LINES])
+def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
+    base: Path, slip: str, meant: str
+) -> None:
+    ran = run_in(base, [*shlex.split(slip), "--json"])
+    assert ran.code == 2 and ran.out == ""
+    advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
+    assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
+    if "nobody" not in slip and "vector" not in slip:
+        assert run_in(base, advised[1:]).code == 0
+
+
+def test_names_that_are_not_there_are_answered_with_what_is(base: Path) -> None:
+    unknown = run_in(base, ["find", "noets", "crash", "--json"])
+    assert unknown.code == 1 and "did you mean notes?" in unknown.error["error"]
+    assert "duckkb col init noets --policy knowledge-base" in unknown.error["suggestion"]
+    field = run_in(base, ["find", "notes", "-w", "zzzz = 5", "--json"])
+    assert field.error["suggestion"] == "duckkb col show notes"
+    scored = run_in(base, ["find", "notes", "x", "-w", "_score > 0.5", "--json"])
+    assert "jq -c 'select(._score > 0.5)'" in scored.error["suggestion"]
+    assert run_in(base, ["vector", "search", "x", "--top-k", "0", "--json"]).error["error"].startswith("top_k")
+
+
+@pytest.mark.parametrize(
+    ("alias", "policy"), [("vector", "feature-store"), ("hybrid", "knowledge-base"), ("relational", "structured-logs")]
+)
+def test_the_short_names_of_policies_are_accepted(base: Path, alias: str, policy: str) -> None:
+    assert run_in(base, ["col", "init", alias, "--policy", alias]).code == 0
+    assert run_in(base, ["col", "show", alias]).line["policy"] == policy
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["find", "notes", "x", "-s", "-m"], ["find", "notes", "x", "-H", "-m"], ["recover", "--show", "--abort"]],
+    ids=" ".join,
+)
+def test_flags_that_contradict_each_other_are_refused(base: Path, args: list[str]) -> None:
+    ran = run_in(base, [*args, "--json"])
+    assert ran.code == 2 and "contradict" in ran.error["error"]
+
+
+def test_with_json_every_line_of_stderr_is_json(base: Path) -> None:
+    for args, stdin, keys in (
+        (["put", "notes", "--batch", "--dry-run"], '{"id": "wal"}\n{bad\n', {"note", "error"}),
+        (["find", "notes", "-w", "author <> 'bo'"], "", {"notice"}),
+        (["list", "notes", "-l", "1"], "", {"note"}),
+        (["find", "notes", "x", "-y"], "", {"error"}),
+    ):
+        ran = run_in(base, [*args, "--json"], stdin=stdin)
+        lines = [json.loads(line) for line in ran.err.splitlines()]
+        assert {next(iter(line)) for line in lines} == keys
+        if ran.code:
+            assert {"error", "code", "suggestion"} <= lines[-1].keys()
+
+
+def test_records_that_an_exclusion_skips_for_lack_of_the_field_are_counted(base: Path) -> None:
+    for where in ("author <> 'bo'", "NOT author = 'bo'", "author NOT IN ('bo', 'cy')", "author NOT LIKE 'b%'"):
+        ran = run_in(base, ["find", "notes", "-w", where, "--json"])
+        (notice,) = ran.line["notices"]
+        every = run_in(base, ["find", "notes", "-w", shlex.split(notice["remedy"])[-1]]).lines
+        lacking = [line for line in every if "author" not in line]
+        assert notice["code"] == "W_SKIPPED" and int(notice["message"].split()[0]) == len(lacking) == len(every) - 1
+    for where in ("author = 'do not'", "author IS NOT NULL", "id <> 'x'"):
+        assert "W_SKIPPED" not in run_in(base, ["find", "notes", "-w", where]).err
