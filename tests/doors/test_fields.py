@@ -61,7 +61,7 @@ def test_fields_are_those_that_are_named_in_every_verb_and_form(base: Path) -> N
     found = run_in(base, ["find", "notes", "-w", "id = 'n1'", *named]).line
     listed = run_in(base, ["list", "notes", "--json", *named]).line["records"]
     assert got == found and got in listed and listed[0] == {"_etag": listed[0]["_etag"], "id": "long", "_partial": []}
-    for form, row in (("csv", f"{got['_etag']},ann,n1"), ("md", f"| {got['_etag']} | ann | n1 |")):
+    for form, row in (("csv", f"{got['_etag']},ann,n1"), ("md", f"| `{got['_etag']}` | `ann` | `n1` |")):
         out = run_in(base, ["get", "notes", "n1", *named, "--format", form]).out.splitlines()
         assert out[-1] == row and "_partial" not in out[0]
     assert run_in(base, ["find", "notes", "fox", "-m", "-l", "1", "--fields", "_score"]).line["_score"] > 0
