@@ -155,3 +155,23 @@ def test_records_that_an_exclusion_skips_for_lack_of_the_field_are_counted(base:
         assert notice["code"] == "W_SKIPPED" and int(notice["message"].split()[0]) == len(lacking) == len(every) - 1
     for where in ("author = 'do not'", "author IS NOT NULL", "id <> 'x'"):
         assert "W_SKIPPED" not in run_in(base, ["find", "notes", "-w", where]).err
+
+
+@pytest.mark.parametrize("name", ["path", "filepath", "filePath", "filename"])
+def test_an_action_takes_a_path_by_its_usual_names(name: str) -> None:
+    from duckkb.actions.vector_run import parse
+
+    for action in ("import_file", "set_database"):
+        assert parse({"action": action, name: "a.txt"}).arguments == {"path": "a.txt"}
+
+
+def test_what_init_advises_works_as_it_is_printed(tmp_path: Path) -> None:
+    for folder, where in ((tmp_path, ["new base"]), (tmp_path / "new base" / "..", ["other"])):
+        advised = [
+            line.partition("duckkb ")[2].partition(", and")[0]
+            for line in run_in(folder, ["init", *where]).err.splitlines()
+        ]
+        assert len(advised) == 2 and all(
+            run_in(tmp_path, [*shlex.split(one), *embed]).code == 0
+            for one, embed in zip(advised, ([], ["--no-embed"]), strict=True)
+        )
