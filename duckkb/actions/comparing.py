@@ -1,11 +1,12 @@
 """diff: two versions of a base, and what of their difference is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.errors import Finding, StateError, UsageError
+from duckkb.errors import FilterError, Finding, StateError, UsageError
+from duckkb.ontology.model import RecordType
 from duckkb.review import changes
 from duckkb.review.diff import compare, configuration, ontology, sides
 from duckkb.review.diff.compare import Types
@@ -14,6 +15,7 @@ from duckkb.review.diff.model import Diff, Numbers, OntologyChange, RecordChange
 from duckkb.review.diff.sides import Range
 from duckkb.truth import revisions
 from duckkb.truth.layout import Kind, part_folder
+from duckkb.truth.tree import Tree
 from duckkb.values import dataclass
 
 
@@ -22,7 +24,7 @@ class Wanted:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
     whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.
-    `allow_shrink`: mass deletions are meant."""
+    `allow_shrink`: mass deletions are meant. `where` is a filter that a record satisfies in one of the versions."""
 
     range: Range
     only: tuple[str, ...] = ()
@@ -30,17 +32,27 @@ class Wanted:
     whole: bool = False
     allow_weaker: bool = False
     allow_shrink: bool = False
+    where: str = ""
 
 
-def diff(root: Path, wanted: Wanted, files: Files) -> Diff:
-    """The changes between two versions, each side read by its own ontology. Raises `errors.StateError` (E_REVISION,
-    E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no side's configuration loads."""
+Matching = Callable[[Tree, RecordType, str], Container[int]]
+"""The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
+
+
+def diff(root: Path, wanted: Wanted, files: Files, matching: Matching | None = None) -> Diff:
+    """The changes between two versions, each side read by its own ontology; `matching` serves `where`. Raises
+    `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
+    side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
     ground = _Ground.of(root, wanted.range, files)
     chosen = _chosen(wanted.only, ground.types)
     found = compare.compare(ground.versions, ground.types, ground.both.new.limits, ground.ontology)
     findings = _findings(root, wanted, ground.versions, ground.both, found)
     found = replace(found, findings=findings, prefix=revisions.prefix(root))
-    return _narrowed(_without(found, frozenset(wanted.ignore)), chosen) if chosen or wanted.ignore else found
+    if chosen or wanted.ignore:
+        found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
+    if wanted.where and matching is not None:
+        return _satisfying(found, root, ground, lambda tree, kind: matching(tree, kind, wanted.where))
+    return found
 
 
 def numbers(root: Path, range: Range, files: Files) -> Numbers:
@@ -115,6 +127,36 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
             raise StateError(f"no type {name} on either side", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
         chosen.append((kind.name, identity if colon else None))
     return tuple(chosen)
+
+
+def _satisfying(
+    found: Diff, root: Path, ground: _Ground, matching: Callable[[Tree, RecordType], Container[int]]
+) -> Diff:
+    """Only the records that a filter lets through as they were or as they are, and the findings about them."""
+    from duckkb.review.brought import trees
+
+    older, newer = trees(root, ground.versions, ground.both)
+    kept: list[tuple[str, str | None]] = []
+    taken: list[str] = []
+    refused: list[FilterError] = []
+    for kind, table in dict.fromkeys((change.kind, change.table) for change in found.changes):
+        own = [change for change in found.changes if (change.kind, change.table) == (kind, table)]
+        ids: list[Container[int]] = []
+        problems: list[FilterError] = []
+        for tree in (older, newer):
+            known = tree.ontology.by_table(kind, table)
+            try:
+                ids.append(matching(tree, known) if known is not None else ())
+            except FilterError as problem:  # a field may be one of the other version alone
+                problems.append(problem)
+        kept += [(change.type, change.identity) for change in own if any(change.id in some for some in ids)]
+        taken += [own[0].type] if ids else []
+        refused += problems if not ids else []
+    if refused and taken:
+        refused[0].suggestion = f"name the types that it is for, behind all options: -- {' '.join(taken)}"
+    if refused:
+        raise refused[0]
+    return _narrowed(found, kept) if kept else replace(found, changes=(), ontology=(), findings=())
 
 
 def _without(found: Diff, ignored: frozenset[str]) -> Diff:

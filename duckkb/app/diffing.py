@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from duckkb import config
 from duckkb.actions import comparing
+from duckkb.engine.boot import end_ids
+from duckkb.id_set import IdSet
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Row
 from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff, Numbers
 from duckkb.review.diff.sides import parse_range
 from duckkb.truth.line import Limits
+from duckkb.truth.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
@@ -28,22 +33,23 @@ def diff(
     whole: bool = False,
     allow_weaker: bool = False,
     allow_shrink: bool = False,
+    where: str = "",
 ) -> Diff:
     """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
     tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
-    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count. The findings are those that the
+    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count, `where` is a filter that a record
+    satisfies in one of the versions, as `find` takes it. The findings are those that the
     touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
-    judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings.
-    A deletion of more records
-    than `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
+    judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings. A deletion of more records than
+    `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
 
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
-    `errors.OntologyError`.
+    `errors.OntologyError`, `errors.FilterError`.
     """
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink)
+    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
     root = _root(path)
-    return comparing.diff(root, wanted, configuration_files(root))
+    return comparing.diff(root, wanted, configuration_files(root), _matching)
 
 
 def numbers(
@@ -80,6 +86,18 @@ def check_change(
     more = _by_vector(root, found) if range.against == "worktree" else ()
     merged = () if staged else _merged(root, range.head or "HEAD", found)
     return CheckReport(in_order([*found.findings, *more, *merged]), len(found.changes), found.prefix)
+
+
+def _matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
+    """The ids of a type's records that satisfy a filter."""
+    from duckkb.app.wiring import filter_backend
+
+    backend = filter_backend(tree.ontology, end_ids(tree), where)
+    try:
+        backend.load(kind, [Row(record) for record in tree.records(kind)])
+        return backend.where(kind, where)
+    finally:
+        backend.close()
 
 
 def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
 from duckkb.llm.checked import Checked
+from duckkb.ontology.model import Ontology
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -105,6 +106,14 @@ def _engine(chosen: Choice) -> "Isolated | None":
         if not written(chosen.first_filter):
             engine.start()
     return engine
+
+
+def filter_backend(ontology: Ontology, ends: EndIds, where: str) -> Backend:
+    """What evaluates a filter over records that are loaded into it."""
+    from duckkb.backends.duckdb.backend import DuckdbBackend
+    from duckkb.indexing.tokens import PlainTokenizer
+
+    return DuckdbBackend(ontology, Settings(), PlainTokenizer(), ends, None, _engine(Choice(first_filter=where)))
 
 
 def _backend(wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None") -> Backend:

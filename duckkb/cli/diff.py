@@ -57,6 +57,9 @@ class _WithNames(click.Command):
 @click.option(
     "--full", is_flag=True, help="Print all of it: every record, and long texts not just around what changed."
 )
+@click.option(
+    "-w", "--where", metavar="CONDITION", default="", help="Records that satisfy this filter in either version."
+)
 @click.option("--ignore", multiple=True, metavar="FIELD", help="A field that does not count; may be given again.")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
@@ -82,10 +85,10 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     """
     from duckkb.app.diffing import diff
 
-    if given["stat"] and not (given["ignore"] or given["fail_on"] or ctx.meta.get(_ONLY)):
+    if given["stat"] and not (given["ignore"] or given["where"] or given["fail_on"] or ctx.meta.get(_ONLY)):
         _print_numbers(ctx, range, given)
         return
-    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink")}
+    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where")}
     kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
     with judging(ctx):
         found = diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)

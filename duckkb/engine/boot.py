@@ -26,7 +26,7 @@ def boot(wiring: Wiring) -> Base:
     if wiring.at is not None:
         from duckkb.engine import at
 
-        base = at.boot(wiring, wiring.at, _end_ids)
+        base = at.boot(wiring, wiring.at, end_ids)
         if not wiring.lenient:
             refuse_unreadable(base.tree)
         return base
@@ -39,7 +39,7 @@ def boot(wiring: Wiring) -> Base:
             )
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
-    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report, snapshot)
+    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report, snapshot)
 
 
 def _opened(wiring: Wiring) -> tuple[Tree, Snapshot | None]:
@@ -66,7 +66,7 @@ def observe(wiring: Wiring) -> Base:
         tree = read.load(wiring.root, wiring.ontology, limits)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, read_only=True)
-    return Base(wiring, tree, wiring.backend(_end_ids(tree), cache.table), cache, report)
+    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)
 
 
 def refresh(base: Base) -> None:
@@ -92,7 +92,7 @@ def sync(base: Base) -> None:
     refuse_past(base)
     if base.adrift:
         tree, snapshot = _opened(base.wiring)
-        base.restart(tree, snapshot, base.wiring.backend(_end_ids(tree), base.cache.table))
+        base.restart(tree, snapshot, base.wiring.backend(end_ids(tree), base.cache.table))
         return
     found = survey(base.root, base.ontology)
     paths = read.changed(base.tree, base.root, found)
@@ -194,7 +194,7 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
         )
 
 
-def _end_ids(tree: Tree) -> EndIds:
+def end_ids(tree: Tree) -> EndIds:
     """For the runtime tables: the ids of an edge's two ends, None where one dangles or is ambiguous."""
 
     def ids(kind: RecordType, record: Record) -> tuple[int | None, int | None]:

@@ -30,14 +30,27 @@ def brought(root: Path, diff: Diff, versions: Versions, both: Configurations) ->
     """Errors and warnings of the newer version that the older one does not have, or that are about records that changed;
     then new records that nearly say what another says."""
     scope = _Reach(both, versions)
-    unchanged = _unchanged(root, versions, scope.read)
-    new, strange = _tree(both.new, unchanged, versions.new, scope.read, {})
+    (old, strange_before), (new, strange) = _trees(root, versions, both, scope)
     _mark_cut_off(new, versions)
-    old, strange_before = _tree(both.old, unchanged, versions.old, scope.read, new.parts)
     found = [*strange, *new.unreadable, *of_tree(new, _rules(new), scope.of(new.ontology))]
     before = [*strange_before, *old.unreadable, *of_tree(old, _rules(old), scope.of(old.ontology))]
     yield from _new_or_touched(found, before, diff)
     yield from near_duplicates(new, diff)
+
+
+def trees(root: Path, versions: Versions, both: Configurations) -> tuple[Tree, Tree]:
+    """The older and the newer version of the tables that a change touches, of the edges that end in them, and of these edges'
+    other ends; of everything where the ontology changed."""
+    (old, _), (new, _) = _trees(root, versions, both, _Reach(both, versions))
+    return old, new
+
+
+def _trees(
+    root: Path, versions: Versions, both: Configurations, scope: "_Reach"
+) -> tuple[tuple[Tree, list[Finding]], tuple[Tree, list[Finding]]]:
+    unchanged = _unchanged(root, versions, scope.read)
+    new = _tree(both.new, unchanged, versions.new, scope.read, {})
+    return _tree(both.old, unchanged, versions.old, scope.read, new[0].parts), new
 
 
 class _Reach:
