@@ -274,7 +274,7 @@ _WARNINGS = {
     "W_READ_ONLY": ("The base cannot be written; it was read without lock and caches.", "None needed for reading."),
     "W_MERGED": ("A merge, pick or revert that git made by lines holds a record otherwise than a merge by records would.", "Look at both sides (`git log -p`), and put what is meant; `duckkb merge` asks instead."),
     "W_PART_SIZE": ("A part grew past 1,000 records or 400,000 bytes.", "None needed; new records go to another part."),
-    "W_BASE_CONFIG": ("The configuration of the older side of a difference does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
+    "W_BASE_CONFIG": ("The configuration of the older side of a difference or an impact does not load; the newer one's was used for both.", "None needed; `duckkb config show` says what the newer one is."),
     "W_UNBOUNDED": ("This system cannot bound the memory of a query, only its time.", "Run statements of others on Linux or macOS."),
     "W_NOT_ON_MAIN": ("The team cache is meant to be built on the main branch.", "None needed if this is meant."),
 }  # fmt: skip

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from duckkb.app.wiring import Choice, find, wire
+from duckkb.app.wiring import Choice, configuration, find, wire
+from duckkb.codes import CODES
 from duckkb.config import Loaded
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Progress, Wiring
-from duckkb.errors import OntologyError, StateError, UsageError
+from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.questions import questions_in
-from duckkb.ontology.source import Document
 from duckkb.ports import Embedder
 from duckkb.review import impact as judged
 from duckkb.review.diff import sides
@@ -18,6 +18,8 @@ from duckkb.review.guards import allowed, of_questions
 from duckkb.review.impact import Answer, Question, Report
 from duckkb.truth import revisions
 from duckkb.values import dataclass
+
+_Opened = tuple[Loaded, Wiring]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ def impact(
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
     `lost` and `faded`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
-    the newer side count alone. With `lenient` lines that cannot be read are left out. Raises as `open` does, and `errors.UsageError`."""
+    the newer side count alone. Lines of the older side that cannot be read are left out, as those of the newer one with `lenient`,
+    and the newer configuration stands in where the older does not load: both are findings. Raises as `open` does, and `errors.UsageError`."""
     unknown = [name for name in fail_on or {} if name not in judged.MEASURES]
     if unknown or k < 1:
         raise UsageError(
@@ -51,35 +54,50 @@ def impact(
     root = find(path)
     old, new = _sides(root, range)
     chosen = Choice(lenient=lenient, embedder=embedder, progress=progress)
-    documents = [_documents(root, side, chosen) for side in (old, new)]
+    newer = _wired(root, new, chosen)
+    older, said = _older(root, (old, new), chosen)
+    documents = [side[0].documents if side else () for side in (older, newer)]
     own = [judged.read([one for document in of for one in questions_in(document)]) for of in documents]
     findings = tuple(of_questions(*documents))
     questions = own[1] if allow_weaker else judged.of_both(*own)
-    before, after = (_answers(root, side, chosen, questions, k) for side in (old, new))
+    before, after = (_answers(of, side, questions, k, said) for of, side in ((old, older), (new, newer)))
     removed = [question for question in own[0] if judged.milder(question, own[1])]
     report = judged.compare((old.name, new.name), before, after, (questions, removed, k))
-    findings = allowed(findings) if allow_weaker else findings
+    findings = (*said, *(allowed(findings) if allow_weaker else findings))
     return replace(report, crossed=judged.crossed(report, fail_on or {}), findings=findings)
 
 
-def _documents(root: Path, side: _Side, chosen: Choice) -> tuple[Document, ...]:
-    """The configuration of a side; nothing where there was no base yet."""
-    found = _wired(root, side, chosen)
-    return found[0].documents if found else ()
-
-
-def _answers(root: Path, side: _Side, chosen: Choice, questions: Sequence[Question], k: int) -> Sequence[Answer | None]:
-    found = _wired(root, side, chosen) if questions else None
-    if found is None:
-        return [None for _ in questions]
-    base = booting.boot(found[1])
+def _older(root: Path, sides: tuple[_Side, _Side], chosen: Choice) -> tuple[_Opened | None, list[Finding]]:
+    """The older side as far as it can be asked, for the change may be what mends it: without lines that cannot be read, and
+    by the newer side's configuration where its own does not load, which is said. Raises as `_wired` does."""
+    old, new = sides
+    chosen = replace(chosen, lenient=True)
     try:
+        return _wired(root, old, chosen), []
+    except OntologyError as problem:
+        instead = configuration(root, revisions.revision(root, new.at) if new.at else None)
+        message = f"the configuration {problem.message}; it was asked by that of {new.name}"
+        said = Finding("W_BASE_CONFIG", message, remedy=CODES["W_BASE_CONFIG"].remedy)
+        return _wired(root, old, replace(chosen, instead=instead)), [said]
+
+
+def _answers(
+    of: _Side, side: _Opened | None, questions: Sequence[Question], k: int, said: list[Finding]
+) -> Sequence[Answer | None]:
+    """What a side answers; `said` gets what it had to leave out."""
+    if side is None or not questions:
+        return [None for _ in questions]
+    base = booting.boot(side[1])
+    try:
+        if wrong := base.tree.unreadable:
+            message = f"{of.name}: {len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
+            said.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
         return judged.ask(base, questions, k)
     finally:
         base.close()
 
 
-def _wired(root: Path, side: _Side, chosen: Choice) -> "tuple[Loaded, Wiring] | None":
+def _wired(root: Path, side: _Side, chosen: Choice) -> _Opened | None:
     """None where there is no base on this side. Raises as `open`, and says of which side."""
     try:
         return wire(root, replace(chosen, at=side.at))

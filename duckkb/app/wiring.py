@@ -1,6 +1,6 @@
 """Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
-    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, `proposal`
-    where what is written to that goes; `first_filter` is the filter or statement that will be asked first."""
+    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
+    has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that will be asked first."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -35,6 +35,7 @@ class Choice:
     sql_in_process: bool = False
     first_filter: str | None = None
     at: str | None = None
+    instead: Mapping[str, bytes | None] | None = None
     proposal: Proposal | None = None
 
 
@@ -47,8 +48,8 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
     env = replace(env, cache_home=chosen.cache_home or env.cache_home)
-    revision, instead = _past(root, chosen.at)
-    loaded = config.load(root, env, instead)
+    revision = _revision(root, chosen.at)
+    loaded = config.load(root, env, configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
     models = _Models(loaded, env, chosen.embedder)
     wiring = Wiring(
@@ -71,16 +72,23 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     return loaded, wiring
 
 
-def _past(root: Path, name: str | None) -> "tuple[Revision | None, dict[str, bytes | None]]":
-    """The revision that a name means, and the files of its configuration instead of those that lie in the base."""
+def _revision(root: Path, name: str | None) -> "Revision | None":
     if name is None:
-        return None, {}
-    from duckkb.engine import at
+        return None
     from duckkb.truth import revisions
 
-    revision = revisions.revision(root, name)
+    return revisions.revision(root, name)
+
+
+def configuration(root: Path, revision: "Revision | None") -> dict[str, bytes | None]:
+    """The files of the configuration of a revision instead of those that lie in the base; none for the base as it is. Raises
+    `errors.StateError` (E_NO_KB) and `errors.OntologyError`."""
+    if revision is None:
+        return {}
+    from duckkb.engine import at
+
     gone: dict[str, bytes | None] = dict.fromkeys(config.paths(root))
-    return revision, gone | at.config_files(root, revision)
+    return gone | at.config_files(root, revision)
 
 
 def unbounded(chosen: Choice) -> tuple[Notice, ...]:

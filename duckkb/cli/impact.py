@@ -68,7 +68,7 @@ _PAGES: "Mapping[str, Callable[[Report, int], Iterator[str]]]" = {"text": _as_te
     callback=_limits,
     multiple=True,
     metavar="MEASURE=LIMIT",
-    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded; repeatable.",
+    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded (half of their words' score gone); repeatable.",
 )
 @click.option(
     "--budget",

@@ -18,6 +18,7 @@ from duckkb.values import dataclass, field
 Measure = tuple[str, ...]
 MEASURES: Measure = ("ndcg", "recall", "lost", "faded")
 """What a change can be failed on."""
+FADED = "judged records that lost half of their words' score"
 _KEPT = 0.75
 
 
@@ -179,7 +180,8 @@ class Report:
 
     @property
     def faded(self) -> int:
-        return sum(len(row.faded) for row in self.rows)
+        """How many lost half of their lexical score or more; a row names those that lost less, too."""
+        return sum(fade.after <= fade.before / 2 for row in self.rows for fade in row.faded)
 
     @property
     def degraded(self) -> list[str]:
@@ -261,7 +263,7 @@ def _drop(report: Report, name: str) -> tuple[float, str]:
     if name == "lost":
         return report.lost, f"judged records lost from the first {report.k}: {report.lost}"
     if name == "faded":
-        return report.faded, f"judged records that lost words of their question: {report.faded}"
+        return report.faded, f"{FADED}: {report.faded}"
     before, after = report.mean(name)
     if before is None or after is None:
         return 0.0, ""

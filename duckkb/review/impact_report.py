@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from duckkb.review.diff.budget import Section, fitted
-from duckkb.review.impact import Answer, Question, Report, Row
+from duckkb.review.impact import FADED, Answer, Question, Report, Row
 from duckkb.review.outcome import of_findings
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
@@ -62,7 +62,7 @@ def as_markdown(report: Report, budget: int = BUDGET) -> Iterator[str]:
     for name in ("ndcg", "recall"):
         before, after = report.mean(name)
         head.append(f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |")
-    head += [f"| judged records lost | | {report.lost} |", f"| judged records that lost words | | {report.faded} |"]
+    head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
     said = [f"- {line}" for line in _closing(report, span)]
     changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
     asked = ["\n".join(_question(row)) for row in changed]
@@ -139,7 +139,7 @@ def _means(report: Report) -> Iterator[str]:
         if before is not None and after is not None:
             yield f"mean {name}@{report.k}: {_number(before)} -> {_number(after)} ({after - before:+.4f})"
     yield f"judged records lost: {report.lost}"
-    yield f"judged records that lost words of their question: {report.faded}"
+    yield f"{FADED}: {report.faded}"
 
 
 def _row_object(row: Row) -> dict[str, Any]:

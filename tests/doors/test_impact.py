@@ -180,18 +180,42 @@ def test_an_unknown_revision_is_named(kb: Path) -> None:
     assert (ran.code, ran.error["code"]) == (1, "E_REVISION")
 
 
-def test_a_side_that_cannot_be_read_whole_is_named_and_can_be_read_leniently(kb: Path) -> None:
+def test_lines_that_cannot_be_read_stop_the_newer_side_and_are_said_of_the_older_one(kb: Path) -> None:
     (part,) = (kb / "data").rglob("part_*.jsonl")
     good = part.read_bytes()
     part.write_bytes(good + b"{torn\n")
     commit(kb, "torn")
     part.write_bytes(good)
-    ran = _impact(kb, "--json")
-    assert (ran.code, ran.error["code"], ran.out) == (1, "E_UNREADABLE", "")
-    assert ran.error["error"].endswith(f"at {git(kb, 'rev-parse', 'HEAD').strip()}")
-    assert "--lenient" in ran.error["suggestion"]
-    assert _impact(kb, "--lenient").code == 0
-    assert run_in(kb, ["get", "Note", "storm", "--at", "HEAD", "--lenient"]).code == 0
+    mended = _impact(kb, "--json", "--fail-on", "ndcg=0")
+    found = json.loads(mended.out)
+    assert (mended.code, found["outcome"], found["compared"]) == (0, "passed", 3), mended.err
+    assert [one["code"] for one in found["findings"]] == ["W_LENIENT"] and "data/" in found["findings"][0]["message"]
+    commit(kb, "mended")
+    torn = _impact(kb, "HEAD..HEAD~1", "--json")
+    assert (torn.code, torn.error["code"], torn.out) == (1, "E_UNREADABLE", "")
+    assert torn.error["error"].endswith(f"at {git(kb, 'rev-parse', 'HEAD~1').strip()}")
+    assert "--lenient" in torn.error["suggestion"]
+    assert '"W_LENIENT"' in _impact(kb, "HEAD..HEAD~1", "--json", "--lenient").out
+    assert run_in(kb, ["get", "Note", "storm", "--at", "HEAD~1", "--lenient"]).code == 0
+
+
+def test_a_change_that_mends_the_configuration_is_judged_by_its_own(kb: Path) -> None:
+    config = kb / "config.yaml"
+    good = config.read_text("utf-8")
+    config.write_text(good.replace("nodes:", "nodes: {", 1), "utf-8")
+    commit(kb, "broken")
+    config.write_text(good, "utf-8")
+    for args in ([], ["HEAD~1..HEAD"]):
+        if args:
+            commit(kb, "mended")
+        ran = _impact(kb, *args, "--json", "--fail-on", "ndcg=0")
+        found = json.loads(ran.out)
+        assert (ran.code, found["outcome"], found["compared"]) == (0, "passed", 3), ran.err
+        assert [one["code"] for one in found["findings"]] == ["W_BASE_CONFIG"]
+    assert "could not run" not in ran.err
+    assert _impact(kb, "HEAD..HEAD~1", "--json").error["outcome"] == "could_not_run"
+    _put(kb, id="storm", title="weather", text="Nothing of interest.")
+    assert _impact(kb, "HEAD~1", "--json", "--fail-on", "lost=1").code == 1
 
 
 @pytest.mark.model
@@ -223,7 +247,11 @@ def test_a_judged_record_that_keeps_its_place_without_the_words_of_its_question_
     (faded,) = row["faded"]
     assert (faded["identity"], set(faded["words"]), found["faded"]) == ("lamp", {"harbour", "lamp"}, 1)
     assert faded["score"]["after"] < faded["score"]["before"] / 2
-    assert ran.code == 1 and "lost words of their question: 1" in ran.err
+    _put(kb, id="lamp", title="harbour lamp", text="A harbour has a lamp.")
+    found = json.loads(_impact(kb, "--json").out)
+    ((faded,),) = [one["faded"] for one in found["results"] if one["faded"]]
+    assert faded["score"]["after"] > faded["score"]["before"] / 2 and found["faded"] == 0
+    assert ran.code == 1 and "lost half of their words' score: 1" in ran.err
     assert "`lamp` (grade 1): no longer has `" in _impact(kb, "--format", "markdown").out
 
 

@@ -94,6 +94,24 @@ def test_a_broken_configuration_is_annotated_and_said(forge: Forge) -> None:
     assert checked.failed and f"::error file={prefix}config.yaml,line=" in checked.out
 
 
+def test_a_pull_request_that_mends_the_main_branch_turns_green(forge: Forge) -> None:
+    good = {path: path.read_bytes() for path in (forge.kb / "config.yaml", *forge.kb.glob("data/nodes/note/*/*.jsonl"))}
+    git(forge.work, "switch", "-q", "main")
+    for path, data in good.items():
+        path.write_bytes(data + b"{broken\n")
+    commit(forge.work, "broken")
+    git(forge.work, "push", "-q", "origin", "main")
+    git(forge.work, "switch", "-q", "-C", "topic")
+    for path, data in good.items():
+        path.write_bytes(data)
+    event = forge.open()
+    ended = forge.run("review", event)
+    assert not ended.failed and ended.verdict == "passed", ended.comment
+    assert "`W_BASE_CONFIG`" in ended.comment and "W_LENIENT" in ended.comment
+    checked = forge.run("check", event)
+    assert not checked.failed, checked.out + checked.err
+
+
 def test_records_that_are_lost_and_broken_are_told_apart(forge: Forge) -> None:
     def lose(forge: Forge) -> None:
         forge.put({"id": "storm", "title": "weather", "text": "nothing"}, {"id": "tide", "title": "sea", "text": "x"})
