@@ -198,8 +198,11 @@ Exit 1 says that a limit of `--fail-on` was reached: here a tidy author took awa
 {shown}<!-- end -->
 
 `ndcg=0.05` and `recall=0.1` are drops of the mean, `lost=3` a number of judged records that fell out of the first ten
-(`-k`). 0 stands for any drop. Questions that only one side has are named and do not count. A type without vectors, or
+(`-k`), `faded=3` of those that are still found and lost half of their words' score. 0 stands for any drop. Questions of
+either side are asked of both; those that are gone or judge lower are findings. A type without vectors, or
 `embedding_model: none`, compares words alone; where the model is missing the report says that its answers are degraded.
+Where the older side's configuration does not load the newer one's stands in, and lines of it that cannot be read are left
+out: a change that mends them is judged, and told so.
 
 """
 

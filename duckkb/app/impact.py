@@ -64,7 +64,9 @@ def impact(
     removed = [question for question in own[0] if judged.milder(question, own[1])]
     report = judged.compare((old.name, new.name), before, after, (questions, removed, k))
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
-    return replace(report, crossed=judged.crossed(report, fail_on or {}), findings=findings)
+    return replace(
+        report, crossed=judged.crossed(report, fail_on or {}), findings=findings, prefix=revisions.prefix(root)
+    )
 
 
 def _older(root: Path, sides: tuple[_Side, _Side], chosen: Choice) -> tuple[_Opened | None, list[Finding]]:

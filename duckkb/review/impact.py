@@ -150,7 +150,7 @@ class Row:
 class Report:
     """The judged questions of both sides, asked of both; `removed` are those of `base` that `head` has no longer or judges
     lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone).
-    `crossed` are the limits that the change goes beyond, in words."""
+    `crossed` are the limits that the change goes beyond, in words; `prefix` is the folder of the base inside its repository."""
 
     base: str
     head: str
@@ -159,6 +159,7 @@ class Report:
     removed: tuple[Question, ...] = ()
     crossed: tuple[str, ...] = field(default_factory=tuple)
     findings: tuple[Finding, ...] = ()
+    prefix: str = ""
 
     @property
     def errors(self) -> int:

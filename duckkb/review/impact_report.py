@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from duckkb.review.diff.budget import Section, fitted
@@ -63,7 +63,8 @@ def as_markdown(report: Report, budget: int = BUDGET) -> Iterator[str]:
         before, after = report.mean(name)
         head.append(f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |")
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
-    said = [f"- {line}" for line in _closing(report, span)]
+    rooted = replace(report, findings=tuple(one.rooted(report.prefix) for one in report.findings))
+    said = [f"- {line}" for line in _closing(rooted, span)]
     changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
     asked = ["\n".join(_question(row)) for row in changed]
     fold = "\n<details open><summary>Questions whose answers changed</summary>\n"
@@ -124,7 +125,8 @@ def _problems(answer: Answer, show: Any) -> Iterator[str]:
 
 def _closing(report: Report, show: Any) -> Iterator[str]:
     for one in report.findings:
-        yield f"{one.code} {show(one.place)}: {show(one.message)}"
+        place = f" {show(one.place)}" if one.path else ""
+        yield f"{one.code}{place}: {show(one.message)}"
     for said in report.degraded:
         yield f"Degraded answers, so that this compares words alone: {show(said)}"
     for said in report.crossed:

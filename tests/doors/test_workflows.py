@@ -191,6 +191,8 @@ def test_a_pull_request_cannot_switch_its_own_gate_off(forge: Forge, guard: str)
     assert path in said and "kb/../" not in said
     if guard == "the judged questions":
         assert ended.verdict == "limits crossed, findings" and "rank 1 → beyond 10" in ended.comment
+        prefix = "" if forge.place == "." else "kb/"
+        assert f"- E_GUARD `{prefix}ontology/questions.yaml`: " in ended.comment
     if guard == "a limit":
         lifted = forge.run("review", forge.open("duckkb: weaker rules"))
         assert lifted.verdict == "passed" and "`W_GUARD`" in lifted.comment

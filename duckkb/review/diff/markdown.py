@@ -96,7 +96,7 @@ def _numbers(diff: Diff) -> Section:
 
 def _finding(finding: Finding) -> str:
     place = f" {span(cut(finding.place, 200))}" if finding.path else ""
-    who = f" {span(finding.type)} {span(cut(finding.identity, 200))}" if finding.type else ""
+    who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
     field = f" {span(cut(finding.field, 100))}" if finding.field else ""
     is_needed = finding.remedy and not finding.remedy.lower().startswith("none needed")
     remedy = f" → {span(cut(finding.remedy, 200))}" if is_needed else ""

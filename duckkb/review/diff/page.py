@@ -13,6 +13,7 @@ from duckkb.errors import Conflict, Finding, UsageError
 from duckkb.review.diff.budget import size
 from duckkb.review.diff.model import Diff, Options, RecordChange
 
+_WORDS = 200
 _Entry = TypeVar("_Entry", Finding, RecordChange)
 _Made = TypeVar("_Made")
 
@@ -25,7 +26,8 @@ class Page:
         self._diff, self._options = diff, options
         self.start = _start(diff, options.after)
         self.told = self.start
-        self._left = options.budget
+        # What leads on is always told: its own words and quotes, and the command.
+        self._left = options.budget - size(options.again("--after 9999999999-ffffffff")) - _WORDS
         self._fitted, self._is_full = 0, False
 
     @property

@@ -18,8 +18,8 @@ def as_json(diff: Diff, options: Options) -> Iterator[str]:
     """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
     counts = summary(diff)
     ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
-    head = _dumps({"version": counts.pop("version"), "outcome": ended, **counts})[1:-1]
     page = Page(diff, options)
+    head = page.spend(_dumps({"version": counts.pop("version"), "outcome": ended, **counts}))[1:-1]
     first = {"ontology": [_ontology(one) for one in diff.ontology], "groups": as_objects(diff.findings)}
     told = page.spend(_dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
     findings = ",".join(page.fit(page.findings, lambda one: _dumps(_finding(one))))

@@ -42,11 +42,12 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
     for one in diff.ontology if page.is_first else ():
         yield page.spend("\n".join(shown.configuration(one)))
     findings = [page.spend(shown.finding(one)) for one in told(page.tell_findings())]
+    total = page.spend(stat.total(diff.numbers))
     yield from page.fit(page.changes, lambda change: "\n".join(shown.record(change)))
     yield from findings
     if shown.coarse:
         yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
-    yield stat.total(diff.numbers)
+    yield total
     if page.left:
         yield f"{page.left:,} of these records are not shown yet: {_line(page.next)}"
 
