@@ -180,7 +180,7 @@ _GIT = {
     ),
     "E_GUARD": (
         "A change removes or weakens a rule by which changes are judged: a required review, a limit, a rule of a schema, a judged question, a workflow, an attribute of git.",
-        "Put it back, or have it decided apart: `duckkb check --since BASE --allow-weaker` takes it for a warning.",
+        "Put it back, or have it decided apart: `--allow-weaker`, in a pull request the label `duckkb: weaker rules`, takes it for a warning; `SKIP=duckkb-check git commit` goes past the hook.",
     ),
     "E_REVISION": (
         "No commit, branch or tag has this name here, or two have no commit in common.",

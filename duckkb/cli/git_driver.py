@@ -104,11 +104,25 @@ def textconv(file: Path) -> int:
 
 
 def _rules(root: Path) -> "Rules":
-    """None from a `.duckkb/` that came with the clone."""
+    """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
+    read, as after a pull, it is read first, and noted for the files to come."""
     from duckkb.truth import merge_rules
     from duckkb.truth.history import tracks_state
 
-    return merge_rules.Rules() if tracks_state(root) else merge_rules.load(root)
+    if tracks_state(root):
+        return merge_rules.Rules()
+    if merge_rules.is_current(root):
+        return merge_rules.load(root)
+    from duckkb.app.merging import rules_at
+    from duckkb.errors import DuckkbError
+    from duckkb.truth import merge_memory
+
+    try:
+        rules = rules_at(root)
+    except DuckkbError:
+        return merge_rules.load(root)
+    merge_memory.remember(root, rules)
+    return rules
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def rules_of(ontology: Ontology, granularity: Literal["field", "record"]) -> Rul
 
 def remember(root: Path, rules: Rules) -> bool:
     """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
-    data = merge_rules.dump(rules)
+    data = merge_rules.dump(rules, merge_rules.digest(root))
     try:
         if read_regular(state.merge_path(root))[0] == data:
             return True

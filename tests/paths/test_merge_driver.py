@@ -95,6 +95,15 @@ def test_git_merges_fields_and_sets_of_one_record(base: Path) -> None:
     assert run_in(base, ["check"]).code == 0
 
 
+def test_rules_that_came_with_a_pull_count_at_once(base: Path) -> None:
+    config = base / "config.yaml"
+    assert "x-merge: set" in config.read_text("utf-8")
+    config.write_text(config.read_text("utf-8").replace(", x-merge: set", ""), "utf-8")
+    commit(base, "as a pull brings it: no command of duckkb runs")
+    done = try_merge(base)
+    assert done.returncode == 1 and "both sides changed Note:a tags" in done.stderr
+
+
 def test_git_stops_at_a_field_that_both_changed_and_names_it(base: Path) -> None:
     git(base, "branch", "-f", "topic", "rival")
     done = try_merge(base)
