@@ -181,10 +181,9 @@ def test_hand_written_lines_of_a_part_that_changes_are_completed(tmp_path: Path)
 
 def test_fmt_completes_sorts_and_writes_canonically_and_then_finds_nothing(tmp_path: Path) -> None:
     raw = b'{"name":"b"}\n{"name": "a", "x": null}\n\n' + line(record("c"))[:-1]
-    tree = base(tmp_path, {path(): raw, path(1): b"", path(2): line(record("z"))})
+    tree = base(tmp_path, {path(): raw, path(2): line(record("z"))})
     parts = fmt_parts(tree)
-    assert [part.path for part in parts] == [path(0), path(1)]
-    assert parts[1].data is None
+    assert [part.path for part in parts] == [path(0)]
     apply(tmp_path, tree, parts)
     again = base(tmp_path)
     assert fmt_parts(again) == fmt_parts(tree) == []
