@@ -217,14 +217,24 @@ def _one(base: Base, type_name: str, data: bytes) -> Item:
     except LineError as error:
         if error.findings[0].code != "E_JSON":
             return "", error
-        example = as_json(data) or '{"id": "..."}'
-        remedy = f"duckkb put {shell_word(type_name)} {shell_word(example)}"
+        meant = as_json(data)
+        remedy = f"duckkb put {shell_word(type_name)} {shell_word(meant)}" if meant else _as_given(type_name, data)
         return "", LineError([replace(finding, remedy=remedy) for finding in error.findings])
     if not isinstance(value, dict):
         raise InvalidRecord(
-            "a record is one JSON object", code="E_JSON", suggestion=f'duckkb put {type_name} \'{{"id": "..."}}\''
+            "a record is one JSON object", code="E_JSON", suggestion=_as_given(type_name, data, isinstance(value, list))
         )
     return "", value
+
+
+def _as_given(type_name: str, data: bytes, is_list: bool = False) -> str:
+    """How to put the records of a file or a list that was given for a record; else an example that writes nothing."""
+    put, text = f"duckkb put {shell_word(type_name)}", data.decode("utf-8", "replace")
+    if is_list and len(text) <= _LONGEST_SLIP:
+        return f"echo {shell_word(text)} | {put}"
+    if re.fullmatch(r"@?[^\s{}\[\]\"']+\.(?:jsonl?|ndjson)", text):
+        return f"{put} --batch < {shell_word(text.removeprefix('@'))}"
+    return f'{put} \'{{"id": "..."}}\' --dry-run'
 
 
 def as_json(data: bytes) -> str:

@@ -80,6 +80,9 @@ def find_command(
 
     if mode == "similar" and query is None and vector is None:
         query = read_text().strip() if not sys.stdin.isatty() else None
+    if vector is not None and vector.lstrip().startswith("["):
+        (param,) = (one for one in ctx.command.params if one.name == "vector")
+        raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
     with opened(ctx, first_filter=where, at=at) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=near, explain=explain)
@@ -181,10 +184,11 @@ def neighbors_command(
         tell(kb.notices)
         if not found.records:
             raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
+        records = project(kb, shape(kb, "all", None), [(record, record) for record in found.records])
         if wants_json(ctx):
-            emit({"records": list(found.records), "truncated": found.truncated})
+            emit({"records": records, "truncated": found.truncated})
         else:
-            emit_lines(found.records)
+            emit_lines(records)
         if found.truncated:
             printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 

@@ -124,7 +124,12 @@ def project(kb: "KnowledgeBase", wanted: Shape, lines: Sequence[tuple[Line, Line
     wholes = [whole for whole, _ in lines]
     kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
     if lacking := wanted.lacking(wholes, kinds, kb.field_names) if wholes else []:
-        tell([Notice("W_NO_VALUE", f"no record that is printed has {', '.join(lacking)}")])
+        from duckkb.ontology.names import did_you_mean, paths_inside
+
+        near = [did_you_mean(path, paths_inside(wholes, path)) for path in lacking]
+        tell(
+            [Notice("W_NO_VALUE", f"no record that is printed has {', '.join(lacking)}", " ".join(filter(None, near)))]
+        )
     if names := wanted.left_out(wholes):
         tell([Notice("W_OMITTED", f"vectors are not printed: {names}", f"--fields +{names}")])
     return [wanted.shown(whole, form) for whole, form in lines]

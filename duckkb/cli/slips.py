@@ -20,7 +20,7 @@ VERBS: Mapping[str, str] = {
     "dump": "export",
     "mv": "rename",
     "move": "rename",
-    "exec": "sql",
+    **dict.fromkeys(("exec", "count", "length"), "sql"),
     "stats": "status",
     "info": "status",
     "types": "schema",
@@ -78,6 +78,11 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--limit": ("--top-k",),
     "-l": ("--top-k",),
 }
+_MODES: Mapping[str, tuple[str, ...]] = {
+    "--similar": ("similar", "semantic", "vector", "dense", "embedding", "meaning", "s"),
+    "--match": ("match", "keyword", "fts", "lexical", "bm25", "text", "words", "m"),
+    "--hybrid": ("hybrid", "both", "h"),
+}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
 
@@ -87,16 +92,43 @@ def advice(problem: click.ClickException, args: Sequence[str]) -> str:
     if isinstance(problem, click.NoSuchOption):
         return _option(problem, args)
     if isinstance(problem, NoSuchVerb):
-        return _command(args, problem.word, problem.better) if problem.better else ""
+        if problem.word in ("count", "length"):
+            return _counted(args)
+        return _merged(args) or (_command(args, problem.word, problem.better) if problem.better else "")
     if (
         isinstance(problem, click.BadParameter)
         and problem.param is not None
         and problem.param.name in ("limit", "top_k")
     ):
         return _limit(args)
-    if isinstance(problem, click.BadOptionUsage):  # --json=true
+    if isinstance(problem, click.BadParameter) and problem.param is not None and problem.param.name == "vector":
+        text = _behind(args, "--vector")
+        return f"echo {shell_word(text)} | {_typed([one.replace(text, '-') for one in args])}" if text else ""
+    if isinstance(problem, click.BadOptionUsage) and any(one.startswith(f"{problem.option_name}=") for one in args):
         return _typed([problem.option_name if one.startswith(f"{problem.option_name}=") else one for one in args])
     return ""
+
+
+def _merged(args: Sequence[str]) -> str:
+    """`update TYPE ID JSON`: a record says its identity itself, so it is read, changed and put."""
+    import json
+
+    words = [word for word in args if not word.startswith("-")]
+    if len(words) != 4 or words[0] not in ("update", "edit", "patch", "set"):
+        return ""
+    try:
+        given = json.loads(words[3])
+    except ValueError:
+        return ""
+    if not isinstance(given, dict):
+        return ""
+    change = shell_word(f". + {json.dumps(given, ensure_ascii=False)}")
+    return f"{_typed(['get', *words[1:3]])} | jq -c {change} | {_typed(['put', words[1]])}"
+
+
+def _counted(args: Sequence[str]) -> str:
+    table = args[1].lower().replace("-", "_") if len(args) > 1 else ""
+    return _typed(["sql", f"SELECT count(*) AS n FROM {table}"]) if table.isidentifier() else ""
 
 
 class NoSuchVerb(click.UsageError):
@@ -126,11 +158,52 @@ def _option(problem: click.NoSuchOption, args: Sequence[str]) -> str:
     known = [spelled for param in problem.ctx.command.params for spelled in param.opts] if problem.ctx else []
     if problem.option_name in ("--query", "-q", "--q") and "query" in known:
         return _typed([word for word in args if word != problem.option_name])
-    if problem.option_name in ("--offset", "--skip", "--page") and "--after" in known:
-        return "pages go on behind an identity: --after ID, which the page before prints"
+    if instead := _instead(problem.option_name, args, known):
+        return instead
     meant = [one for one in _OPTIONS.get(problem.option_name, ()) if one in known]
     meant += difflib.get_close_matches(problem.option_name, known, 1, 0.8)
     return _command(args, problem.option_name, meant[0]) if meant else ""
+
+
+def _instead(option: str, args: Sequence[str], known: Sequence[str]) -> str:
+    """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
+    named = next((one for one in args[1:] if not one.startswith("-")), "TYPE")
+    if option in ("--offset", "--skip", "--page") and "--after" in known:
+        return "pages go on behind an identity: --after ID, which the page before prints"
+    if option in ("--offset", "--skip", "--page", "--after", "--cursor") and "--where" in known:
+        return "a search has no pages: raise --limit; `duckkb list` has them"
+    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known:
+        field = _behind(args, option) or "FIELD"
+        return _typed(["sql", f"SELECT * FROM {named.lower()} ORDER BY {field} LIMIT 10"])
+    if option in ("-w", "--where", "--filter") and "--after" in known:
+        return _command(["find", *args[1:]], option, "--where")
+    if option in ("-w", "--where", "--filter") and "--cascade" in known:
+        found = _typed(["find", named, "-w", _behind(args, option), "--fields", "id", "-l", _MANY])
+        return f"{found} | jq -r .id | xargs -d '\\n' duckkb delete {shell_word(named)}"
+    if option in ("--mode", "--type", "--search-mode", "--method") and "--similar" in known:
+        return _mode(args, option)
+    if option in ("--file", "--input", "--input-file", "-f") and "--batch" in known:
+        return f"duckkb put {shell_word(named)} --batch < {shell_word(_behind(args, option) or 'FILE')}"
+    return ""
+
+
+def _behind(args: Sequence[str], option: str) -> str:
+    """The value of an option, behind it or behind a `=`; the empty string without one."""
+    for word, after in zip(args, [*args[1:], ""], strict=True):
+        if word == option:
+            return "" if after.startswith("--") else after
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _mode(args: Sequence[str], option: str) -> str:
+    """`--mode semantic` is `--similar`."""
+    said = _behind(args, option)
+    flag = next((flag for flag, words in _MODES.items() if said.lower() in words), "")
+    at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), 0)
+    length = 1 if "=" in args[at] else 2
+    return _typed([*args[:at], flag, *args[at + length :]]) if flag else ""
 
 
 def _limit(args: Sequence[str]) -> str:

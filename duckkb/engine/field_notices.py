@@ -8,7 +8,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.draft import Draft, Request, Upsert
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
-from duckkb.records import Identity, Record, identity_text
+from duckkb.records import Record, identity_text
 
 _NEAR = 0.75
 _MOST_NAMED = 5
@@ -32,7 +32,7 @@ def _nulls(request: Upsert) -> Iterator[Notice]:
             records += 1
             names |= dict.fromkeys(name for name, value in given.fields.items() if value is None)
     if records:
-        where = identity_text(request.given[0].identity) if len(request.given) == 1 else f"{records} records"
+        where = identity_text(request.given[0].identity) if len(request.given) == 1 else _counted(records)
         said = f"{request.kind.name} {where}: {_listed(list(names))} given as null, which is not stored: absent is null"
         yield Notice("W_NULL", said, 'leave such fields out, or give "" where an empty text is meant')
 
@@ -41,7 +41,7 @@ def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
     """Fields that are new to the type, next to one that it has and the record lacks."""
     kind = request.kind
     declared = {*kind.properties, *kind.identity_fields}
-    found: dict[str, tuple[str, Identity]] = {}
+    found: dict[str, str] = {}
     known: set[str] | None = None
     for given in request.given:
         if given.fields.keys() <= declared:
@@ -50,11 +50,17 @@ def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
             known = declared | _stored(base, kind)
         for name in given.fields.keys() - known - found.keys():
             if near := _near(name, known - given.fields.keys()):
-                found[name] = near, given.identity
-    for name, (near, identity) in found.items():
-        said = f"{kind.name} {identity_text(identity)}: {name} is stored, but so far there is no such field; did you mean {near}?"
-        shown = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
-        yield Notice("W_FIELD", said, f"put the record again with {near}, if that is meant; `{shown}` names the fields")
+                found[name] = near
+    if not found:
+        return
+    records = [given.identity for given in request.given if not found.keys().isdisjoint(given.fields)]
+    where = identity_text(records[0]) if len(records) == 1 else _counted(len(records))
+    names = _listed(list(found))
+    nears = _listed(list(dict.fromkeys(found.values()))).rpartition(" ")[0]
+    said = f"{kind.name} {where}: {names} stored, but so far there is no such field; did you mean {nears}?"
+    shown = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
+    record = "it" if len(records) == 1 else "them"
+    yield Notice("W_FIELD", said, f"put {record} again with {nears}, if that is meant; `{shown}` names the fields")
 
 
 def _stored(base: Base, kind: RecordType) -> set[str]:
@@ -84,6 +90,10 @@ def _strange(base: Base, drafted: Draft) -> Iterator[Notice]:
                 f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
             )
             yield Notice("W_TYPE", said, f"filters compare {field} only with values of one type")
+
+
+def _counted(records: int) -> str:
+    return "1 record" if records == 1 else f"{records:,} records"
 
 
 def _listed(names: list[str]) -> str:

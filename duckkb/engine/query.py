@@ -13,6 +13,7 @@ from duckkb.engine.vectors import embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
+from duckkb.ontology.names import did_you_mean, paths_inside
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
 from duckkb.search import explain, syntax
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 Key = tuple[str, int]
 _MANY_SHARE = 1 / 3  # of all records, from which passing all of them is faster than looking each up
 _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
+_PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
+_SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
+_MOST_NAMED = 3
 _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
 
@@ -97,7 +102,8 @@ def _find(base: Base, intent: Intent) -> FindResult:
     readings = _readings(base, intent, chosen, allowed)
     lanes = readings[0].lanes
     hits = tuple(_hit(base, one, chosen, fused) for one in readings for fused in one.fused)[: chosen.limit]
-    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen), *_unsaid(base, intent))
+    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
+    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen), *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in lanes.expanded_by]
     account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
@@ -212,14 +218,47 @@ def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
     return (Notice("W_SKIPPED", message, f"to have them too: -w {shell_word(f'coalesce(({intent.where}), TRUE)')}"),)
 
 
+def _nowhere(base: Base, intent: Intent, allowed: Mapping[str, IdSet | None]) -> tuple[Notice, ...]:
+    """Where a filter lets nothing through, the paths in it that lead to no value in any record: slips of a name inside a
+    nested value, which no schema knows."""
+    if intent.where is None or any(allowed.values()):
+        return ()
+    lacking = [
+        (kind, path)
+        for path in dict.fromkeys(_PATH.findall(_QUOTED.sub(" ", intent.where)))
+        for kind in intent.kinds
+        if base.tree.count(kind) and not _has_value(base, kind, path)
+    ]
+    notices = []
+    for kind, path in lacking[:_MOST_NAMED]:
+        some = (row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS))
+        said = f"no record of {kind.name} has {path}"
+        notices.append(Notice("W_NO_VALUE", said, did_you_mean(path, paths_inside(some, path))))
+    return tuple(notices)
+
+
+def _has_value(base: Base, kind: RecordType, path: str) -> bool:
+    try:
+        return len(base.backend.where(kind, f"{path} IS NOT NULL")) > 0
+    except FilterError:  # the name of a function's result, or of a variable
+        return True
+
+
 def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> FindResult:
     """A structured filter: every record that satisfies it, ordered by identity."""
     rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
-    notices = (*boot.notices(base), *chosen.notices, *_unsaid(base, intent))
-    return FindResult(hits, "where", "relational", notices, account)
+    unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_more(len(rows), chosen.limit))
+    return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)
+
+
+def _more(satisfy: int, limit: int) -> tuple[Notice, ...]:
+    """That a filter alone lets more through than are given: an unranked answer has no tail that matters less."""
+    if satisfy <= limit:
+        return ()
+    return (Notice("W_TRUNCATED", f"{limit:,} of {satisfy:,} records that satisfy the filter", f"--limit {satisfy}"),)
 
 
 def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:

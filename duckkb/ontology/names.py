@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2s
+from typing import Any
 
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _WINDOWS = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
@@ -90,6 +91,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A remedy that names the nearest known name, empty where none is close."""
     name = nearest(word, known)
     return f"did you mean `{name}`?" if name else ""
+
+
+def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
+    """The dotted paths that the records have below the first name of `path`.
+
+    >>> paths_inside([{"meta": {"lang": "en", "by": {"id": 1}}, "n": 1}], "meta.lnag")
+    ['meta.lang', 'meta.by', 'meta.by.id']
+    """
+    found: dict[str, None] = {}
+    head = path.partition(".")[0]
+    open_ones = [(head, record.get(head)) for record in records]
+    while open_ones and len(found) < _MOST_COMPARED:
+        below = [(f"{at}.{key}", one) for at, value in open_ones if isinstance(value, Mapping) for key, one in value.items()]
+        found |= dict.fromkeys(at for at, _ in below)
+        open_ones = below
+    return list(found)
 
 
 def name_known(word: str, known: Iterable[str]) -> str:

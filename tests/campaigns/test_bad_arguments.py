@@ -184,7 +184,7 @@ _EMPTY = {"nothing": b"", "a newline": b"\n", "blank lines": b"\r\n \t\n\n"}
 
 
 def _text_cases() -> list[Bad]:
-    cases = [Bad(f"stdin: {name}", ["put", "Note"], 1, "E_INVALID", data) for name, data in _EMPTY.items()]
+    cases = [Bad(f"stdin: {name}", ["put", "Note"], 2, "E_EMPTY", data) for name, data in _EMPTY.items()]
     for name, (data, code) in TEXTS.items():
         cases.append(Bad(f"a line: {name}", ["put", "Note"], 1, "E_INVALID", b'{"id":"good"}\n' + data, code))
         cases.append(Bad(f"an import: {name}", ["import", "Note", "-"], 1, "E_INVALID", data + b"\n", code))

@@ -74,7 +74,6 @@ CLASHES: dict[str, tuple[str, str, str]] = {
     "an editor's copy": (PART + "~", "not json", "E_UNEXPECTED_FILE"),
     "a hidden file": (PART.replace("part_001", ".part_001"), "not json", "E_UNEXPECTED_FILE"),
     "a folder of a stranger": ("data/strangers/x.jsonl", "not json", "E_UNEXPECTED_FILE"),
-    "an empty part": (PART.replace("001", "002"), "", "E_NOT_CANONICAL"),
 }
 
 

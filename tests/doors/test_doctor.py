@@ -375,7 +375,7 @@ class Twisted(HashEmbedder):
 @pytest.mark.parametrize(
     ("twist", "said"),
     [
-        (lambda rows: rows[:, :8], "shape"),
+        (lambda rows: rows[:, :8], "3 rows of 16"),
         (lambda rows: rows * np.nan, "finite"),
         (lambda rows: rows * 2, "unit length"),
         (lambda rows: np.tile(np.eye(16, dtype=np.float32)[0], (len(rows), 1)), "one vector"),

@@ -236,7 +236,7 @@ def test_a_type_goes_by_name_table_or_label(run: Run) -> None:
     assert run("get", "NOTE", "a").line["_type"] == "Note"
     ran = run("get", "Nte", "a", "--json")
     assert (ran.code, ran.error["code"]) == (1, "E_UNKNOWN_TYPE")
-    assert "Note" in ran.error["suggestion"]
+    assert "did you mean Note?" in ran.error["error"]
 
 
 def test_options_work_before_and_after_the_verb(notes: Path, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 import duckkb
 from tests.conftest import make_base, run_in
+from tests.doors.shell import run_script
 
 RECORD = {"id": "wal", "content": "A journal survives a crash.", "author": "ann", "year": 2024, "flag": True}
-RECORD |= {"tags": ["red", "blue"], "meta": {"source": "wiki"}, "my_name": "O'Brien"}
+RECORD |= {"tags": ["red", "blue"], "meta": {"source": "wiki"}, "my_name": "O'Brien", "when": "2024-05-06"}
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,7 @@ FILTERS = [
     "exists(author)",
     "author",
     "createdAt > '2020-01-01' AND author != None",
+    "when >= '2024-01-01' AND author = 'when'' is' OR when < '2025'",
 ]
 
 
@@ -86,6 +88,10 @@ LINES = [
     ("list notes --select id,author", "list notes --fields id,author"),
     ("find notes -H -w \"author = 'ann'\"", "find notes -w \"author = 'ann'\""),
     ("vector search x --limit 2", "vector search x --top-k 2"),
+    ("count notes", "sql 'SELECT count(*) AS n FROM notes'"),
+    ("list notes --sort year", "sql 'SELECT * FROM notes ORDER BY year LIMIT 10'"),
+    ("list notes -w \"author = 'ann'\"", "find notes --where \"author = 'ann'\""),
+    ("find notes crash --mode=fts", "find notes crash --match"),
     ("put notes \"{id: 'new', ok: true,}\"", 'put notes \'{"id": "new", "ok": true}\''),
     ("put notes \"{'id': 'new', 'is': None}\"", 'put notes \'{"id": "new", "is": null}\''),
 ]
@@ -101,6 +107,67 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
     if "nobody" not in slip and "vector" not in slip:
         assert run_in(base, advised[1:]).code == 0
+
+
+def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    with duckkb.open(root) as kb:
+        kb.collections.init("notes", policy="knowledge-base")
+        kb.collections.init("vectors", policy="feature-store", params={"dimension": 2})
+        kb.put("notes", [{"id": "a b", "content": "x", "year": 1}, {"id": "c", "year": 2}])
+        kb.put("vectors", {"id": "v", "tensor": [1, 0]})
+    (root / "more.jsonl").write_text('{"id": "d"}\n', "utf-8")
+    slips = (
+        (["update", "notes", "a b", '{"content": "it\'s"}'], '"updated":1'),
+        (["put", "notes", '[{"id": "e"}, {"id": "f"}]'], '"inserted":2'),
+        (["put", "notes", "@more.jsonl"], '"inserted":1'),
+        (["put", "notes", "--file", "more.jsonl"], '"unchanged":1'),
+        (["find", "vectors", "--vector", "[2, 0]"], '"id":"v"'),
+        (["find", "vectors", "--vector=[2, 0]"], '"id":"v"'),
+        (["delete", "notes", "-w", "year < 3"], '"deleted":2'),
+    )
+    for slip, expected in slips:
+        ran = run_in(root, [*slip, "--json"])
+        assert ran.code == 2 and ran.out == "", slip
+        done = run_script(ran.error["suggestion"], root)
+        assert done.returncode == 0 and expected in done.stdout, (slip, ran.error, done.stderr)
+
+
+def test_an_example_of_a_record_writes_nothing(base: Path) -> None:
+    for given in ("null", "", "7", "hello there"):
+        ran = run_in(base, ["put", "notes", given, "--json"])
+        assert ran.code == 2 and run_in(base, shlex.split(ran.error["suggestion"])[1:]).code == 0
+        assert run_in(base, ["get", "notes", "..."]).code == 1
+
+
+def test_an_option_without_its_value_is_not_answered_with_the_same_line(base: Path) -> None:
+    assert run_in(base, ["--json", "find", "notes", "x", "-w"]).error["suggestion"].endswith("--help")
+
+
+def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base: Path) -> None:
+    for args in (["-w", "meta.sorce = 'wiki'"], ["x", "-w", "NOT meta.sorce = 'wiki'"]):
+        ran = run_in(base, ["find", "notes", *args, "--json"])
+        assert ran.code == 1 and '"no record of notes has meta.sorce"' in ran.err and "`meta.source`" in ran.err
+    assert "W_NO_VALUE" not in run_in(base, ["find", "notes", "-w", "meta.source = 'book'"]).err
+    assert "`meta.source`" in run_in(base, ["list", "notes", "--fields", "id,meta.sorce"]).err
+
+
+def test_a_filter_says_how_many_records_it_lets_through_beyond_the_limit(base: Path) -> None:
+    ran = run_in(base, ["find", "notes", "-w", "id IN ('wal', 'other')", "-l", "1", "--json"])
+    (notice,) = ran.line["notices"]
+    assert (notice["code"], notice["message"]) == ("W_TRUNCATED", "1 of 2 records that satisfy the filter")
+    more = run_in(base, ["find", "notes", "-w", "id IN ('wal', 'other')", *notice["remedy"].split()])
+    assert len(more.lines) == 2 and more.err == ""
+
+
+def test_slips_of_field_names_in_many_records_are_one_notice(base: Path) -> None:
+    lines = '{"id":"1","contnet":"a","x":null}\n{"id":"2","contnet":"b","yaer":3}\n{"id":"3","zzz":1}\n'
+    for verb in (["put", "notes", "--batch", "--dry-run"], ["put", "notes", "--merge", "--dry-run"]):
+        said = run_in(base, verb, stdin=lines).err.splitlines()
+        (told,) = (line for line in said if line.startswith("W_FIELD"))
+        assert told.startswith("W_FIELD: notes 2 records: contnet, yaer were stored") and "content, year" in told
+        nulls = [line for line in said if line.startswith("W_NULL")]
+        assert [line[:28] for line in nulls] == ([] if "--merge" in verb else ["W_NULL: notes 1 record: x wa"])
 
 
 def test_names_that_are_not_there_are_answered_with_what_is(base: Path) -> None:

@@ -4,7 +4,7 @@ An advice is only given where the mended filter was compiled, so that the comman
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 
 from duckkb.backends.duckdb.columns import Columns, quoted
@@ -56,8 +56,15 @@ _SPELLED: tuple[tuple[str, str], ...] = (
 )
 
 
-def mended(columns: Columns, fragment: str, compiled: Callable[[str], object], error: FilterError) -> str:
-    """The command with the filter as it should be; the empty string where nobody can tell."""
+def mended(
+    columns: Columns,
+    fragment: str,
+    compiled: Callable[[str], object],
+    error: FilterError,
+    reserved: Callable[[str], Sequence[str]],
+) -> str:
+    """The command with the filter as it should be; the empty string where nobody can tell. `reserved` gives the field names of
+    a filter that are words of SQL."""
     if len(fragment) > MAX_BYTES // 4:
         return ""
     if scored := re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", fragment):
@@ -66,7 +73,7 @@ def mended(columns: Columns, fragment: str, compiled: Callable[[str], object], e
     now: FilterError | None = error
     for _ in range(_MOST_STEPS):
         assert now is not None
-        step = next(_steps(columns, fragment, now), None)
+        step = next((one for one in _steps(columns, fragment, now, reserved) if one != fragment), None)
         if step is None:
             return ""
         fragment = step
@@ -84,17 +91,28 @@ def _refusal(compiled: Callable[[str], object], fragment: str) -> FilterError | 
     return None
 
 
-def _steps(columns: Columns, fragment: str, error: FilterError) -> Iterator[str]:
-    """Ways to say it otherwise, each of which changes something."""
-    for step in (
-        _backticks(columns, fragment),
-        *(re.sub(slip, better, fragment) for slip, better in _SPELLED),
-        _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, fragment)),
-        _named(columns, fragment, error),
-        _of_kind(fragment, error),
-    ):
-        if step != fragment:
-            yield step
+def _steps(
+    columns: Columns, fragment: str, error: FilterError, reserved: Callable[[str], Sequence[str]]
+) -> Iterator[str]:
+    """Ways to say it otherwise, or the same where one changes nothing."""
+    yield _backticks(columns, fragment)
+    yield from (re.sub(slip, better, fragment) for slip, better in _SPELLED)
+    yield _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, fragment))
+    yield _named(columns, fragment, error)
+    yield _of_kind(fragment, error)
+    yield _words_of_sql(fragment, reserved(fragment))
+
+
+def _words_of_sql(fragment: str, names: Sequence[str]) -> str:
+    """Field names that are words of SQL, in double quotes; not those in texts, or quoted already."""
+    if not names:
+        return fragment
+    words = "|".join(map(re.escape, names))
+    return re.sub(
+        rf"{_TEXT}|\"[^\"]*\"|(?<![\w.])({words})(?!\w)",
+        lambda found: quoted(found[1]) if found[1] else found[0],
+        fragment,
+    )
 
 
 def _backticks(columns: Columns, fragment: str) -> str:

@@ -52,7 +52,10 @@ def compile_condition(engine: Engine, columns: Columns, fragment: str, now: date
     except FilterError as error:
         from duckkb.backends.duckdb.advice import mended
 
-        better = mended(columns, fragment, lambda text: _compiled(engine, columns, text, now), error)
+        def reserved(text: str) -> list[str]:
+            return _reserved(engine, columns, text)
+
+        better = mended(columns, fragment, lambda text: _compiled(engine, columns, text, now), error, reserved)
         error.suggestion = better or error.suggestion
         raise
 
@@ -71,12 +74,15 @@ def _compiled(engine: Engine, columns: Columns, fragment: str, now: datetime | N
 
 
 def _quoting_advice(engine: Engine, columns: Columns, fragment: str) -> str:
+    quoted_words = ", ".join(map(quoted, _reserved(engine, columns, fragment)[:5]))
+    return f"put field names that are words of SQL in double quotes: {quoted_words}" if quoted_words else ""
+
+
+def _reserved(engine: Engine, columns: Columns, fragment: str) -> list[str]:
     """Which field names of the fragment SQL keeps for itself, as `order` or `from`."""
     known = {name.casefold() for name in columns.names}
     words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', fragment[:MAX_BYTES]))
-    reserved = [word for word in words if word.casefold() in known and is_reserved(engine, word)]
-    quoted_words = ", ".join(map(quoted, reserved[:5]))
-    return f"put field names that are words of SQL in double quotes: {quoted_words}" if reserved else ""
+    return [word for word in words if word.casefold() in known and is_reserved(engine, word)]
 
 
 class _Compilation:
