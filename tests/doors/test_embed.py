@@ -65,7 +65,10 @@ def test_xd_10_a_text_too_long_is_cut_at_the_last_token_that_fits_and_stderr_say
     ran = embed(base, "--input-file", str(tmp_path / "long"), "--json")
     assert ran.line["usage"]["total_tokens"] == 512
     (told,) = ran.err.splitlines()
-    assert f"original {len(pieces) + 2}, truncated 512, limit 512 tokens" in told and json.loads(told)["notice"] == "W_TRUNCATED"
+    assert (
+        f"original {len(pieces) + 2}, truncated 512, limit 512 tokens" in told
+        and json.loads(told)["notice"] == "W_TRUNCATED"
+    )
     with duckkb.open(base, embedder=model) as kb:
         same = kb.embed(kept)
     assert same.vectors == (ran.line["embedding"],) and same.tokens == 512 and same.notices == ()
