@@ -100,9 +100,12 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from dataclasses import asdict
 
     from duckkb.review import outcome
-    from duckkb.review.alike import as_objects
+    from duckkb.review.alike import as_objects, told
 
-    findings = [{key: value for key, value in asdict(one).items() if value} for one in report.findings]
+    # A table in Markdown is read as a report is: on a forge, by people.
+    is_page = form == "md"
+    listed = [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
+    findings = [{key: value for key, value in asdict(one).items() if value} for one in listed]
     if form == "json":
         ended = outcome.of_findings(report.errors, report.warnings, fail_on=fail_on)
         counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}

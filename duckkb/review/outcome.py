@@ -55,9 +55,10 @@ def sarif(problem: DuckkbError, prefix: str) -> Iterator[str]:
 FORMATS: Mapping[str, Callable[[DuckkbError, str], Iterator[str]]] = {
     "github": annotations,
     "markdown": markdown,
+    "md": markdown,
     "sarif": sarif,
 }
-"""Those formats whose readers see nothing of stderr. `prefix` is the folder of the base inside its repository."""
+"""Those formats whose readers see nothing of stderr (`md` of verbs that print a table by it). `prefix` is the folder of the base inside its repository."""
 
 
 def _finding(finding: Finding, prefix: str) -> str:

@@ -289,6 +289,8 @@ def test_paths_of_annotations_start_at_the_root_of_the_repository(ground: Path, 
     for form in ("markdown", "html"):
         said = run_in(root / "docs/kb", ["diff", "--fail-on", "error", "--format", form]).out
         assert said.count(PART) == said.count(f"docs/kb/{PART}") >= 2
+    table = run_in(root / "docs/kb", ["check", "--format", "markdown"]).out
+    assert table.count(PART) == table.count(f"docs/kb/{PART}") >= 1
 
 
 def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
@@ -300,7 +302,8 @@ def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
     for args in (["check", "--since", "nowhere"], ["diff", "nowhere"], ["impact", "nowhere"]):
         ran = run_in(base, [*args, "--json"])
         assert (ran.code, ran.out, ran.error["code"], ran.error["outcome"]) == (1, "", "E_REVISION", "could_not_run")
-    assert run_in(base, ["diff", "nowhere", "--format", "markdown"]).out.startswith("### Could not run\n")
+    for args in (["diff", "nowhere"], ["check", "--since", "nowhere"]):
+        assert run_in(base, [*args, "--format", "markdown"]).out.startswith("### Could not run\n")
     (base / "config.yaml").write_text("nodes: {", "utf-8")
     ran = run_in(base, ["check", "--format", "github"])
     assert ran.code == 2 and ran.out.startswith("::error file=config.yaml,line=1,title=E_YAML::")
