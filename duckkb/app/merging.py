@@ -10,7 +10,7 @@ from duckkb.app.knowledge import KnowledgeBase
 from duckkb.app.wiring import Choice, find
 from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
-from duckkb.settings import Shrink
+from duckkb.settings import Settings, Shrink
 from duckkb.truth import history, merge_memory, merge_rules, outside
 from duckkb.truth.merge_rules import Rules
 from duckkb.values import dataclass
@@ -49,7 +49,7 @@ def merge(
     """Merge a revision into what is checked out, records by key. Raises `errors.StateError` (E_REVISION,
     E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK unless that is allowed) where nothing was begun."""
     root = find(path)
-    rules, limit = _said_at(root)
+    rules, limit, _ = _said_at(root)
     options = merging.MergeOptions(fast_forward, commit, message, lock_timeout, None if allow_shrink else limit)
     outcome = merging.merge(root, revision, rules, options)
     is_changed = outcome.action in ("fast-forward", "merged", "stopped")
@@ -84,9 +84,9 @@ def resolve(
     `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
     deletes more than it may."""
     root = find(path)
-    rules, limit = _said_at(root)
+    rules, limit, depth = _said_at(root)
     options = merging.ResolveOptions(
-        choices, merging.read_answers(answers), only_list, stage, lock_timeout, None if allow_shrink else limit
+        choices, merging.read_answers(answers, depth), only_list, stage, lock_timeout, None if allow_shrink else limit
     )
     left = merging.resolve(root, rules, options)
     is_over = left.is_done and (judged or (not only_list and bool(left.files)))
@@ -145,13 +145,14 @@ def rules_at(root: Path) -> Rules:
     return _said_at(root)[0]
 
 
-def _said_at(root: Path) -> tuple[Rules, Shrink]:
-    """How records are merged, and how many may go."""
+def _said_at(root: Path) -> tuple[Rules, Shrink, int]:
+    """How records are merged, how many may go, and how deep they may nest."""
     try:
         loaded = config.load(root, config.around(root))
     except OntologyError:
-        return Rules() if history.tracks_state(root) else merge_rules.load(root), Shrink()
-    return merge_memory.rules_of(loaded.ontology, loaded.settings.merge_granularity), loaded.settings.shrink
+        return Rules() if history.tracks_state(root) else merge_rules.load(root), Shrink(), Settings().max_depth
+    said = loaded.settings
+    return merge_memory.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
 
 
 def _of_ontology(root: Path) -> tuple[Finding, ...]:

@@ -27,7 +27,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who made a commit and when: ISO 8601 with the author's own offset; and the first line of the message."""
+    """Who made a commit and when: ISO 8601 with the author's own offset, empty for a date before 1970, for which git prints
+    `%aI` as it was asked; and the first line of the message."""
 
     commit: str
     author: str
@@ -70,7 +71,10 @@ def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
     )
     pieces = [piece.decode(errors="replace") for piece in told.split(b"\0")]
     rows = [pieces[at : at + 5] for at in range(0, len(pieces) - 1, 5)]
-    return {row[0].strip(): Signature(row[0].strip(), *row[1:]) for row in rows}
+    return {
+        commit.strip(): Signature(commit.strip(), author, email, date.removeprefix("%aI"), summary)
+        for commit, author, email, date, summary in rows
+    }
 
 
 def boundary(root: Path) -> frozenset[str]:

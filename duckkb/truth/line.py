@@ -92,11 +92,11 @@ def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
         return False
 
 
-def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = Limits().max_depth) -> bytes:
+def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = strict.HARD_DEPTH) -> bytes:
     """The canonical line, without its LF, of `__id`, the times and the business fields, as far as they are given.
 
     Top-level nulls are left out. Raises ValueError for what a line cannot hold: a value that JSON has not, a number that
-    is not finite or past int64, half of a surrogate pair, more than `max_depth` levels.
+    is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default any that a base may allow).
     """
     ordered = {
         name: _held(values[name], max_depth - 1, name) for name in shape.order(list(values)) if values[name] is not None
@@ -108,7 +108,7 @@ def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = Limits().ma
         raise ValueError(f"the record cannot be written as JSON: {error}") from error
 
 
-def record_line(record: Record, shape: Shape, max_depth: int = Limits().max_depth) -> bytes:
+def record_line(record: Record, shape: Shape, max_depth: int = strict.HARD_DEPTH) -> bytes:
     """The canonical line of a record."""
     times = {CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     return encode({ID: record.id, **record.fields, **times}, shape, max_depth)

@@ -22,6 +22,9 @@ from duckkb.errors import Unavailable
 from duckkb.ports import SqlLimits
 
 MOST = 1024**3  # bytes of one request or answer, tables apart
+STACK = (
+    64 * 1024**2
+)  # bytes; the parser goes as deep as a statement does, and this machine may allow its processes little
 
 
 def main() -> NoReturn:
@@ -37,6 +40,22 @@ def main() -> NoReturn:
     bounds = Bounds()
     requests: SimpleQueue[tuple[Any, pa.Table | None]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
+    threading.stack_size(STACK)
+    worker = threading.Thread(target=_serve, args=(engine, files, bounds, requests, answers))
+    worker.start()
+    threading.stack_size(0)
+    worker.join()
+    os._exit(1)  # it never ends but by a defect
+
+
+def _serve(
+    engine: Confined,
+    files: list[pa.Buffer],
+    bounds: Bounds,
+    requests: "SimpleQueue[tuple[Any, pa.Table | None]]",
+    answers: IO[bytes],
+) -> NoReturn:
+    """Answer one request after the other."""
     while True:
         request, table = requests.get()
         bounds.allow(request.get("seconds", 60.0))

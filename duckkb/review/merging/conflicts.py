@@ -13,6 +13,7 @@ from duckkb.truth.line import Limits, LineError, Shape, decode, encode
 from duckkb.truth.merge import MergeRules, split
 from duckkb.truth.merge_file import identity_of
 from duckkb.truth.merge_rules import TableRules
+from duckkb.truth.strict import HARD_DEPTH
 from duckkb.values import dataclass
 
 Side = Literal["ours", "theirs", "base", "newest"]
@@ -130,15 +131,16 @@ def settle(
     return block
 
 
-def read_answers(data: bytes) -> list[Answer]:
+def read_answers(data: bytes, depth: int) -> list[Answer]:
     """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
-    `value` (null leaves the field out), `record`, or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID)."""
+    `value` (null leaves the field out), `record` (of at most `depth` levels), or `"delete": true`. Raises
+    `errors.InvalidRecord` (E_INVALID)."""
     found: dict[tuple[str, ...], tuple[int, Answer]] = {}
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            answer = _answer(json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse))
+            answer = _answer(json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse), depth)
             key = (answer.type, answer.identity, answer.field, answer.etag)
             before, other = found.setdefault(key, (number, answer))
             if other != answer:
@@ -164,7 +166,7 @@ def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _answer(told: Any) -> Answer:
+def _answer(told: Any, depth: int) -> Answer:
     if not isinstance(told, dict) or not isinstance(told.get("type"), str) or "identity" not in told:
         raise ValueError("an answer is an object with `type` and `identity`")
     given = [name for name in ("choose", "value", "record", "delete") if name in told]
@@ -177,17 +179,18 @@ def _answer(told: Any) -> Answer:
         case "choose" if told["choose"] in SIDES:
             return Answer(*named, name, side=told["choose"], etag=etag)
         case "value" if name:
-            return Answer(*named, name, value=_source(told["value"]), etag=etag)
+            return Answer(*named, name, value=_source(told["value"], depth), etag=etag)
         case "record" if isinstance(told["record"], dict):
+            encode(told["record"], Shape(()), depth)  # for what a line cannot hold
             return Answer(*named, record=told["record"], etag=etag)
         case "delete" if told["delete"] is True:
             return Answer(*named, etag=etag)
     raise ValueError(f"`{given[0]}` is not what it may be here")
 
 
-def _source(value: Any) -> str | None:
+def _source(value: Any, depth: int) -> str | None:
     """A value as canonical source text."""
-    return None if value is None else split(encode({"v": value}, Shape(())))["v"][1]
+    return None if value is None else split(encode({"v": value}, Shape(()), depth))["v"][1]
 
 
 def _answered(block: Block, answer: Answer, table: TableRules, newest: Side | None) -> Block:
@@ -224,7 +227,7 @@ def _line(block: Block, record: Mapping[str, Any], table: TableRules) -> bytes:
 def _sound(line: bytes | None, table: TableRules) -> bytes:
     assert line is not None, "both sides have the record"
     try:
-        decode(line, Shape(table.rules.identity), Limits())
+        decode(line, Shape(table.rules.identity), Limits(max_depth=HARD_DEPTH))
     except LineError as error:
         raise InvalidRecord(
             f"{table.name}: the record could not be read again", findings=error.findings, exit_code=1
