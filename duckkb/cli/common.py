@@ -298,10 +298,9 @@ def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str
 
 def _refuse_commands(lines: Sequence[str]) -> None:
     """CSV is data and has no escapes: what the log of a job would obey is not printed there. In a file it is as it is."""
-    from duckkb import config
     from duckkb.errors import StateError
 
-    if config.in_workflow() and not printed.into_file():
+    if printed.into_log():
         for number, line in enumerate(lines):
             if printed.has_command(line):
                 raise StateError(

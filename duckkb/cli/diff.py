@@ -140,8 +140,9 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
         _print_rows(found, options)
         return
     pieces = iter(formats.render(form, found, options))
+    show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
-        printed.drawn("\n".join(some)) if is_text else printed.result("\n".join(some))
+        show("\n".join(some))
 
 
 def _budget(form: str, given: dict[str, Any]) -> int:

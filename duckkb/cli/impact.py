@@ -104,7 +104,7 @@ def impact_command(
     form = chosen_format(ctx, "text")
     if form in _PAGES:
         for line in _PAGES[form](report, budget):
-            (printed.drawn if form == "text" else printed.result)(line)
+            (printed.drawn if form == "text" else printed.comment)(line)
     elif form == "json":
         emit(as_object(report))
     else:

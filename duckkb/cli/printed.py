@@ -76,12 +76,19 @@ def drawn(text: str) -> None:
     _out(without_commands(text) + "\n", color=True)
 
 
-def into_file() -> bool:
-    """Whether stdout is a file."""
+def comment(text: str) -> None:
+    """Print Markdown, a result, with no command in it where stdout is the log of a job. Raises as `result`."""
+    result(without_commands(text) if into_log() else text)
+
+
+def into_log() -> bool:
+    """Whether stdout is, or may become, the log of a job: in a job whatever is no file."""
+    from duckkb import config
+
     try:
-        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+        return config.in_workflow() and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except (OSError, ValueError):
-        return False
+        return True
 
 
 def on_terminal() -> bool:

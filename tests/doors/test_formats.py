@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NOTES, make_base, run_in
+from tests.conftest import NOTES, commit, make_base, run_in
 from tests.read_tables import read_csv, read_markdown, read_table, same, spread
 
 RECORDS: list[dict[str, Any]] = [
@@ -232,6 +232,10 @@ def test_no_line_for_people_is_a_command_to_a_forge_and_csv_there_goes_to_a_file
         ran = run_in(notes, args, env=job)
         assert not re.search(r"^\s*::|##\[", ran.out + ran.err, re.MULTILINE), (args, ran)
     assert run_in(notes, told[0], env=job).line["title"] == text
+    commit(notes)
+    run_in(notes, ["put", "Note", json.dumps({"id": "a", "title": f"{text}\nand a line of more words"})])
+    comment = ["diff", "--format", "md"]
+    assert not re.search(r"^\s*::|##\[", run_in(notes, comment, env=job).out, re.MULTILINE)
     refused = run_in(notes, ["list", "Note", "--format", "csv"], env=job)
     assert (refused.code, refused.out) == (1, "") and "> FILE" in refused.err
     assert text in run_in(notes, ["list", "Note", "--format", "csv"]).out

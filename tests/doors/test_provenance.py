@@ -296,3 +296,15 @@ def test_every_citation_is_read_back(name: str, identity: str, field: str | None
 def test_what_is_no_citation_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse(text)
+
+
+def test_a_commit_before_1970_has_no_date_rather_than_what_git_was_asked(notes: Path) -> None:
+    with duckkb.open(notes) as kb:
+        kb.put("Note", {"id": "a", "text": "old"})
+    git(notes, "add", "-A")
+    early = "t <t@example.org> -1 +0000"
+    told = f"tree {git(notes, 'write-tree').strip()}\nauthor {early}\ncommitter {early}\n\nearly\n"
+    (notes / "commit").write_text(told, "utf-8")
+    made = git(notes, "hash-object", "-t", "commit", "-w", "--literally", "commit").strip()
+    git(notes, "update-ref", "HEAD", made)
+    assert {line["date"] for line in run_in(notes, ["blame", "Note", "a"]).lines} == {""}

@@ -194,9 +194,9 @@ def test_encode_counts_the_record_as_the_first_level() -> None:
     deep: list[object] = []
     for _ in range(62):
         deep = [deep]
-    encode({"name": "n", "a": deep}, NODE)
+    encode({"name": "n", "a": deep}, NODE, 64)
     with pytest.raises(ValueError):
-        encode({"name": "n", "a": [deep]}, NODE)
+        encode({"name": "n", "a": [deep]}, NODE, 64)
 
 
 def test_etag_is_sixteen_hex_digits_of_the_line() -> None:
