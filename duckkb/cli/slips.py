@@ -158,11 +158,25 @@ def _option(problem: click.NoSuchOption, args: Sequence[str]) -> str:
     known = [spelled for param in problem.ctx.command.params for spelled in param.opts] if problem.ctx else []
     if problem.option_name in ("--query", "-q", "--q") and "query" in known:
         return _typed([word for word in args if word != problem.option_name])
+    if in_front := _in_front(problem, args):
+        return in_front
     if instead := _instead(problem.option_name, args, known):
         return instead
     meant = [one for one in _OPTIONS.get(problem.option_name, ()) if one in known]
     meant += difflib.get_close_matches(problem.option_name, known, 1, 0.8)
     return _command(args, problem.option_name, meant[0]) if meant else ""
+
+
+def _in_front(problem: click.NoSuchOption, args: Sequence[str]) -> str:
+    """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
+    above = problem.ctx.parent if problem.ctx else None
+    option = next((one for one in above.command.params if problem.option_name in one.opts), None) if above else None
+    if above is None or above.parent is None or not isinstance(option, click.Option) or above.info_name not in args:
+        return ""
+    at = next(at for at, word in enumerate(args) if word.partition("=")[0] == problem.option_name)
+    length = 1 if option.is_flag or "=" in args[at] else 2
+    rest, start = [*args[:at], *args[at + length :]], args.index(above.info_name) + 1
+    return _typed([*rest[:start], *args[at : at + length], *rest[start:]])
 
 
 def _instead(option: str, args: Sequence[str], known: Sequence[str]) -> str:
