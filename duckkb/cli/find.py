@@ -22,7 +22,7 @@ from duckkb.cli.common import (
     tell,
     wants_json,
 )
-from duckkb.cli.projection import OF_HITS, Fields, fields_option, project, shape
+from duckkb.cli.projection import OF_HITS, OF_STEPS, Fields, fields_option, project, shape
 from duckkb.cli.slips import Group
 
 
@@ -171,10 +171,19 @@ _label = click.option("--label", metavar="EDGE", multiple=True, help="Only edges
 @click.option(
     "-l", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most this many records."
 )
+@fields_option
 @base_options
 @click.pass_context
 def neighbors_command(
-    ctx: click.Context, type_name: str, identity: str, *, label: tuple[str, ...], direction: Any, depth: int, limit: int
+    ctx: click.Context,
+    type_name: str,
+    identity: str,
+    *,
+    label: tuple[str, ...],
+    direction: Any,
+    depth: int,
+    limit: int,
+    asked: Fields | None,
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
     from duckkb.errors import NotFound
@@ -184,7 +193,7 @@ def neighbors_command(
         tell(kb.notices)
         if not found.records:
             raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
-        records = project(kb, shape(kb, "all", None), [(record, record) for record in found.records])
+        records = project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in found.records])
         if wants_json(ctx):
             emit({"records": records, "truncated": found.truncated})
         else:
@@ -201,6 +210,7 @@ def neighbors_command(
 @_label
 @_direction
 @click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True, help="The longest path looked for.")
+@fields_option
 @base_options
 @click.pass_context
 def path_command(
@@ -213,6 +223,7 @@ def path_command(
     label: tuple[str, ...],
     direction: Any,
     depth: int,
+    asked: Fields | None,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
     from duckkb.errors import NotFound
@@ -224,10 +235,11 @@ def path_command(
         tell(kb.notices)
         if not steps:
             raise NotFound(f"no path of at most {depth} edges", code="E_NO_RESULTS", suggestion="raise --depth")
+        records = project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in steps])
         if wants_json(ctx):
-            emit({"path": list(steps)})
+            emit({"path": records})
         else:
-            emit_lines(steps)
+            emit_lines(records)
 
 
 @click.command("embed")

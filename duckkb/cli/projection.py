@@ -17,6 +17,7 @@ Line = Mapping[str, Any]
 _READ = ("__id", "__created_at", "__updated_at", "_type", "_etag")
 OF_RECORDS = (*_READ, "_chunk")  # a citation names a chunk
 OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded")
+OF_STEPS = (*_READ, "_depth", "_edge")
 _UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has an option of its own
 
 

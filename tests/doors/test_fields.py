@@ -67,6 +67,22 @@ def test_fields_are_those_that_are_named_in_every_verb_and_form(base: Path) -> N
     assert run_in(base, ["find", "notes", "fox", "-m", "-l", "1", "--fields", "_score"]).line["_score"] > 0
 
 
+def test_a_walk_along_edges_prints_no_given_vectors_but_where_they_are_asked_for(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    with duckkb.open(root) as kb:
+        kb.collections.init("features", policy="feature-store", params={"dimension": 2})
+    (root / "ontology" / "near.yaml").write_text("edges:\n  near: {from: features, to: features}\n", "utf-8")
+    with duckkb.open(root) as kb:
+        kb.put("features", [{"id": "a", "tensor": [1, 0]}, {"id": "b", "tensor": [0, 1]}])
+        kb.put("near", {"from": "a", "to": "b"})
+    for walk in (["graph", "neighbors", "features", "a"], ["graph", "path", "features", "a", "features", "b"]):
+        ran = run_in(root, walk)
+        assert "tensor" not in ran.out and "--fields +tensor" in ran.err and ran.lines[-1]["_edge"]["to"] == "b"
+        asked = run_in(root, [*walk, "--fields", "+tensor"])
+        assert asked.lines[-1]["tensor"] == [0, 1] and asked.err == ""
+        assert run_in(root, [*walk, "--fields", "id,_depth"]).lines[-1] == {"id": "b", "_depth": 1, "_partial": []}
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
