@@ -16,7 +16,11 @@ from duckkb.truth import layout
 _CONFIG = "config.yaml"
 _OF_A_BASE = {layout.DATA, "ontology", _CONFIG}
 _ANYWHERE = {".git", "git~1", ".duckkb", ".gitattributes", ".gitmodules", ".gitignore"}
-_OF_A_WORK_TREE = {".github", ".gitlab-ci.yml", ".pre-commit-config.yaml"}
+_OF_A_WORK_TREE = {
+    ".github", ".gitlab", ".gitlab-ci.yml", ".gitea", ".forgejo", ".circleci", ".woodpecker", ".woodpecker.yml", ".woodpecker.yaml",
+    ".drone.yml", ".travis.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml", "jenkinsfile", ".husky",
+    ".pre-commit-config.yaml",
+}  # fmt: skip
 """What runs commands where a repository is hosted or committed to: a line of JSON is YAML too."""
 
 
