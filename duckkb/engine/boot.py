@@ -1,11 +1,12 @@
 """Boot: from files to a loaded base. Read under the shared lock, recover first, stop at what cannot be read."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from duckkb.engine import loading
 from duckkb.engine.base import Answer, Base, BootReport, EndIds, Wiring
-from duckkb.errors import Finding, Refused, StateError, Unreadable
+from duckkb.errors import Finding, Refused, StateError, Unavailable, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
@@ -142,9 +143,8 @@ def refuse_unreadable(tree: Tree) -> None:
 def notices(base: Base) -> list[Notice]:
     """What a reader must know of the base as it stands."""
     tree, said = base.tree, []
-    if base.wiring.at is None and (paths := skipped.missing(base.root)):
-        message = f"{skipped.said(paths)}: what stands there is not found"
-        said.append(Notice("W_PARTIAL", message, skipped.remedy(base.root, paths)))
+    with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
+        said += _left_out(base)
     if base.report.read_only:
         said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock and caches"))
     if tree.unreadable:
@@ -159,6 +159,12 @@ def notices(base: Base) -> list[Notice]:
         said.append(Notice("W_DUPLICATE", f"{doubled} records stand twice and were read merged", "duckkb dedupe"))
     said += [_spoken(finding) for finding in base.cache.findings]
     return list(dict.fromkeys(said))  # a cache file is looked at once for each kind of its rows
+
+
+def _left_out(base: Base) -> list[Notice]:
+    paths = skipped.missing(base.root) if base.wiring.at is None else ()
+    message = f"{skipped.said(paths)}: what stands there is not found" if paths else ""
+    return [Notice("W_PARTIAL", message, skipped.remedy(base.root, paths))] if paths else []
 
 
 def _spoken(finding: Finding) -> Notice:

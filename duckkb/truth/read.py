@@ -24,6 +24,9 @@ from duckkb.truth.survey import Survey, survey
 from duckkb.truth.table import StoredRow
 from duckkb.truth.tree import Part, Stamp, Tree
 
+_YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
+"""How lately an empty file was written that may yet be filled, how long it is waited for at a time, and how often."""
+
 
 def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = None) -> Tree:
     """Read every part of the types in the ontology. An absent `data/` is an empty tree. `found` is what was just seen there.
@@ -48,7 +51,7 @@ def read_part(
     """
     read_ns = time.time_ns()
     try:
-        raw, status = read_regular(root / path)
+        raw, status = _read_settled(root / path)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -61,6 +64,16 @@ def read_part(
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), found[0], sorted=found[1])
     part = part_of(path, kind, raw, limits, stamp)
     return part if part.rows or part.findings else _empty(part, root)
+
+
+def _read_settled(path: Path) -> tuple[bytes, os.stat_result]:
+    """The bytes of a file. One that is empty and was written just now is waited for: git makes a file before it fills it."""
+    for _ in range(_PATIENCE):
+        raw, status = read_regular(path)
+        if raw or time.time_ns() - status.st_mtime_ns > _YOUNG_NS:
+            break
+        time.sleep(_MOMENT_S)
+    return raw, status
 
 
 def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:

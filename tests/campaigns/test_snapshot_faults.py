@@ -25,11 +25,12 @@ class Op:
     stale: tuple[str, ...] = ("behind", "none")
 
 
+WITH_IDS = ("--fields", "+__id")
 OPS = (
-    Op("find by words", ("find", "Note", "common", "-l", "100")),
-    Op("find by vector", ("find", "vecs", "--vector", "-"), "[1, 2, 3]"),
-    Op("find by filter", ("find", "Note", "-w", "size > 30", "-l", "100")),
-    Op("find edges", ("find", "cites", "-w", "from_id > 0", "-l", "100")),
+    Op("find by words", ("find", "Note", "common", "-l", "100", *WITH_IDS)),
+    Op("find by vector", ("find", "vecs", "--vector", "-", *WITH_IDS), "[1, 2, 3]"),
+    Op("find by filter", ("find", "Note", "-w", "size > 30", "-l", "100", *WITH_IDS)),
+    Op("find edges", ("find", "cites", "-w", "from_id > 0", "-l", "100", *WITH_IDS)),
     Op("put", ("put", "Note", "-"), lines([note("put", 77, "fresh"), note("n3", 78)]), ("current", "behind", "none")),
     Op("delete", ("delete", "Note", "n30"), stale=("current", "behind", "none")),
     Op("index build", ("index", "build"), stale=("none", "behind")),

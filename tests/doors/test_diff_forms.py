@@ -51,7 +51,7 @@ def nested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_values_inside_values_have_their_paths_in_every_form(nested: Path) -> None:
     def shown(form: str) -> str:
-        return run_in(nested, ["diff", "one..two", "--format", form]).out
+        return run_in(nested, ["diff", "one..two", "--format", form], env={"COLUMNS": "400"}).out
 
     assert '  + names/bre: {"a/b":3}\n' in shown("text")
     assert "    cities/1/size: [-2-]{+9+}\n" in shown("text")
