@@ -2,10 +2,11 @@
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -75,6 +76,23 @@ _FIELDS = (
 )
 
 
+class _Core12(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Scalars by the core schema of YAML 1.2, chapter 10.3.2: what PyYAML knows of 1.1 is left out."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _tag, _form, _make in (
+    ("null", r"null|Null|NULL|~|", lambda text: None),
+    ("bool", r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", lambda text: int(text, 0 if text[1:2] in "ox" and text[1:] else 10)),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+     lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))),
+):  # fmt: skip
+    _Core12.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_form})\Z"), None)
+    _Core12.add_constructor(f"tag:yaml.org,2002:{_tag}", lambda loader, node, make=_make: make(node.value))
+
+
 class OntologyTarget:
     """config.yaml files in one folder, which is written anew for each; what loads must also work. `read` reads YAML."""
 
@@ -124,10 +142,12 @@ def _check_findings(findings: list[Finding], data: bytes) -> None:
 
 
 def _check_values(value: Any, data: bytes) -> None:
-    """What is accepted means the same to PyYAML, type by type; now and then to the parser that shares no C with ours."""
+    """What is accepted means the same to PyYAML, which reads YAML 1.1, and by the rules of 1.2, type by type; now and then
+    to the parser that shares no C with ours."""
     loader = yaml.SafeLoader if len(data) % 8 == 0 else getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    other = yaml.load(data.decode("utf-8-sig"), loader)
-    assert repr(value) == repr({} if other is None else other), (value, other)
+    for one in (loader, _Core12):
+        other = yaml.load(data.decode("utf-8-sig"), one)
+        assert repr(value) == repr({} if other is None else other), (value, other)
 
 
 def check_usable(loaded: config.Loaded) -> None:

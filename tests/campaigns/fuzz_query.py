@@ -16,14 +16,14 @@ from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery
 from duckkb.records import Record
-from duckkb.search.syntax import parse, plain_text
+from duckkb.search.syntax import parse, plain, wanted
 from tests.campaigns.fuzz_mutate import ODD_CHARACTERS, Mutator
 
 KIND = NodeType(
     "Note", "note", ("id",), {}, full_text=(SearchField("title", 2.0), SearchField("text"), SearchField("german", 1.5, "german"))
 )  # fmt: skip
 WORDS = (
-    *("ranking", "ranked", "lists", "fusion", "text-embedding-3-small", "v2.0.1", "c++", "c#", "e_dup_id", "don't", "2024-05"),
+    *("ranking", "ranked", "lists", "fusion", "text-embedding-3-small", "v2.0.1", "c++", "c#", "e_dup_id", "don't", "2024-05", "-v", "-1.5", "--force"),
     *("caf\u00e9", "Stra\u00dfe", "na\u00efve", "\u5185\u5b58", "\u6570\u636e\u5e93", "\u5185\u5b58\u6570\u636e\u5e93", "DuckDB\u5185\u5b58", "\u30c7\u30fc\u30bf"),
     *("\ud55c\uad6d\uc5b4", "\u0e44\u0e17\u0e22", "\u0639\u0631\u0628\u064a", "\u05e2\u05d1\u05e8\u05d9\u05ea", "\U0001f9ea", "\U0001f1e8\U0001f1ed", "a", "i", "\uff11\uff12\uff13", "x" * 300),
     *ODD_CHARACTERS,
@@ -53,7 +53,9 @@ class SyntaxTarget:
         read = self._read(value)
         assert read == read_by_hand(value), (read, read_by_hand(value))
         has_operators = bool(read.phrases or read.excluded or read.prefixes)
-        assert plain_text(value) == (plain_by_hand(value) if has_operators else value), plain_text(value)
+        assert wanted(value) == (wanted_by_hand(value) if read.excluded else value), wanted(value)
+        assert plain(value).split() == plain_by_hand(value), plain(value)
+        assert self._read(plain(value)) == LexicalQuery(" ".join(plain_by_hand(value))), plain(value)
         _check_chunks(value)
         made = [tokenizer.tokenize([value])[0] for tokenizer in self._tokenizers]
         for tokens in made:
@@ -200,20 +202,26 @@ def read_by_hand(text: str) -> LexicalQuery:
     """The query syntax, read one character after the other."""
     words: list[str] = []
     found: dict[str, list[str]] = {"phrase": [], "excluded": [], "prefix": []}
-    for kind, piece in _pieces_by_hand(text):
+    for kind, piece, _ in _pieces_by_hand(text):
         if kind == "word":
             words.append(piece)
-        elif piece.strip():
+        elif kind != "sign" and piece.strip():
             found[kind].append(piece.strip())
     return LexicalQuery(" ".join(words), *(tuple(found[kind]) for kind in ("phrase", "excluded", "prefix")))
 
 
-def plain_by_hand(text: str) -> str:
-    kept = [piece for kind, piece in _pieces_by_hand(text) if kind != "excluded" and piece]
-    return " ".join(piece for piece in kept if piece not in ("-", "*"))
+def wanted_by_hand(text: str) -> str:
+    return " ".join(typed for kind, _, typed in _pieces_by_hand(text) if kind != "excluded")
 
 
-def _pieces_by_hand(text: str) -> Iterator[tuple[str, str]]:
+def plain_by_hand(text: str) -> list[str]:
+    """The words without quotes, without dashes and asterisks before them and asterisks behind them."""
+    words = (word.lstrip("-*").rstrip("*") for word in text.replace('"', " ").split())
+    return [word for word in words if word]
+
+
+def _pieces_by_hand(text: str) -> Iterator[tuple[str, str, str]]:
+    """Kind, what is meant and what was typed of every piece; a "sign" means nothing."""
     at, size = 0, len(text)
     while at < size:
         if text[at].isspace():
@@ -224,18 +232,25 @@ def _pieces_by_hand(text: str) -> Iterator[tuple[str, str]]:
         body = at + minus
         if body < size and text[body] == '"' and '"' in text[body + 1 :]:
             end = text.index('"', body + 1)
-            yield ("excluded" if minus else "phrase"), text[body + 1 : end]
+            yield ("excluded" if minus else "phrase"), text[body + 1 : end], text[at : end + 1]
             at = end + 1
             continue
         if text[at] == '"':
+            yield "sign", "", '"'
             at += 1
             continue
         end = next((place for place in range(at, size) if text[place].isspace() or text[place] == '"'), size)
         piece, at = text[at:end], end
         closed = end == size or text[end].isspace()
-        if minus and len(piece) > 1 and not piece[1:2].startswith("-"):
-            yield "excluded", piece[1:]
+        if minus and _excludes(piece[1:]):
+            yield "excluded", piece[1:], piece
         elif piece.endswith("*") and closed and "*" not in piece.rstrip("*") and piece.rstrip("*"):
-            yield "prefix", piece.rstrip("*")
-        elif piece not in ("*", "-"):
-            yield "word", piece
+            yield "prefix", piece.rstrip("*"), piece
+        else:
+            yield ("sign" if piece in ("*", "-") else "word"), piece, piece
+
+
+def _excludes(word: str) -> bool:
+    """Whether a dash before this excludes it: it makes a flag of a letter and of another dash, an amount of a number."""
+    is_letter = len(word) == 1 and word.isascii() and word.isalpha()
+    return not (word.startswith("-") or is_letter or set(word) <= set("0123456789.,"))

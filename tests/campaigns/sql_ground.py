@@ -7,6 +7,7 @@ must never quote; those of the vault must not even be reachable from a filter ov
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -147,6 +148,12 @@ def told(error: DuckkbError) -> str:
     return json.dumps([str(error), error.suggestion, dict(error.details)], ensure_ascii=False, default=str)
 
 
+def advised(error: DuckkbError) -> str | None:
+    """The filter of the command that an error advises; advice repeats what the caller wrote, as nothing else does."""
+    words = shlex.split(error.suggestion) if error.suggestion.startswith("duckkb find ") else []
+    return words[4] if words[3:4] == ["-w"] and len(words) == 5 else None
+
+
 _ENGINE_WORDS = re.compile(
     r"LINE \d|(Binder|Parser|Catalog|Conversion|Permission|INTERNAL|FATAL|IO|Out of Memory|Invalid Input|INTERRUPT) Error|\n\s*\^",
 )
@@ -158,7 +165,9 @@ def faults_of_error(error: DuckkbError, codes: Iterable[str], literals: Iterable
     found = [] if error.code in codes else [f"code {error.code}"]
     found += ["the engine's words"] if _ENGINE_WORDS.search(text) else []
     found += [f"tells {secret}" for secret in (*NEVER, ROW_SECRET) if secret in text and not _names(error, secret)]
-    return found + [f"quotes {literal!r}" for literal in literals if literal in text and not _names(error, literal)]
+    said = json.dumps([str(error), dict(error.details)], ensure_ascii=False, default=str)
+    said += error.suggestion if advised(error) is None else ""
+    return found + [f"quotes {literal!r}" for literal in literals if literal in said and not _names(error, literal)]
 
 
 def _names(error: DuckkbError, text: str) -> bool:

@@ -9,7 +9,7 @@ from duckkb.errors import UsageError
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 from duckkb.queries import LexicalQuery
-from duckkb.search.syntax import parse, plain_text
+from duckkb.search.syntax import parse, plain, wanted
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fuzz_loop import Run, hold, limited
 from tests.campaigns.fuzz_query import LaneTarget, SyntaxTarget
@@ -46,8 +46,9 @@ def test_a_megabyte_of_one_piece_is_answered(campaign: Campaign, lane: Any, piec
     for query in (text, f'"{text}"', f"-{text}", f"{text.rstrip()}*"):
         with limited(60):
             read = parse(query)
-            plain_text(query)
+            wanted(query)
             lane.match(read, 10)
+            lane.match(parse(plain(query)), 10)
             lane.excluded(read)
             campaign.count("queries of up to a megabyte")
 
@@ -122,10 +123,18 @@ def _without_prefixes(text: str) -> LexicalQuery:
     return LexicalQuery(read.text, read.phrases, read.excluded)
 
 
+def _excluding_flags(text: str) -> LexicalQuery:
+    read = parse(text)
+    flags = tuple(word[1:] for word in read.text.split(" ") if word[:1] == "-" and word[1:].isalpha())
+    return LexicalQuery(read.text, read.phrases, read.excluded + flags, read.prefixes)
+
+
 def _stumbling(text: str) -> LexicalQuery:
     return parse(text.encode("ascii").decode())
 
 
-@pytest.mark.parametrize("reader", [_without_prefixes, _stumbling], ids=["forgets prefixes", "stumbles"])
+@pytest.mark.parametrize(
+    "reader", [_without_prefixes, _excluding_flags, _stumbling], ids=["forgets prefixes", "takes flags", "stumbles"]
+)
 def test_control_a_weak_reader_of_queries_is_found_out(campaign: Campaign, reader: Any) -> None:
     assert Run[str](enough=1).fuzz(SyntaxTarget(reader), campaign.random("control"), 200).finds

@@ -85,6 +85,8 @@ class Judge:
             self.refused[str(error.details.get("construct", ""))] += 1
             for fault in ground.faults_of_error(error, ["E_FILTER"], [text for text in literals if len(text) > 5]):
                 self._note(fragment, fault)
+            if (advice := ground.advised(error)) is not None and not self._works(advice):
+                self._note(fragment, f"advises what is refused: {advice}")
             if error.details.get("construct") == "condition":
                 self._note(fragment, "the compiler accepted what the engine refuses")
             return None
@@ -96,6 +98,13 @@ class Judge:
             for fault in ground.faults_of_statement(statement, self._names):
                 self._note(fragment, f"runs {fault}: {statement}")
         return found
+
+    def _works(self, advice: str) -> bool:
+        try:
+            self._where(advice)
+        except DuckkbError:
+            return False
+        return True
 
     def _note(self, fragment: str, fault: str) -> None:
         self.faults.append((fragment, fault))

@@ -29,6 +29,9 @@ FILTERS = [
     'author = "ann"',
     "autor = 'ann'",
     "author = ann",
+    "(autor = 'ann')",
+    "lower(autor) = 'ann'",
+    "author IN (ann, bob)",
     "author = `ann`",
     "`author` = 'ann'",
     "author = “ann”",
@@ -69,6 +72,15 @@ def test_a_filter_of_another_dialect_is_answered_with_one_that_works(base: Path,
         command = shlex.split(caught.value.suggestion)
         assert command[:4] == ["duckkb", "find", "notes", "-w"] and len(command) == 5
         assert [hit.identity for hit in kb.find("notes", where=command[4])] == ["wal"]
+
+
+@pytest.mark.parametrize(
+    "slip", ["(vault.secret) IS NULL", "author = vault.secret", "(vault) IS NULL", "author = vault[1]"]
+)
+def test_what_cannot_be_a_text_is_not_advised_as_one(base: Path, slip: str) -> None:
+    with duckkb.open(base) as kb, pytest.raises(duckkb.errors.FilterError) as caught:
+        kb.find("notes", where=slip)
+    assert "'vault'" not in caught.value.suggestion
 
 
 LINES = [

@@ -153,8 +153,8 @@ def _named(columns: Columns, fragment: str, error: FilterError) -> str:
     near = error.details["nearest"] or _folded(str(name), columns)
     written = re.escape(str(name))
     whole = rf'"{written}"|(?<![\w."\'])({written})(?![\w"\'])'
-    behind = re.search(rf"(?:=|<>|!=|<|>|\bLIKE|\bILIKE|[(,])\s*(?:{whole})", fragment, re.IGNORECASE)
-    if behind and not re.match(r"\s*\(", fragment[behind.end() :]):
+    behind = re.search(rf"(?:=|<>|!=|<|>|\bLIKE|\bILIKE|\bIN\s*\(|,)\s*(?:{whole})", fragment, re.IGNORECASE)
+    if behind and not re.match(r"\s*[.(\[]", fragment[behind.end() :]):
         return (
             fragment[: behind.start()]
             + re.sub(whole, _quoted(str(name)).replace("\\", r"\\"), behind[0])
