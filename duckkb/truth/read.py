@@ -12,7 +12,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from duckkb.codes import CODES
-from duckkb.errors import Finding
+from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.truth.canonical import scan
 from duckkb.truth.kept import reread
@@ -51,7 +51,7 @@ def read_part(
     """
     read_ns = time.time_ns()
     try:
-        raw, status = _read_settled(root / path)
+        raw, status = _read_settled(root, path)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -66,14 +66,26 @@ def read_part(
     return part if part.rows or part.findings else _empty(part, root)
 
 
-def _read_settled(path: Path) -> tuple[bytes, os.stat_result]:
-    """The bytes of a file. One that is empty and was written just now is waited for: git makes a file before it fills it."""
+def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:
+    """The bytes of a file. One that is empty while git changes files is waited for: git makes a file before it fills it."""
     for _ in range(_PATIENCE):
-        raw, status = read_regular(path)
+        raw, status = read_regular(root / path)
         if raw or time.time_ns() - status.st_mtime_ns > _YOUNG_NS:
             break
+        if not _is_git_at_work(root):
+            return read_regular(root / path)  # it may have been until just now
         time.sleep(_MOMENT_S)
     return raw, status
+
+
+def _is_git_at_work(root: Path) -> bool:
+    from duckkb.truth import history  # which few reads need
+
+    try:
+        repository = history.find_repository(root)
+    except (OSError, Unavailable):
+        return False
+    return repository is not None and (repository.git_dir / "index.lock").exists()
 
 
 def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
