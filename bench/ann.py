@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from duckkb.backends.duckdb.vectors import Vectors
 from duckkb.entries import IndexEntry
+from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row, Version
 from duckkb.records import Record
 from duckkb.settings import Ann, VectorSettings, VectorStorage

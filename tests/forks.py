@@ -24,15 +24,15 @@ PATIENCE = 300.0
 _WARM = (
     "actions.asking", "actions.caring", "actions.collecting", "actions.comparing", "actions.merging", "actions.reading",
     "actions.tracing", "actions.vector_run", "actions.writing", "app.diffing", "app.folder", "app.impact", "app.knowledge",
-    "app.merging", "app.proposing", "app.provenance", "app.vectors", "backends.duckdb.backend", "backends.duckdb.lexical",
-    "backends.duckdb.tables", "cli.base", "cli.care", "cli.collect", "cli.diff", "cli.find", "cli.git_driver", "cli.health",
-    "cli.impact", "cli.index", "cli.lines", "cli.main", "cli.merge", "cli.propose", "cli.provenance", "cli.read", "cli.table",
-    "cli.vector", "cli.write", "engine.at", "engine.graph", "engine.guard", "engine.index", "engine.repair", "engine.write",
+    "app.merging", "app.proposing", "app.provenance", "app.vectors", "lanes.backend", "lanes.lexical.lexical",
+    "lanes.sql.tables", "cli.verbs.base", "cli.verbs.care", "cli.verbs.collect", "cli.verbs.diff", "cli.verbs.find", "cli.git_driver", "cli.verbs.health",
+    "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read", "cli.table",
+    "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",
     "indexing.cache_format", "indexing.glossary", "indexing.placing", "indexing.segment", "indexing.tokens",
     "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.brought", "review.diff.formats",
-    "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact_report", "review.merging.merge",
-    "review.merging.resolve", "review.propose", "review.provenance_log", "review.why_report", "truth.ancestry",
-    "truth.git_changes", "truth.patch", "truth.render",
+    "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact.impact_report", "review.merging.merge",
+    "review.merging.resolve", "review.propose", "review.provenance.provenance_log", "review.impact.why_report", "truth.git.ancestry",
+    "truth.git.git_changes", "truth.git.patch", "truth.files.render",
 )  # fmt: skip
 _LIBRARIES = ("git", "jsonschema_rs", "numpy.ma", "numpy.typing", "rjieba")
 # What `duckkb` is in a script: it hands its streams and all else to the warm process, and ends as the command does.

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterable
 
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.tables import Tables
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row
 from duckkb.records import Record

@@ -5,14 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.engine import care, index, job_state, jobs
-from duckkb.engine import plan as planning
-from duckkb.engine import repair as repairing
+from duckkb.engine import care
 from duckkb.engine.base import Base, Wiring
-from duckkb.engine.glance import glance
-from duckkb.engine.jobs import Options as JobOptions
-from duckkb.engine.repair import Options as RepairOptions
-from duckkb.engine.repair import Repaired
+from duckkb.engine.index import job_state, jobs, survey
+from duckkb.engine.index import plan as planning
+from duckkb.engine.index import repair as repairing
+from duckkb.engine.index.glance import glance
+from duckkb.engine.index.jobs import Options as JobOptions
+from duckkb.engine.index.repair import Options as RepairOptions
+from duckkb.engine.index.repair import Repaired
 from duckkb.queries import Receipt
 from duckkb.review import findings
 from duckkb.review.findings import CheckReport
@@ -21,8 +22,9 @@ from duckkb.review.health.check import Check, Ground
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
-from duckkb.truth import history, lock
-from duckkb.truth.merge_memory import rules_of
+from duckkb.truth.commit import lock
+from duckkb.truth.git import history
+from duckkb.truth.merge.merge_memory import rules_of
 
 __all__ = [
     "Check",
@@ -50,7 +52,7 @@ __all__ = [
 
 def check(base: Base) -> CheckReport:
     """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one."""
-    index.sample_caches(base)
+    survey.sample_caches(base)
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
     return replace(report, findings=(*report.findings, *merged))
@@ -106,7 +108,7 @@ def _facts(root: Path, settings: Settings, trusted: bool, locked_by: str | None)
 
 
 def index_status(base: Base) -> dict[str, Any]:
-    return index.status(base)
+    return survey.status(base)
 
 
 def index_plan(base: Base) -> planning.Plan:

@@ -15,7 +15,7 @@ from duckkb.ontology.names import is_policy_name, name_known
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.snapshot import define
 from duckkb.ontology.source import read_yaml
-from duckkb.truth import outside
+from duckkb.truth.commit import outside
 
 
 def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:

@@ -13,9 +13,9 @@ from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import Configurations, Files
 from duckkb.review.diff.model import Diff, Numbers, OntologyChange, RecordChange, Versions
 from duckkb.review.diff.sides import Range
-from duckkb.truth import revisions
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.git import revisions
 from duckkb.truth.layout import Kind, part_folder
-from duckkb.truth.tree import Tree
 from duckkb.values import dataclass
 
 

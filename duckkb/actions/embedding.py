@@ -10,7 +10,7 @@ from duckkb.entries import Cut
 from duckkb.errors import UsageError
 from duckkb.llm.vector_form import to_hex
 from duckkb.queries import Notice
-from duckkb.truth.line import LineError, parse_json
+from duckkb.truth.files.line import LineError, parse_json
 from duckkb.values import dataclass
 
 _BOM = b"\xef\xbb\xbf"

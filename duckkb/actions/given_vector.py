@@ -8,7 +8,7 @@ from duckkb.actions.resolve import regular_file
 from duckkb.engine.base import Base
 from duckkb.errors import UsageError
 from duckkb.llm.vector_form import from_hex, from_numbers
-from duckkb.truth.line import Limits, LineError, parse_json
+from duckkb.truth.files.line import Limits, LineError, parse_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,9 +12,9 @@ from duckkb.engine.ends import plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
-from duckkb.truth import outside
-from duckkb.truth.line import Shape, encode, etag
-from duckkb.truth.tree import StoredRow
+from duckkb.truth.commit import outside
+from duckkb.truth.files.line import Shape, encode, etag
+from duckkb.truth.files.tree import StoredRow
 from duckkb.values import dataclass
 
 

@@ -11,8 +11,9 @@ from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
-from duckkb.truth import ids, outside
-from duckkb.truth.line import LineError
+from duckkb.truth.commit import outside
+from duckkb.truth.files import ids
+from duckkb.truth.files.line import LineError
 
 # What duckkb itself prints beside a record's fields; put and import take such lines back.
 PRINTED = frozenset(

@@ -14,14 +14,14 @@ from duckkb.errors import NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Hit
 from duckkb.records import Identity, identity_text
-from duckkb.review import provenance, provenance_log
-from duckkb.review import why as explanation
-from duckkb.review.citation import Citation
-from duckkb.review.provenance import FieldOrigin, Ground, Origin
-from duckkb.review.provenance_log import Entry, Wanted
-from duckkb.review.why import Why
-from duckkb.truth import history, revisions
-from duckkb.truth.table import StoredRow
+from duckkb.review.impact import why as explanation
+from duckkb.review.impact.why import Why
+from duckkb.review.provenance import provenance, provenance_log
+from duckkb.review.provenance.citation import Citation
+from duckkb.review.provenance.provenance import FieldOrigin, Ground, Origin
+from duckkb.review.provenance.provenance_log import Entry, Wanted
+from duckkb.truth.files.table import StoredRow
+from duckkb.truth.git import history, revisions
 
 
 def origins(base: Base, hits: Sequence[Hit]) -> list[Origin]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from duckkb.errors import UsageError
 from duckkb.ontology.names import name_known
-from duckkb.truth.line import Limits, LineError, parse_json
+from duckkb.truth.files.line import Limits, LineError, parse_json
 from duckkb.values import dataclass, field
 
 _HINT = "duckkb vector schema"

@@ -20,8 +20,9 @@ from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
 from duckkb.records import identity_text
-from duckkb.truth import ids, outside, pointer
-from duckkb.truth.tree import StoredRow
+from duckkb.truth.commit import outside, vector_base
+from duckkb.truth.files import ids
+from duckkb.truth.files.tree import StoredRow
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -153,16 +154,16 @@ def database(base: Base) -> Path | None:
 
     Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.Refused` where a sandbox forbids it.
     """
-    if not pointer.exists(base.root):
+    if not vector_base.exists(base.root):
         return None
     boot.refuse_tracked_state(base.root)
-    target = pointer.read(base.root)
+    target = vector_base.read(base.root)
     if base.wiring.env.sandbox and not target.is_relative_to(base.root.resolve()):
         said = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
-        raise Refused(said, suggestion=pointer.MENDED_BY)
+        raise Refused(said, suggestion=vector_base.MENDED_BY)
     if not (target / "config.yaml").is_file():
         said = f"the vector actions work on {target}, which is no knowledge base any more"
-        raise StateError(said, code="E_NO_KB", suggestion=pointer.MENDED_BY)
+        raise StateError(said, code="E_NO_KB", suggestion=vector_base.MENDED_BY)
     return target
 
 

@@ -22,8 +22,8 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError,
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
-from duckkb.truth.line import LineError, Shape, encode, parse_json, parse_objects
-from duckkb.truth.lines import collector_paused
+from duckkb.truth.files.line import LineError, Shape, encode, parse_json, parse_objects
+from duckkb.truth.files.lines import collector_paused
 from duckkb.values import dataclass
 
 Item = tuple[str, Mapping[str, Any] | LineError]

@@ -14,8 +14,8 @@ from duckkb.ports import Row
 from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff, Numbers
 from duckkb.review.diff.sides import parse_range
-from duckkb.truth.line import Limits
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
@@ -105,7 +105,7 @@ def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":
     revert."""
     from duckkb.actions.merging import verify
     from duckkb.app.merging import rules_at
-    from duckkb.truth import revisions
+    from duckkb.truth.git import revisions
 
     commit = revisions.revision(root, head).commit
     return verify.findings(root, rules_at(root), commit) if commit and commit != found.base.commit else ()

@@ -10,7 +10,8 @@ from duckkb import config
 from duckkb.app.wiring import find
 from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.truth import layout, lock, outside, shadow, state
+from duckkb.truth import layout, state
+from duckkb.truth.commit import lock, outside, protocol
 from duckkb.values import dataclass
 
 _LFS_NEXT = (
@@ -177,9 +178,9 @@ def recover(
     root = find(path)
     refuse_tracked_state(root)
     if action == "show":
-        return shadow.show(root)
+        return protocol.show(root)
     with lock.exclusive(root, lock_timeout):
-        run = {None: shadow.recover, "forward": shadow.forward, "abort": shadow.abort}[action]
+        run = {None: protocol.recover, "forward": protocol.forward, "abort": protocol.abort}[action]
         recovery = run(root)
     return {"action": recovery.action, "files": list(recovery.files)}
 

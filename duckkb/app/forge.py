@@ -11,7 +11,8 @@ from textwrap import indent
 
 from duckkb import config
 from duckkb.errors import UsageError
-from duckkb.truth import history, state
+from duckkb.truth import state
+from duckkb.truth.git import history
 from duckkb.values import dataclass
 
 _WORKFLOWS = ".github/workflows"

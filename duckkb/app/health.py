@@ -67,14 +67,14 @@ def repair(
 
 
 def _duckdb() -> None:
-    from duckkb.backends.duckdb import self_test
+    from duckkb.lanes import self_test
 
     self_test.confined()
 
 
 def _tantivy() -> None:
-    from duckkb.backends.duckdb import self_test
     from duckkb.indexing.tokens import PlainTokenizer
+    from duckkb.lanes import self_test
 
     self_test.lexical(PlainTokenizer())
 

@@ -12,11 +12,11 @@ from duckkb.engine.base import Progress, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.questions import questions_in
 from duckkb.ports import Embedder
-from duckkb.review import impact as judged
 from duckkb.review.diff import sides
 from duckkb.review.guards import allowed, of_questions
-from duckkb.review.impact import Answer, Question, Report
-from duckkb.truth import revisions
+from duckkb.review.impact import impact as judged
+from duckkb.review.impact.impact import Answer, Question, Report
+from duckkb.truth.git import revisions
 from duckkb.values import dataclass
 
 _Opened = tuple[Loaded, Wiring]

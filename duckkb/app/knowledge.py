@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import actions, config
-from duckkb.app.turn import Turn
+from duckkb.app.call_lock import Turn
 from duckkb.app.wiring import Choice, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from duckkb.app.collections import Collections
     from duckkb.app.provenance import Provenance
     from duckkb.app.vectors import Vectors
-    from duckkb.engine.jobs import Built, Listen
-    from duckkb.engine.plan import Plan
-    from duckkb.review.why import Why
+    from duckkb.engine.index.jobs import Built, Listen
+    from duckkb.engine.index.plan import Plan
+    from duckkb.review.impact.why import Why
 
 
 class KnowledgeBase:
@@ -147,7 +147,7 @@ class KnowledgeBase:
 
     def ddl(self, type: str | None = None) -> str:
         """The derived table definitions of one type or of all."""
-        from duckkb.backends.duckdb.columns import ddl
+        from duckkb.lanes.sql.columns import ddl
 
         with self._in_turn() as base:
             return "\n".join(

@@ -11,8 +11,10 @@ from duckkb.app.wiring import Choice, find
 from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
 from duckkb.settings import Settings, Shrink
-from duckkb.truth import history, merge_memory, merge_rules, outside
-from duckkb.truth.merge_rules import Rules
+from duckkb.truth.commit import outside
+from duckkb.truth.git import history
+from duckkb.truth.merge import merge_memory, merge_rules
+from duckkb.truth.merge.merge_rules import Rules
 from duckkb.values import dataclass
 
 

@@ -11,10 +11,11 @@ from duckkb.app.wiring import Choice, find
 from duckkb.engine.base import Proposal
 from duckkb.errors import NotFound, Refused
 from duckkb.review import propose
-from duckkb.truth import branch as branches
-from duckkb.truth import history, revisions, state
-from duckkb.truth.branch import Branch
-from duckkb.truth.revisions import Revision
+from duckkb.truth import state
+from duckkb.truth.git import branch as branches
+from duckkb.truth.git import history, revisions
+from duckkb.truth.git.branch import Branch
+from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass, field
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from duckkb.actions import tracing
 from duckkb.engine.base import Base
 from duckkb.queries import Hit
-from duckkb.review import citation
-from duckkb.review.citation import Citation
-from duckkb.review.provenance import FieldOrigin, Origin
-from duckkb.review.provenance_log import Entry
+from duckkb.review.provenance import citation
+from duckkb.review.provenance.citation import Citation
+from duckkb.review.provenance.provenance import FieldOrigin, Origin
+from duckkb.review.provenance.provenance_log import Entry
 
 
 class Provenance:

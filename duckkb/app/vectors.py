@@ -11,7 +11,8 @@ from duckkb.app.folder import make
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.queries import Notice
-from duckkb.truth import pointer, state
+from duckkb.truth import state
+from duckkb.truth.commit import vector_base
 
 Turn = Callable[[], AbstractContextManager[Base]]
 
@@ -93,7 +94,7 @@ class Vectors:
             root = home.root
             target = vector_store.folder(home, path, typed=typed)
         if target == root.resolve():
-            pointer.write(root, None)
+            vector_base.write(root, None)
             return str(target)
         try:
             if not (target / "config.yaml").exists():
@@ -102,7 +103,7 @@ class Vectors:
         except OSError as error:
             raise state.refusal(f"{path} cannot be made a knowledge base", error) from error
         with self._elsewhere(target)():  # it loads
-            pointer.write(root, target)
+            vector_base.write(root, target)
         return str(target)
 
     @contextmanager

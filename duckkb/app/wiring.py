@@ -15,9 +15,9 @@ from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.backends.duckdb.isolated import Isolated
     from duckkb.config import Loaded
-    from duckkb.truth.revisions import Revision
+    from duckkb.lanes.sql.isolated import Isolated
+    from duckkb.truth.git.revisions import Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
 def _revision(root: Path, name: str | None) -> "Revision | None":
     if name is None:
         return None
-    from duckkb.truth import revisions
+    from duckkb.truth.git import revisions
 
     return revisions.revision(root, name)
 
@@ -93,7 +93,7 @@ def configuration(root: Path, revision: "Revision | None") -> dict[str, bytes | 
 
 def unbounded(chosen: Choice) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
-    from duckkb.backends.duckdb.bounds import available
+    from duckkb.lanes.sql.bounds import available
 
     if available() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
@@ -105,11 +105,11 @@ def _engine(chosen: Choice) -> "Isolated | None":
     engine in this process."""
     if chosen.sql_in_process:
         return None
-    from duckkb.backends.duckdb.isolated import Isolated
+    from duckkb.lanes.sql.isolated import Isolated
 
     engine = Isolated()
     if chosen.first_filter is not None:
-        from duckkb.backends.duckdb.simple import written
+        from duckkb.lanes.sql.simple import written
 
         if not written(chosen.first_filter):
             engine.start()
@@ -118,14 +118,14 @@ def _engine(chosen: Choice) -> "Isolated | None":
 
 def filter_backend(ontology: Ontology, ends: EndIds, where: str) -> Backend:
     """What evaluates a filter over records that are loaded into it."""
-    from duckkb.backends.duckdb.backend import DuckdbBackend
     from duckkb.indexing.tokens import PlainTokenizer
+    from duckkb.lanes.backend import DuckdbBackend
 
     return DuckdbBackend(ontology, Settings(), PlainTokenizer(), ends, None, _engine(Choice(first_filter=where)))
 
 
 def _backend(wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None") -> Backend:
-    from duckkb.backends.duckdb.backend import DuckdbBackend
+    from duckkb.lanes.backend import DuckdbBackend
 
     return DuckdbBackend(wiring.ontology, wiring.settings, wiring.tokenizer, ends, rows, engine)
 

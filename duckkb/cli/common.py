@@ -230,7 +230,7 @@ def _prefix(ctx: click.Context) -> str:
     """The folder of the base inside its repository, as far as both can be found."""
     from duckkb import config
     from duckkb.errors import DuckkbError
-    from duckkb.truth import history
+    from duckkb.truth.git import history
 
     with suppress(DuckkbError, OSError):
         root = config.find_root(Path.cwd(), ctx.ensure_object(dict).get("kb"), config.environment())

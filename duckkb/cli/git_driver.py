@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duckkb.truth.merge_file import TableMerge
-    from duckkb.truth.merge_rules import Rules, TableRules
+    from duckkb.truth.merge.merge_rules import Rules, TableRules
+    from duckkb.truth.merge.table_merge import TableMerge
 
 CLEAN, CONFLICT = 40, 41
 _PATH = re.compile(r"(.*?)(data/(?:node|edge)s/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl)")
@@ -40,7 +40,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
         return 2
     merged, data, table = found
     if merged.conflicts and size != 7:
-        from duckkb.truth import conflict
+        from duckkb.truth.merge import conflict
 
         data = conflict.written(conflict.read(data) or [], size)
     _write(files[1], data)
@@ -65,15 +65,15 @@ def _merged(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, TableRules] | None":
     """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
-    from duckkb.truth import merge_file
+    from duckkb.truth.merge import table_merge
 
     found = _PATH.fullmatch(path)
-    key = merge_file.table_of(found[2]) if found else None
+    key = table_merge.table_of(found[2]) if found else None
     if found is None or key is None:
         return None
     part, table = found[2], _rules(Path(found[1] or ".")).of(key)
     base, ours, theirs = ({part: file.read_bytes()} for file in files)
-    merged = merge_file.merge_table(base, ours, theirs, table, is_base=is_base)
+    merged = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
     return merged, merged.parts[part] or b"", table
 
 
@@ -85,7 +85,7 @@ def _write(file: Path, data: bytes) -> None:
 
 def textconv(file: Path) -> int:
     """Print a part with a line for each field, so that `git diff` shows which of them changed."""
-    from duckkb.truth.merge import split
+    from duckkb.truth.merge.field_merge import split
 
     shown = []
     for line in file.read_bytes().split(b"\n"):
@@ -106,8 +106,8 @@ def textconv(file: Path) -> int:
 def _rules(root: Path) -> "Rules":
     """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
     read, as after a pull, it is read first, and noted for the files to come."""
-    from duckkb.truth import merge_rules
-    from duckkb.truth.history import tracks_state
+    from duckkb.truth.git.history import tracks_state
+    from duckkb.truth.merge import merge_rules
 
     if tracks_state(root):
         return merge_rules.Rules()
@@ -115,7 +115,7 @@ def _rules(root: Path) -> "Rules":
         return merge_rules.load(root)
     from duckkb.app.merging import rules_at
     from duckkb.errors import DuckkbError
-    from duckkb.truth import merge_memory
+    from duckkb.truth.merge import merge_memory
 
     try:
         rules = rules_at(root)

@@ -79,7 +79,7 @@ class VerbGroup(click.Group):
         verb = _BY_NAME.get(cmd_name)
         if verb is None:
             return None
-        module = import_module(f"duckkb.cli.{verb.module}")
+        module = import_module(f"duckkb.cli.verbs.{verb.module}")
         command: click.Command = getattr(module, f"{verb.name}_command")
         return command
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb.settings import Environment
-from duckkb.truth import history
+from duckkb.truth.git import history
 
 _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"

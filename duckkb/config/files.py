@@ -137,7 +137,7 @@ def _read(root: Path, path: str) -> Document:
 
 
 def _was_cut_off(root: Path, path: str) -> bool:
-    from duckkb.truth import emptied  # which asks git
+    from duckkb.truth.files import emptied  # which asks git
 
     return emptied.is_held_at_head(root, path)
 

@@ -12,12 +12,13 @@ from duckkb.engine.base import Base, BootReport, EndIds, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
-from duckkb.truth import layout, revisions
-from duckkb.truth.line import Limits
-from duckkb.truth.lines import collector_paused
-from duckkb.truth.read import part_of
-from duckkb.truth.revisions import REGULAR, Entry, Revision
-from duckkb.truth.tree import Stamp, Tree
+from duckkb.truth import layout
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.read import part_of
+from duckkb.truth.files.tree import Stamp, Tree
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import REGULAR, Entry, Revision
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)

@@ -21,15 +21,15 @@ from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
-from duckkb.truth.line import Limits
-from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Differences, Part, StoredRow, Tree
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.tree import Differences, Part, StoredRow, Tree
+from duckkb.truth.snapshot.snapshot import Snapshot
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from duckkb.truth.revisions import Revision
+    from duckkb.truth.git.revisions import Revision
 
 Progress = Callable[[str, int, int], None]
 Answer = TypeVar("Answer")

@@ -12,11 +12,15 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
 from duckkb.records import Record
-from duckkb.truth import history, journal, layout, lock, merge_memory, read, shadow, skipped, state
-from duckkb.truth.line import Limits
-from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.survey import survey
-from duckkb.truth.tree import Tree
+from duckkb.truth import layout, state
+from duckkb.truth.commit import journal, lock, protocol
+from duckkb.truth.files import read
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.survey import survey
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.git import history, skipped
+from duckkb.truth.merge import merge_memory
+from duckkb.truth.snapshot.snapshot import Snapshot
 
 _ATTEMPTS = 3
 
@@ -31,7 +35,7 @@ def boot(wiring: Wiring) -> Base:
         if not wiring.lenient:
             refuse_unreadable(base.tree)
         return base
-    with shadow.reading(wiring.root, wiring.lock_timeout) as hold:
+    with protocol.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
         tree, snapshot = _opened(wiring)
         if not hold.read_only:
@@ -76,9 +80,9 @@ def refresh(base: Base) -> None:
         return
     base.adrift = base.adrift or (base.snapshot is not None and base.snapshot.is_dropped)
     is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
-    if base.adrift or is_edited or read.changed(base.tree, base.root) or shadow.pending(base.root):
+    if base.adrift or is_edited or read.changed(base.tree, base.root) or protocol.pending(base.root):
         refuse_tracked_state(base.root)
-        with shadow.reading(base.root, base.wiring.lock_timeout):
+        with protocol.reading(base.root, base.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
         refuse_unreadable(base.tree)

@@ -9,10 +9,11 @@ from duckkb.engine.write import commit, patch, settled
 from duckkb.errors import Refused
 from duckkb.queries import Receipt
 from duckkb.records import Change, Changeset
-from duckkb.truth import git_changes, history, render
-from duckkb.truth.compact import compacted
-from duckkb.truth.render import RenderedPart
-from duckkb.truth.tree import Tree
+from duckkb.truth.files import render
+from duckkb.truth.files.compact import compacted
+from duckkb.truth.files.render import RenderedPart
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.git import git_changes, history
 
 
 def fmt(base: Base, check_only: bool) -> Receipt:

@@ -13,9 +13,11 @@ from duckkb.ontology.model import NodeType, Ontology, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
 from duckkb.records import identity_text
-from duckkb.truth import journal, layout, render, shadow
-from duckkb.truth.read import part_of
-from duckkb.truth.tree import Stamp, Tree
+from duckkb.truth import layout
+from duckkb.truth.commit import journal, protocol
+from duckkb.truth.files import render
+from duckkb.truth.files.read import part_of
+from duckkb.truth.files.tree import Stamp, Tree
 from duckkb.values import dataclass
 
 FORMAT = "duckkb collection 1"
@@ -54,8 +56,8 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
             )
         _refuse_edges(base, kind)
         _refuse_named(base, kind)
-        changes = [shadow.FileChange(path, _digest(data), None) for path, data in _parts(base, kind).items()]
-        changes.append(shadow.FileChange(path_of(kind.name), _digest(definition), None))
+        changes = [protocol.FileChange(path, _digest(data), None) for path, data in _parts(base, kind).items()]
+        changes.append(protocol.FileChange(path_of(kind.name), _digest(definition), None))
         return _committed(base, kind.name, count, changes)
 
 
@@ -72,12 +74,12 @@ def rename(base: Base, kind: RecordType, name: str) -> Changed:
         found, findings = collection_of(new, path_of(name))
         if found is None:
             raise _unfit(name, findings)
-        changes = [shadow.FileChange(path_of(kind.name), _digest(definition), None)]
-        changes.append(shadow.FileChange(path_of(name), None, new))
+        changes = [protocol.FileChange(path_of(kind.name), _digest(definition), None)]
+        changes.append(protocol.FileChange(path_of(name), None, new))
         for path, data in _parts(base, kind).items():
             moved = f"{_folder(found)}/{path.removeprefix(_folder(kind) + '/')}"
             if moved != path:
-                changes += [shadow.FileChange(moved, None, data), shadow.FileChange(path, _digest(data), None)]
+                changes += [protocol.FileChange(moved, None, data), protocol.FileChange(path, _digest(data), None)]
         return _committed(base, name, base.tree.count(kind), changes)
 
 
@@ -137,19 +139,19 @@ def unpack(base: Base, data: bytes, name: str | None) -> Changed:
 def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
     _refuse_reserved(name)
     _refuse_taken(base, name)
-    changes = [shadow.FileChange(path_of(name), None, definition)]
-    changes += [shadow.FileChange(path, None, data) for path, data in parts.items()]
+    changes = [protocol.FileChange(path_of(name), None, definition)]
+    changes += [protocol.FileChange(path, None, data) for path, data in parts.items()]
     return _committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
 
 
-def _committed(base: Base, name: str, records: int, changes: Sequence[shadow.FileChange]) -> Changed:
+def _committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
     """Commit, once the ontology as it will be has been read."""
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     _refuse_unfit(base, name, definitions)
     known = render.format_change(base.root)
-    extra = [shadow.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
+    extra = [protocol.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
     with emptying(base, changes):
-        shadow.commit(base.root, [*changes, *extra])
+        protocol.commit(base.root, [*changes, *extra])
     base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
     return Changed(name, records, tuple(sorted(change.path for change in changes)))
 

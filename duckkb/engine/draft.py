@@ -18,10 +18,10 @@ from duckkb.records import (
     component_value,
     identity_text,
 )
-from duckkb.truth import ids
-from duckkb.truth.ends import bare_end
-from duckkb.truth.line import etag
-from duckkb.truth.tree import StoredRow, Tree
+from duckkb.truth.files import ids
+from duckkb.truth.files.ends import bare_end
+from duckkb.truth.files.line import etag
+from duckkb.truth.files.tree import StoredRow, Tree
 from duckkb.values import dataclass, field
 
 

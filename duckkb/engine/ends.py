@@ -5,7 +5,7 @@ from dataclasses import replace
 from duckkb.engine.draft import Delete, Given, Request, Upsert
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import FROM, TO, Component, Identity, TypedEnd, component_value
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.tree import Tree
 
 
 def plain_request(tree: Tree, request: Request) -> Request:

@@ -12,9 +12,9 @@ from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedEnd, component_of, identity_text
 from duckkb.settings import Shrink
-from duckkb.truth import history, skipped
-from duckkb.truth.ends import end_identity
-from duckkb.truth.tree import Ambiguous, Ref, StoredRow, Tree
+from duckkb.truth.files.ends import end_identity
+from duckkb.truth.files.tree import Ambiguous, Ref, StoredRow, Tree
+from duckkb.truth.git import history, skipped
 from duckkb.values import dataclass
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.settings import Settings
-from duckkb.truth import read
-from duckkb.truth.line import Limits
-from duckkb.truth.lines import collector_paused
-from duckkb.truth.snapshot import Snapshot, Unusable
-from duckkb.truth.survey import Survey, survey
-from duckkb.truth.tree import Part, Tree
+from duckkb.truth.files import read
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.survey import Survey, survey
+from duckkb.truth.files.tree import Part, Tree
+from duckkb.truth.snapshot.snapshot import Snapshot, Unusable
 from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are

@@ -5,11 +5,11 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
-from duckkb.engine.embedding import embed
+from duckkb.engine.index.embedding import embed
 from duckkb.llm.windows import mean_of
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record
-from duckkb.truth.tree import StoredRow
+from duckkb.truth.files.tree import StoredRow
 
 if TYPE_CHECKING:
     import numpy as np

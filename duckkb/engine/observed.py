@@ -13,8 +13,9 @@ from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record, component_value
-from duckkb.truth import ids, state
-from duckkb.truth.tree import Part, Tree
+from duckkb.truth import state
+from duckkb.truth.files import ids
+from duckkb.truth.files.tree import Part, Tree
 
 NAME = "fields.json"
 FEW = 2

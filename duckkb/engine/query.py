@@ -21,8 +21,8 @@ from duckkb.search.expand import feedback
 from duckkb.search.fuse import Fused, fuse, ranked
 from duckkb.search.plan import Ask, Capabilities, Standard, plan
 from duckkb.settings import Expansion, Fusion
-from duckkb.truth.line import etag
-from duckkb.truth.tree import StoredRow
+from duckkb.truth.files.line import etag
+from duckkb.truth.files.tree import StoredRow
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:

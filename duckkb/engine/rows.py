@@ -9,8 +9,8 @@ from duckkb.ontology.model import RecordType
 from duckkb.ports import Row
 from duckkb.queries import Lane
 from duckkb.records import Record
-from duckkb.truth.lines import collector_paused
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.tree import Tree
 
 _BATCH = 4096  # records whose entries are made, and held, together
 _FIRST = 512  # of the first ones, so that an index that works beside this begins soon

@@ -6,17 +6,20 @@ from contextlib import contextmanager
 from duckkb.codes import CODES
 from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base, Proposal
-from duckkb.engine.counted import Before
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
-from duckkb.engine.embedding import batches, embed
 from duckkb.engine.field_notices import field_notices
+from duckkb.engine.index.counted import Before
+from duckkb.engine.index.embedding import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
 from duckkb.records import Identity, Record
-from duckkb.truth import history, layout, render, shadow, state
-from duckkb.truth.line import Shape, etag, record_line
-from duckkb.truth.render import RenderedPart
+from duckkb.truth import layout, state
+from duckkb.truth.commit import protocol
+from duckkb.truth.files import render
+from duckkb.truth.files.line import Shape, etag, record_line
+from duckkb.truth.files.render import RenderedPart
+from duckkb.truth.git import history
 from duckkb.values import dataclass
 
 _MANY_VECTORS = 100
@@ -63,7 +66,7 @@ def settled(base: Base) -> Iterator[None]:
         yield
         return
     boot.refuse_past(base)
-    with shadow.writing(base.root, base.wiring.lock_timeout):
+    with protocol.writing(base.root, base.wiring.lock_timeout):
         boot.sync(base)
         guard.settle(base)
         yield
@@ -76,12 +79,12 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
     if base.wiring.proposal is not None:
         _propose(base, base.wiring.proposal, parts)
         return
-    changes = [shadow.FileChange(part.path, part.before, part.data) for part in parts]
+    changes = [protocol.FileChange(part.path, part.before, part.data) for part in parts]
     known = render.format_change(base.root)
     if known is not None:
-        changes.append(shadow.FileChange(layout.FORMAT_PATH, None, known))
+        changes.append(protocol.FileChange(layout.FORMAT_PATH, None, known))
     with emptying(base, changes):
-        facts = shadow.commit(base.root, changes)
+        facts = protocol.commit(base.root, changes)
     stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(stored)
 
@@ -96,7 +99,7 @@ def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> N
 
 
 @contextmanager
-def emptying(base: Base, changes: Sequence[shadow.FileChange]) -> Iterator[None]:
+def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
     """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
     gone = {change.path for change in changes if change.data is None}
     added = any(change.data for change in changes if layout.parse_part(change.path))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from duckkb.errors import Finding
 from duckkb.review.alike import told
-from duckkb.review.unseen import visible
+from duckkb.review.invisible import visible
 
 
 def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:

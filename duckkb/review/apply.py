@@ -7,9 +7,9 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
 from duckkb.review.diff.patch import Patch, Spot, Step, refusal
+from duckkb.truth.files.line import Limits, LineError, Shape, decode
+from duckkb.truth.files.table import record_of
 from duckkb.truth.layout import parse_part
-from duckkb.truth.line import Limits, LineError, Shape, decode
-from duckkb.truth.table import record_of
 
 
 def request(patch: Patch, ontology: Ontology, limits: Limits) -> Apply:

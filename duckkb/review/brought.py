@@ -19,9 +19,11 @@ from duckkb.review.diff.configuration import Configurations, Described
 from duckkb.review.diff.model import Diff, Versions
 from duckkb.review.findings import Rules, Scope, of_tree
 from duckkb.review.near import near_duplicates
-from duckkb.truth import layout, read, revisions
-from duckkb.truth.lines import collector_paused
-from duckkb.truth.tree import Part, Stamp, Tree
+from duckkb.truth import layout
+from duckkb.truth.files import read
+from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.tree import Part, Stamp, Tree
+from duckkb.truth.git import revisions
 
 _Table = tuple[layout.Kind, str]
 

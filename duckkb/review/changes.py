@@ -8,10 +8,10 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, component_of
 from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
-from duckkb.review.hidden import hidden_in_change, mixed_identity
+from duckkb.review.homoglyphs import hidden_in_change, mixed_identity
 from duckkb.settings import Shrink
 from duckkb.truth.layout import Kind, parse_part
-from duckkb.truth.merge import split
+from duckkb.truth.merge.field_merge import split
 from duckkb.values import dataclass, field
 
 _INDICES = "data/indices/"

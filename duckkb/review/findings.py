@@ -13,9 +13,10 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.validate import Validator
 from duckkb.records import FROM, TO, identity_text
-from duckkb.review.hidden import hidden_in, may_hide, mixed_identity
-from duckkb.truth import history, layout, repository, skipped
-from duckkb.truth.tree import Ambiguous, Part, StoredRow, Tree
+from duckkb.review.homoglyphs import hidden_in, may_hide, mixed_identity
+from duckkb.truth import layout
+from duckkb.truth.files.tree import Ambiguous, Part, StoredRow, Tree
+from duckkb.truth.git import history, repository, skipped
 from duckkb.values import dataclass
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from duckkb.errors import Finding
 from duckkb.review.diff.sides import Range
 from duckkb.review.guards import finding
-from duckkb.truth import revisions
-from duckkb.truth.revisions import Revision, Touched
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision, Touched
 
 _ATTRIBUTES = ".gitattributes"
 _HOOKS = (".pre-commit-config.yaml", ".gitlab-ci.yml")

@@ -167,7 +167,7 @@ def of_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[F
     ]
     if [one for _, _, one in listed[0]] == [one for _, _, one in listed[1]]:
         return
-    from duckkb.review.impact import milder, read
+    from duckkb.review.impact.impact import milder, read
 
     before, after = (read([one for _, _, one in side]) for side in listed)
     gone: dict[str, list[str]] = {}

@@ -6,7 +6,7 @@ In code a forge reads no mention, reference, link, picture, HTML or formula. All
 import re
 from collections.abc import Iterable
 
-from duckkb.review.unseen import escape, visible
+from duckkb.review.invisible import escape, visible
 
 _TICKS = re.compile("`+")
 _LONGEST_RUN = 20

@@ -13,8 +13,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EVERY, NodeType, RecordType
 from duckkb.records import identity_text
 from duckkb.review.diff.model import Diff
-from duckkb.truth.table import StoredRow
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.table import StoredRow
+from duckkb.truth.files.tree import Tree
 from duckkb.values import dataclass, field
 
 NEAR = 0.8

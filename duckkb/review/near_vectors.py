@@ -8,7 +8,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.records import identity_text
 from duckkb.review.diff.model import Diff, RecordChange
-from duckkb.truth.table import StoredRow
+from duckkb.truth.files.table import StoredRow
 
 NEAR = 0.97
 """The least cosine, as the mean over a record's chunks of the best chunk of the other record. Of 381 records of duckkb's own

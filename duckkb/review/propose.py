@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from duckkb.truth import history, revisions
+from duckkb.truth.git import history, revisions
 from duckkb.values import dataclass
 
 _SCP = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!//)(.+)")

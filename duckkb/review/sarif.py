@@ -9,7 +9,7 @@ from urllib.parse import quote
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
 from duckkb.review.alike import grouped, told
-from duckkb.review.unseen import visible
+from duckkb.review.invisible import visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _CONFIG = "config.yaml"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import duckkb
-from duckkb.engine.repair import state_needs
+from duckkb.engine.index.repair import state_needs
 from duckkb.errors import DuckkbError
 from tests.campaigns.fault_hooks import Hooks
 

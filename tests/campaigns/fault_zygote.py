@@ -22,12 +22,12 @@ from tests.campaigns.fault_hooks import Hooks, Plan
 
 HEAVY = (
     "duckdb", "tantivy", "pyarrow", "pyarrow.parquet", "numpy", "orjson", "jsonschema", "jsonschema_rs", "rjieba", "yaml",
-    "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index", "duckkb.review.findings",
-    "duckkb.backends.duckdb.backend", "duckkb.backends.duckdb.lexical", "duckkb.backends.duckdb.tables",
-    "duckkb.backends.duckdb.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
-    "duckkb.cli.main", "duckkb.cli.base", "duckkb.cli.care", "duckkb.cli.find", "duckkb.cli.lines", "duckkb.cli.read",
-    "duckkb.cli.write", "duckkb.actions.resolve", "duckkb.truth.shadow", "duckkb.__main__", "tests.campaigns.fault_session",
-    "duckkb.actions.asking", "duckkb.actions.reading", "duckkb.backends.duckdb.arrow", "duckkb.backends.duckdb.rows",
+    "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index.survey", "duckkb.review.findings",
+    "duckkb.lanes.backend", "duckkb.lanes.lexical.lexical", "duckkb.lanes.sql.tables",
+    "duckkb.lanes.vectors.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
+    "duckkb.cli.main", "duckkb.cli.verbs.base", "duckkb.cli.verbs.care", "duckkb.cli.verbs.find", "duckkb.cli.lines", "duckkb.cli.verbs.read",
+    "duckkb.cli.verbs.write", "duckkb.actions.resolve", "duckkb.truth.commit.protocol", "duckkb.__main__", "tests.campaigns.fault_session",
+    "duckkb.actions.asking", "duckkb.actions.reading", "duckkb.lanes.sql.arrow", "duckkb.lanes.sql.rows",
     "duckkb.llm.providers.none", "numpy.ma", "pyarrow.dataset", "secrets",
 )  # fmt: skip
 LONGEST = 120
@@ -129,14 +129,15 @@ def _stand_still(job: dict[str, Any]) -> None:
 
 def _start_machine(name: str) -> None:
     """Have the product take this for what tells one start of the machine from another."""
-    from duckkb.truth import snapshot
+    from duckkb.truth.snapshot import snapshot
 
     snapshot._boot_id = lambda: name
 
 
 def _weaken(what: str) -> None:
     """Take a protection away: writes in place, a journal that is not read, files that are told by nothing but their bytes."""
-    from duckkb.truth import journal, shadow, stored_files
+    from duckkb.truth.commit import journal, protocol
+    from duckkb.truth.snapshot import stored_files
 
     def in_place(root: Path, changes: Any, **_: Any) -> dict[str, os.stat_result]:
         facts = {}
@@ -151,7 +152,7 @@ def _weaken(what: str) -> None:
         return facts
 
     if what == "in place":
-        shadow.commit = in_place
+        protocol.commit = in_place
     if what == "no journal":
         journal.load = lambda stage, name: None
     if what == "no facts":

@@ -144,7 +144,7 @@ class CliTarget:
         "duckkb/actions/*.py",
         "duckkb/app/*.py",
         "duckkb/engine/*.py",
-        "duckkb/truth/render.py",
+        "duckkb/truth/files/render.py",
     )
 
     def __init__(self, folder: Path, entry: Entry = run) -> None:

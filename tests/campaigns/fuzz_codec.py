@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from duckkb.codes import CODES
-from duckkb.truth import strict
-from duckkb.truth.line import Decoded, Limits, LineError, Shape, decode, encode, parse_objects
+from duckkb.truth.files import strict
+from duckkb.truth.files.line import Decoded, Limits, LineError, Shape, decode, encode, parse_objects
 from tests.campaigns import oracle
 from tests.campaigns.fuzz_book import canonical_line, judged, judged_json, same
 from tests.campaigns.fuzz_mutate import ODD_CHARACTERS, Mutator
@@ -39,7 +39,7 @@ class CodecTarget:
     """Lines of all shapes under small and large limits, and JSON Lines as callers give them. `read` is what is judged."""
 
     name = "codec"
-    modules = ("duckkb/truth/line.py", "duckkb/truth/strict.py", "duckkb/truth/ids.py")
+    modules = ("duckkb/truth/files/line.py", "duckkb/truth/files/strict.py", "duckkb/truth/files/ids.py")
 
     def __init__(self, read: Callable[[bytes, Shape, Limits], Decoded] = decode) -> None:
         self._read = read

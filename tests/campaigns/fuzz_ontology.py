@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import yaml
 
 from duckkb import config
-from duckkb.backends.duckdb.columns import ddl
 from duckkb.codes import CODES
 from duckkb.errors import Finding, OntologyError
+from duckkb.lanes.sql.columns import ddl
 from duckkb.ontology.source import Document, read_yaml
 from duckkb.ontology.validate import Validator
 from duckkb.settings import Environment

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from duckkb.truth.line import Limits
+from duckkb.truth.files.line import Limits
 from tests.campaigns import oracle
 from tests.campaigns.fuzz_book import canonical_line, judged, same
 from tests.campaigns.fuzz_cli import Command, Ended, make_notes, run_here
@@ -30,7 +30,12 @@ class PartTarget:
     """The part of the notes in a base of its own, mended after each input."""
 
     name = "parts"
-    modules = ("duckkb/truth/read.py", "duckkb/truth/render.py", "duckkb/truth/table.py", "duckkb/truth/tree.py")
+    modules = (
+        "duckkb/truth/files/read.py",
+        "duckkb/truth/files/render.py",
+        "duckkb/truth/files/table.py",
+        "duckkb/truth/files/tree.py",
+    )
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "a" / "b" / "c" / "d" / "kb"

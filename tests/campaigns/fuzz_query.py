@@ -7,11 +7,11 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.lexical import Lexical
 from duckkb.entries import IndexEntry
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.lexical.lexical import Lexical
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery
@@ -70,8 +70,8 @@ class LaneTarget:
 
     name = "lexical lane"
     modules = (
-        "duckkb/backends/duckdb/lexical.py", "duckkb/backends/duckdb/fields.py", "duckkb/backends/duckdb/query.py",
-        "duckkb/backends/duckdb/best_chunk.py",
+        "duckkb/lanes/lexical/lexical.py", "duckkb/lanes/lexical/fields.py", "duckkb/lanes/lexical/query.py",
+        "duckkb/lanes/lexical/best_chunk.py",
     )  # fmt: skip
 
     def __init__(self) -> None:

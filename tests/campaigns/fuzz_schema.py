@@ -55,8 +55,8 @@ class SchemaTarget:
 
     name = "types over stored records"
     modules = (
-        "duckkb/backends/duckdb/columns.py",
-        "duckkb/backends/duckdb/tables.py",
+        "duckkb/lanes/sql/columns.py",
+        "duckkb/lanes/sql/tables.py",
         "duckkb/engine/*.py",
         "duckkb/review/findings.py",
     )

@@ -177,8 +177,8 @@ class Runner:
 
 SECONDS = 120
 WARM = (
-    "duckkb.app.knowledge", "duckkb.backends.duckdb.backend", "duckkb.backends.duckdb.lexical", "duckkb.cli.find",
-    "duckkb.cli.main", "duckkb.cli.write", "duckkb.engine.write", "duckkb.indexing.cache_format", "duckkb.indexing.tokens",
+    "duckkb.app.knowledge", "duckkb.lanes.backend", "duckkb.lanes.lexical.lexical", "duckkb.cli.verbs.find",
+    "duckkb.cli.main", "duckkb.cli.verbs.write", "duckkb.engine.write", "duckkb.indexing.cache_format", "duckkb.indexing.tokens",
     "duckkb.llm.providers.openai_endpoint", "git", "openai.resources.embeddings", "pyarrow.parquet",
 )  # fmt: skip
 """What most command lines import."""

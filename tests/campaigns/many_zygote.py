@@ -19,14 +19,14 @@ RUNNING = 1000
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MODULES = (
     "app",
-    "backends.duckdb.backend",
-    "backends.duckdb.lexical",
-    "cli.base",
-    "cli.care",
-    "cli.find",
+    "lanes.backend",
+    "lanes.lexical.lexical",
+    "cli.verbs.base",
+    "cli.verbs.care",
+    "cli.verbs.find",
     "cli.main",
-    "cli.read",
-    "cli.write",
+    "cli.verbs.read",
+    "cli.verbs.write",
     "indexing.cache_format",
 )
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from duckkb.backends.duckdb.confined import Confined
-from duckkb.backends.duckdb.engine import Engine
-from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import DuckkbError
+from duckkb.lanes.sql.confined import Confined
+from duckkb.lanes.sql.engine import Engine
+from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult

@@ -16,7 +16,8 @@ import pytest
 
 import duckkb
 from duckkb.errors import Conflict, Unavailable
-from duckkb.truth import lock, state
+from duckkb.truth import state
+from duckkb.truth.commit import lock
 from tests.campaigns import many_scripts as scripts
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
@@ -331,13 +332,14 @@ def test_readers_get_in_among_writers_that_never_rest(notes: Path, campaign: Cam
 def test_a_lock_without_turns_starves_its_writer(notes: Path, tmp_path: Path) -> None:
     """The control: without the turn the same readers keep a writer out for as long as it cares to wait."""
     sources = weakened(
-        tmp_path / "weak", {"truth/lock": ("with _turn(root, mode, deadline) as is_ours:", "if is_ours := True:")}
+        tmp_path / "weak",
+        {"truth/commit/lock": ("with _turn(root, mode, deadline) as is_ours:", "if is_ours := True:")},
     )
     readers = [start(OVERLAP, notes, sources=sources) for _ in range(8)]
     try:
         for reader in readers:
             assert reader.stdout is not None and reader.stdout.readline()
-        program = "import sys; from pathlib import Path; from duckkb.truth import lock\nwith lock.exclusive(Path(sys.argv[1]), 2): pass"
+        program = "import sys; from pathlib import Path; from duckkb.truth.commit import lock\nwith lock.exclusive(Path(sys.argv[1]), 2): pass"
         _, said = start(program, notes, sources=sources).communicate(timeout=60)
         assert "E_LOCKED" in said or "The lock is held" in said
     finally:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from duckkb.backends.duckdb.vectors import unit_query
 from duckkb.errors import UsageError
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
+from duckkb.lanes.vectors.vectors import unit_query
 from duckkb.queries import LexicalQuery
 from duckkb.search.syntax import parse, plain, wanted
 from tests.campaigns.conftest import Campaign

@@ -113,8 +113,8 @@ def weakened(folder: Path, *changes: tuple[str, str, str]) -> Path:
 def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> None:
     sources = weakened(
         tmp_path / "weak",
-        ("truth/history.py", '"--no-ext-diff", "--no-textconv", ', ""),
-        ("truth/history.py", "def hardening(own: Path | None = None) -> dict[str, str]:\n", _NOTHING),
+        ("truth/git/history.py", '"--no-ext-diff", "--no-textconv", ', ""),
+        ("truth/git/history.py", "def hardening(own: Path | None = None) -> dict[str, str]:\n", _NOTHING),
     )
     ran = []
     with Runner(sources) as weak:

@@ -297,13 +297,16 @@ def test_a_writer_that_does_not_look_again_is_caught(notes: Path, tmp_path: Path
         kb.put("Note", {"id": "a", "text": "old"})
     part = _part(notes)
     changes = {
-        "truth/read": ("    return sorted(gone + [path", "    return [] and sorted(gone + [path"),
-        "truth/shadow": (
+        "truth/files/read": ("    return sorted(gone + [path", "    return [] and sorted(gone + [path"),
+        "truth/commit/protocol": (
             "        if (None if before is None else journals.digest(before)) != change.old:\n"
             "            stale.append(change.path)\n        elif before",
             "        if before",
         ),
-        "truth/replay": ('    if now == "third":\n        if not', '    if now == "third" and False:\n        if not'),
+        "truth/commit/replay": (
+            '    if now == "third":\n        if not',
+            '    if now == "third" and False:\n        if not',
+        ),
     }
     _, err = start(BLIND, notes, part, sources=weakened(tmp_path / "weak", changes)).communicate(timeout=120)
     assert err == ""

@@ -200,7 +200,7 @@ def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campai
     return facts
     _seal(write, on_step)
 """
-    sources = weakened(tmp_path / "weak", {"truth/shadow": ("    _seal(write, on_step)\n", naive)})
+    sources = weakened(tmp_path / "weak", {"truth/commit/protocol": ("    _seal(write, on_step)\n", naive)})
     rng = campaign.random("control")
     with forge(tmp_path / "workers", sources) as workers:
         for number in range(60):

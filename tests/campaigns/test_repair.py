@@ -16,7 +16,7 @@ import pytest
 import duckkb
 from duckkb import app
 from duckkb.queries import Mode
-from duckkb.truth import lock, shadow
+from duckkb.truth.commit import lock, protocol
 from tests.campaigns.conftest import Campaign
 from tests.conftest import commit, git, tree_bytes
 from tests.doors.test_doctor import CONFIG, MODEL, PART, TEXTS, whole
@@ -224,7 +224,7 @@ def test_a_sealed_write_is_recovers_and_repair_refuses(base: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shadow.commit(base, [shadow.FileChange(PART, None, b"new\n")], on_step=stop)
+        protocol.commit(base, [protocol.FileChange(PART, None, b"new\n")], on_step=stop)
     DAMAGES["cut"](base)
     before = whole(base)
     for check_only in (True, False):

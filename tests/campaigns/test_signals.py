@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 from tests.campaigns import oracle
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.many_workers import Forge, Worker, forge, wait_for_stage, weakened
@@ -293,7 +293,7 @@ def test_the_judge_of_waiting_commands_is_content_with_ours(filled: Path, worker
     "taken_out",
     [
         {"__main__": ("    stop.listen()\n", "")},
-        {"truth/shadow": ("            recover(root)\n            raise\n", "            raise\n")},
+        {"truth/commit/protocol": ("            recover(root)\n            raise\n", "            raise\n")},
         {
             "cli/main": ('    suggestion = "run it again', '    raise\n    suggestion = "run it again'),
             "__main__": ("        if not stop.asked():\n            raise\n", "        raise\n"),
@@ -308,7 +308,7 @@ def test_commands_that_do_not_heed_signals_are_caught(
     judged while it waits for stdin, which no chance decides; what it leaves behind, in the middle of its write."""
     rng = campaign.random("control")
     with forge(tmp_path / "weak-workers", weakened(tmp_path / "weak", taken_out)) as workers:
-        if "truth/shadow" not in taken_out:
+        if "truth/commit/protocol" not in taken_out:
             assert _problem_while_waiting(workers, filled, signal.SIGTERM)
             return
         for _ in range(80):

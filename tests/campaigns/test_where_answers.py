@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
+from duckkb.lanes.sql.tables import Tables
 from tests.campaigns import sql_ground as ground
 from tests.campaigns.conftest import Campaign
 from tests.conftest import make_base, run_in

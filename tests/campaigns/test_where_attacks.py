@@ -131,7 +131,7 @@ def test_attacks_on_the_command_line_end_with_exit_code_2_and_one_line(
 # What an opened list looks like: every function, expression and table function passes, and nothing is switched off.
 OPENED = """
 import sys
-from duckkb.backends.duckdb import confined, walk
+from duckkb.lanes.sql import confined, walk
 
 class All:
     def __contains__(self, name):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.backends.duckdb.columns import Columns
-from duckkb.backends.duckdb.engine import Rejected
 from duckkb.errors import DuckkbError, FilterError
+from duckkb.lanes.sql.columns import Columns
+from duckkb.lanes.sql.engine import Rejected
 from tests.campaigns import sql_ground as ground
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.sql_grammar import Honest, Hostile

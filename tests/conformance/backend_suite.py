@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duckkb.backends.duckdb.backend import DuckdbBackend
 from duckkb.entries import IndexEntry
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.lanes.backend import DuckdbBackend
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Backend, Row
 from duckkb.queries import LaneHit

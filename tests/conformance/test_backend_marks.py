@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.backend import DuckdbBackend
 from duckkb.id_set import IdSet
+from duckkb.lanes.backend import DuckdbBackend
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery

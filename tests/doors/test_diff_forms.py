@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from duckkb.app import diffing
-from duckkb.truth.lines import Lines
+from duckkb.truth.files.lines import Lines
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 _T = TypeVar("_T")

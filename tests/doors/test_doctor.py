@@ -20,7 +20,7 @@ from duckkb import app
 from duckkb.cli.main import run
 from duckkb.review.health.check import Check
 from duckkb.review.health.examine import CHECKS
-from duckkb.truth import lock, shadow
+from duckkb.truth.commit import lock, protocol
 from tests.conftest import commit, git, run_in, without_roots_rights
 from tests.fakes import FrozenClock, HashEmbedder
 
@@ -189,7 +189,7 @@ def _interrupt(root: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shadow.commit(root, [shadow.FileChange(PART, None, _line(5, "sealed").encode())], on_step=stop)
+        protocol.commit(root, [protocol.FileChange(PART, None, _line(5, "sealed").encode())], on_step=stop)
 
 
 def _third_state(root: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from duckkb.codes import CODES
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 

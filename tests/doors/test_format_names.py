@@ -15,7 +15,7 @@ from tests.conftest import NOTES, commit, make_base, run_in
 
 def _names(verb: str) -> tuple[str, ...]:
     (module,) = [one.module for one in VERBS if one.name == verb]
-    command: click.Command = getattr(import_module(f"duckkb.cli.{module}"), f"{verb}_command")
+    command: click.Command = getattr(import_module(f"duckkb.cli.verbs.{module}"), f"{verb}_command")
     (form,) = [one.type for one in command.params if isinstance(one.type, Format)]
     return tuple(form.choices)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import duckkb
 from duckkb.errors import Refused, UsageError
-from duckkb.review.citation import Citation, parse
+from duckkb.review.provenance.citation import Citation, parse
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 TIME = "2026-11-01T00:00:00.000000Z"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 from tests.conftest import ROOT, Run, commit, git, make_base, run_in, tree_bytes
 
 LINE = b'{"__id":1,"id":"a","__created_at":"2026-01-02T00:00:00.000000Z","__updated_at":"2026-01-02T00:00:00.000000Z"}'

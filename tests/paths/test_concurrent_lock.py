@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import duckkb
-from duckkb.truth import shadow
+from duckkb.truth.commit import protocol
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 WRITERS, ROUNDS, READERS = 4, 10, 2
@@ -71,15 +71,15 @@ def test_dk_17_no_increment_under_the_exclusive_lock_is_lost(tmp_path: Path) -> 
 
 
 def test_dk_17_readers_never_see_two_generations_mixed(tmp_path: Path) -> None:
-    first = [shadow.FileChange(path, None, b"0\n") for path in PARTS]
-    shadow.commit(tmp_path, first)
+    first = [protocol.FileChange(path, None, b"0\n") for path in PARTS]
+    protocol.commit(tmp_path, first)
     writers = [start(WRITE, tmp_path, ROUNDS, *PARTS) for _ in range(WRITERS)]
     readers = [start(READ, tmp_path, WRITERS * ROUNDS, *PARTS) for _ in range(READERS)]
     assert [process.wait() for process in writers + readers] == [0] * (WRITERS + READERS)
 
 
 def test_dk_15_writers_killed_at_any_moment_lose_no_acknowledged_write(tmp_path: Path) -> None:
-    shadow.commit(tmp_path, [shadow.FileChange(path, None, b"0\n") for path in PARTS])
+    protocol.commit(tmp_path, [protocol.FileChange(path, None, b"0\n") for path in PARTS])
     acknowledged = 0
     for _ in range(5):
         writer = subprocess.Popen(
@@ -93,7 +93,7 @@ def test_dk_15_writers_killed_at_any_moment_lose_no_acknowledged_write(tmp_path:
         writer.kill()
         rest = writer.communicate()[0].split()
         acknowledged = int(rest[-1]) if rest else acknowledged
-        with shadow.reading(tmp_path, 10):
+        with protocol.reading(tmp_path, 10):
             found = [(tmp_path / path).read_bytes() for path in PARTS]
         assert found[0] == found[1]
         assert int(found[0].split()[0]) in (acknowledged, acknowledged + 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from duckkb import errors
-from duckkb.truth import shadow
+from duckkb.truth.commit import protocol
 
 NOTE = "data/nodes/note/20260101"
 OLD = {
@@ -39,11 +39,11 @@ def make_base(root: Path) -> Path:
     return root
 
 
-def changes() -> list[shadow.FileChange]:
+def changes() -> list[protocol.FileChange]:
     def sha(path: str) -> str | None:
         return hashlib.sha256(OLD[path]).hexdigest() if path in OLD else None
 
-    return [shadow.FileChange(path, sha(path), data) for path, data in CHANGES.items()]
+    return [protocol.FileChange(path, sha(path), data) for path, data in CHANGES.items()]
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -97,11 +97,11 @@ def die_at(step: int, act: Callable[[Callable[[str], None]], object]) -> int:
 
 
 def commit(root: Path) -> Callable[[Callable[[str], None]], object]:
-    return lambda watch: shadow.commit(root, changes(), on_step=watch)
+    return lambda watch: protocol.commit(root, changes(), on_step=watch)
 
 
 def recover(root: Path) -> Callable[[Callable[[str], None]], object]:
-    return lambda watch: shadow.recover(root, on_step=watch)
+    return lambda watch: protocol.recover(root, on_step=watch)
 
 
 def crashed_base(folder: Path, step: int) -> Path:
@@ -120,11 +120,11 @@ def assert_clean(root: Path, expected: dict[str, bytes]) -> None:
     assert files(root) == expected
     assert empty_folders(root) == []
     assert leftovers(root) == []
-    assert not shadow.pending(root)
+    assert not protocol.pending(root)
 
 
 def test_a_write_that_does_not_die_gives_the_new_files_and_leaves_nothing(tmp_path: Path) -> None:
-    written = shadow.commit(make_base(tmp_path), changes())
+    written = protocol.commit(make_base(tmp_path), changes())
     assert_clean(tmp_path, NEW)
     assert set(written) == {path for path, data in CHANGES.items() if data is not None}
     for path, facts in written.items():
@@ -136,8 +136,8 @@ def test_dk_15_death_at_any_step_ends_all_old_or_all_new_after_recovery(tmp_path
     seal = steps.index("seal")
     for step, name in enumerate(steps):
         root = crashed_base(tmp_path / str(step), step)
-        assert shadow.pending(root) == (step > 0), name
-        recovery = shadow.recover(root)
+        assert protocol.pending(root) == (step > 0), name
+        recovery = protocol.recover(root)
         assert_clean(root, NEW if step > seal else OLD)
         if step == 0:
             assert recovery.action == "none"
@@ -145,7 +145,7 @@ def test_dk_15_death_at_any_step_ends_all_old_or_all_new_after_recovery(tmp_path
             assert recovery.action == "discarded"
         else:
             assert (recovery.action, set(recovery.files)) == ("finished", set(CHANGES))
-        assert shadow.recover(root).action == "none"
+        assert protocol.recover(root).action == "none"
 
 
 def test_dk_15_death_at_any_step_of_any_recovery_changes_nothing_about_the_end(
@@ -159,28 +159,28 @@ def test_dk_15_death_at_any_step_of_any_recovery_changes_nothing_about_the_end(
         for again in range(length):
             root = shutil.copytree(crashed, tmp_path / f"{step}-{again}")
             assert die_at(again, recover(root)) == 9
-            shadow.recover(root)
+            protocol.recover(root)
             assert_clean(root, NEW if step > seal else OLD)
             cases += 1
     assert cases > 60
 
 
 def test_dk_15_the_first_write_of_a_base_without_data_ends_with_all_or_nothing(tmp_path: Path) -> None:
-    first = [shadow.FileChange(path, None, data) for path, data in OLD.items()]
+    first = [protocol.FileChange(path, None, data) for path, data in OLD.items()]
 
     def act(root: Path) -> Callable[[Callable[[str], None]], object]:
-        return lambda watch: shadow.commit(root, first, on_step=watch)
+        return lambda watch: protocol.commit(root, first, on_step=watch)
 
     (tmp_path / "whole").mkdir()
     names = steps_of(act(tmp_path / "whole"))
     for step in range(len(names)):
-        for decide in (shadow.recover, shadow.abort):
+        for decide in (protocol.recover, protocol.abort):
             root = tmp_path / f"{step}-{decide.__name__}"
             root.mkdir()
             assert die_at(step, act(root)) == 9
             decide(root)
             retired = names.index("retire the journal")
-            done = step > names.index("seal") and (decide is shadow.recover or step > retired)
+            done = step > names.index("seal") and (decide is protocol.recover or step > retired)
             assert files(root) == (OLD if done else {})
             assert (root / "data").exists() is done
             assert leftovers(root) == []
@@ -203,7 +203,7 @@ def test_a_journal_cut_at_any_length_is_discarded(tmp_path: Path, steps: list[st
         for name, data in kept.items():
             (stage / name).write_bytes(data)
         (stage / "journal").write_bytes(whole[:length])
-        assert shadow.recover(root).action == "discarded"
+        assert protocol.recover(root).action == "discarded"
         assert files(root) == OLD
         assert leftovers(root) == []
 
@@ -218,7 +218,7 @@ def test_a_journal_with_any_flipped_byte_never_carries_anything_out(tmp_path: Pa
         for name, data in kept.items():
             (stage / name).write_bytes(data)
         (stage / "journal").write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert shadow.recover(root).action == "discarded"
+        assert protocol.recover(root).action == "discarded"
         assert files(root) == OLD
 
 
@@ -230,27 +230,27 @@ def test_dk_18_a_third_state_stops_recovery_and_keeps_everything(tmp_path: Path,
         (root / path).write_bytes(b"somebody's edit\n")
         before = files(root), leftovers(root)
         with pytest.raises(errors.StateError) as caught:
-            shadow.recover(root)
+            protocol.recover(root)
         assert caught.value.code == "E_RECOVER"
         assert [finding.path for finding in caught.value.findings] == [path]
         assert (files(root), leftovers(root)) == before
 
 
-@pytest.mark.parametrize(("decide", "expected"), [(shadow.forward, NEW), (shadow.abort, OLD)])
+@pytest.mark.parametrize(("decide", "expected"), [(protocol.forward, NEW), (protocol.abort, OLD)])
 def test_forward_and_abort_end_a_third_state_and_keep_a_copy_of_it(
-    tmp_path: Path, steps: list[str], decide: Callable[[Path], shadow.Recovery], expected: dict[str, bytes]
+    tmp_path: Path, steps: list[str], decide: Callable[[Path], protocol.Recovery], expected: dict[str, bytes]
 ) -> None:
     path = f"{NOTE}/part_000.jsonl"
     for step in range(steps.index("make the seal durable"), steps.index("retire the journal") + 1):
         root = crashed_base(tmp_path / f"{step}", step)
         (root / path).write_bytes("别人的修改\n".encode())
-        shown = shadow.show(root)
+        shown = protocol.show(root)
         assert shown["state"] == "sealed"
         assert {file["path"]: file["standing"] for file in shown["files"]}[path] == "third"
         recovery = decide(root)
         assert files(root) == expected
         assert empty_folders(root) == []
-        assert not shadow.pending(root)
+        assert not protocol.pending(root)
         assert [(root / copy).read_bytes() for copy in recovery.rescued] == ["别人的修改\n".encode()]
 
 
@@ -267,15 +267,15 @@ def test_an_abort_that_dies_at_any_step_is_carried_on_by_recovery(
         return root
 
     whole = base("whole")
-    names = steps_of(lambda watch: shadow.abort(whole, on_step=watch))
+    names = steps_of(lambda watch: protocol.abort(whole, on_step=watch))
     assert files(whole) == OLD
     for step in range(1, len(names)):
         root = base(str(step))
-        assert die_at(step, lambda watch, root=root: shadow.abort(root, on_step=watch)) == 9
-        shadow.recover(root)
+        assert die_at(step, lambda watch, root=root: protocol.abort(root, on_step=watch)) == 9
+        protocol.recover(root)
         assert files(root) == OLD
         assert empty_folders(root) == []
-        assert not shadow.pending(root)
+        assert not protocol.pending(root)
         copies = [copy.read_bytes() for copy in (root / ".duckkb").rglob("rescued/**/*") if copy.is_file()]
         assert copies == ([b"third\n"] if third else [])
 

@@ -16,7 +16,7 @@ import duckkb
 from duckkb.engine.base import Base
 from duckkb.engine.observed import Observed
 from duckkb.errors import DuckkbError
-from duckkb.truth import table
+from duckkb.truth.files import table
 from tests.conftest import make_base
 
 ALWAYS = "global: {embedding_model: none}\nsnapshot: {min_bytes: 0}\n"

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.backends.duckdb.arrays import Mapped
 from duckkb.entries import Fingerprint
 from duckkb.indexing import chunk
-from duckkb.truth import snapshot, state
+from duckkb.lanes.arrays import Mapped
+from duckkb.truth import state
+from duckkb.truth.snapshot import snapshot
 from tests.conftest import NOTES, make_base
 
 RIGHT = [f"n{number:02d}" for number in range(40) if number % 3 == 1]

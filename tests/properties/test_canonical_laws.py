@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.ontology.model import EdgeType, NodeType
-from duckkb.truth.canonical import CanonicalRows
-from duckkb.truth.line import encode
-from duckkb.truth.read import read_part
-from duckkb.truth.sheet import Columns
+from duckkb.truth.files.canonical import CanonicalRows
+from duckkb.truth.files.line import encode
+from duckkb.truth.files.read import read_part
+from duckkb.truth.snapshot.sheet import Columns
 from tests.properties.test_line_properties import LIMITS, SHAPE, TIMES, mutated_lines, near_lines, records
 from tests.properties.test_tree_properties import KNOWS, edge, names
 

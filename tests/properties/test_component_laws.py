@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.backend import DuckdbBackend
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.isolated import Isolated
+from duckkb.lanes.backend import DuckdbBackend
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.sql.isolated import Isolated
 from duckkb.ontology.model import Ontology
 from duckkb.ports import Ahead, Row, SqlLimits, Version
 from duckkb.queries import LaneHit, LexicalQuery

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from duckkb.engine.loading import load
 from duckkb.errors import DuckkbError, Unavailable
 from duckkb.records import Change, Changeset, Record, identity_key
-from duckkb.truth.ids import hash_id
-from duckkb.truth.kept import KeptRows
-from duckkb.truth.read import changed, reload
-from duckkb.truth.render import Writer, render
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.read import changed, reload
+from duckkb.truth.files.render import Writer, render
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.snapshot.kept import KeptRows
 from tests.properties.test_snapshot_laws import follow, ground
 from tests.properties.test_tree_properties import PERSON, facts, node, read
 

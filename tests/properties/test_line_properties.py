@@ -9,8 +9,8 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth import strict
-from duckkb.truth.line import Limits, LineError, Shape, decode, encode, parse_objects
+from duckkb.truth.files import strict
+from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode, parse_objects
 
 SHAPE = Shape(("name", "lang"))
 LIMITS = Limits()

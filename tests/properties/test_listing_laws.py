@@ -11,8 +11,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.read import changed, is_edited_again, reload
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.read import changed, is_edited_again, reload
+from duckkb.truth.files.tree import Tree
 from tests.unit.test_truth_tree import G0, LIMITS, ONTOLOGY, P0, P1, PERSON, node, put, read
 
 OLD_NS = 1_700_000_000_000_000_000

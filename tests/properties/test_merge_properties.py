@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.line import Limits, Shape, decode, encode
-from duckkb.truth.merge import MergeRules, merge_duplicates, merge_record, split
+from duckkb.truth.files.line import Limits, Shape, decode, encode
+from duckkb.truth.merge.field_merge import MergeRules, merge_duplicates, merge_record, split
 
 SHAPE = Shape(("name",))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

@@ -18,7 +18,7 @@ from duckkb.errors import Conflict
 from duckkb.review.diff.compare import Types, compare
 from duckkb.review.diff.model import Diff, Label, Options, Versions
 from duckkb.review.diff.patch import parse, render
-from duckkb.truth.line import Limits
+from duckkb.truth.files.line import Limits
 from tests.conftest import make_base, tree_bytes
 
 CONFIG = """\

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from duckkb.engine.loading import Ground, Opened, load
 from duckkb.settings import Settings
-from duckkb.truth.read import changed, reload
-from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.read import changed, reload
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.snapshot.snapshot import Snapshot
 from tests.properties.test_tree_properties import ONTOLOGY, edits, facts, states, write
 from tests.properties.test_tree_properties import read as read_afresh
 

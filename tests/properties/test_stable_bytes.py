@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from duckkb.truth.line import Shape, encode
+from duckkb.truth.files.line import Shape, encode
 from tests.conftest import NOTES, make_base, tree_bytes
 
 _SCRIPT = """

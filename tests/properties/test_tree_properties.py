@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import Change, Changeset, Record, identity_key
-from duckkb.truth.ids import hash_id
-from duckkb.truth.line import Limits, Shape, encode
-from duckkb.truth.read import changed, load, reload
-from duckkb.truth.render import Writer, fmt_parts, render
-from duckkb.truth.tree import Tree
+from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.line import Limits, Shape, encode
+from duckkb.truth.files.read import changed, load, reload
+from duckkb.truth.files.render import Writer, fmt_parts, render
+from duckkb.truth.files.tree import Tree
 
 PERSON = NodeType("Person", "person", ("name",), {})
 GROUP = NodeType("Group", "group", ("name",), {})

@@ -17,7 +17,7 @@ from duckkb.cli.common import PathName
 from duckkb.cli.main import VERBS
 from duckkb.cli.main import duckkb as top_command
 from duckkb.settings import Environment
-from duckkb.truth import outside
+from duckkb.truth.commit import outside
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 SOURCE = Path(duckkb.__file__).parent

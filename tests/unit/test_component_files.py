@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.backends.duckdb.component import Component
+from duckkb.lanes.component import Component
 
 MEGABYTE = 1 << 20
 

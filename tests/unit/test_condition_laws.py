@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
+from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Record
 from tests.record_tables import RecordTables

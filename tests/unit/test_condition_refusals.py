@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.backends.duckdb.tables import Tables
 from duckkb.errors import FilterError
+from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Record
 from tests.record_tables import RecordTables

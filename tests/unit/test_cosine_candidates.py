@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.cosine import candidates
+from duckkb.lanes.vectors.cosine import candidates
 
 DOUBT = 2e-5
 

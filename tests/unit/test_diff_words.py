@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duckkb.review.diff import text
 from duckkb.review.diff.model import Diff, FieldChange, Label, Options, Place, RecordChange
 from duckkb.review.diff.words import Run, around, json_words, words
-from duckkb.review.unseen import unseen, visible
+from duckkb.review.invisible import unseen, visible
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab 知识\n,1.\u202e")), max_size=40) | st.text(max_size=30)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from duckkb.review.health import machine, repository, state
-from duckkb.truth import mounts
+from duckkb.truth.commit import mounts
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw

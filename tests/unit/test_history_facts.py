@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.truth import history
+from duckkb.truth.git import history
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 PART = "data/nodes/note/20260101/part_007.jsonl"
@@ -295,7 +295,7 @@ def test_without_the_git_program_files_still_answer_and_diffs_are_made(root: Pat
     git(root, "add", "-f", ".duckkb", "data")
     first = commit(root)
     program = (
-        "import sys; from pathlib import Path; from duckkb.truth import history as h; r = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from duckkb.truth.git import history as h; r = Path(sys.argv[1]);"
         "print(h.branch(r), h.head_commit(r), h.tracks_state(r), h.head_has_records(r), h.read_at_head(r, sys.argv[2]),"
         "h.is_main_branch(r), h.operation_in_progress(r), h.diff_text([('data/a', None, b'x')]).count('+x'))"
     )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.truth import history, patch
+from duckkb.truth.git import history, patch
 
 LINES = [f'{{"id":"{n}","text":"第{n}行"}}\n'.encode() for n in range(40)]
 MANY = b"".join(LINES)
@@ -80,7 +80,7 @@ def test_a_diff_does_not_depend_on_the_repository_or_taste_of_the_user(tmp_path:
     changes = CASES["two hunks"]
     expected = history.diff_text(changes)
     program = (
-        "import sys; from duckkb.truth import history; from pathlib import Path; d = Path(sys.argv[1]).read_bytes;"
+        "import sys; from duckkb.truth.git import history; from pathlib import Path; d = Path(sys.argv[1]).read_bytes;"
     )
     program += "print(history.diff_text([('data/a', d(), Path(sys.argv[2]).read_bytes())]), end='')"
     (tmp_path / "old").write_bytes(changes[0][1] or b"")

@@ -5,10 +5,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.fields import clipped, words_fields
-from duckkb.backends.duckdb.order import best_first, is_settled
-from duckkb.backends.duckdb.query import Clause, clauses, is_han
 from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.lanes.lexical.fields import clipped, words_fields
+from duckkb.lanes.lexical.query import Clause, clauses, is_han
+from duckkb.lanes.order import best_first, is_settled
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.queries import LexicalQuery
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.lexical import Lexical
 from duckkb.entries import IndexEntry, Tokens
 from duckkb.errors import UsageError
 from duckkb.indexing.tokens import PlainTokenizer
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.lexical.lexical import Lexical
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery
@@ -147,7 +147,7 @@ def test_an_unknown_language_is_named() -> None:
 def test_filters_import_no_index_and_words_no_database() -> None:
     program = """
 import sys
-from duckkb.backends.duckdb.backend import DuckdbBackend
+from duckkb.lanes.backend import DuckdbBackend
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery

@@ -14,7 +14,8 @@ import pytest
 
 import duckkb
 from duckkb import errors
-from duckkb.truth import lock, shadow, state
+from duckkb.truth import state
+from duckkb.truth.commit import lock, protocol
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 
@@ -22,7 +23,7 @@ SOURCES = str(Path(duckkb.__file__).parents[1])
 def held_by_a_child(root: Path, mode: str) -> "subprocess.Popen[bytes]":
     """A process that holds the lock until its stdin closes; it has it when this returns."""
     program = (
-        "import sys; from pathlib import Path; from duckkb.truth import lock\n"
+        "import sys; from pathlib import Path; from duckkb.truth.commit import lock\n"
         f"with lock.{mode}(Path(sys.argv[2]), 10): print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
@@ -209,10 +210,10 @@ def test_a_sealed_write_in_a_base_that_cannot_be_written_is_an_error(tmp_path: P
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shadow.commit(base, [shadow.FileChange("data/x", None, b"x")], on_step=interrupt)
+        protocol.commit(base, [protocol.FileChange("data/x", None, b"x")], on_step=interrupt)
     refused = ["unavailable E_READ_ONLY"] * 2
     assert as_another_account(base) == ["refused E_READ_ONLY"] * 2 + refused
-    shadow.recover(base)
+    protocol.recover(base)
     assert as_another_account(base) == ["read True"] * 2 + refused
 
 

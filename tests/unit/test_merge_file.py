@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth import conflict, merge_rules
-from duckkb.truth.conflict import Block
-from duckkb.truth.merge import MergeRules
-from duckkb.truth.merge_file import Unmergeable, merge_table
-from duckkb.truth.merge_rules import Rules, TableRules
+from duckkb.truth.merge import conflict, merge_rules
+from duckkb.truth.merge.conflict import Block
+from duckkb.truth.merge.field_merge import MergeRules
+from duckkb.truth.merge.merge_rules import Rules, TableRules
+from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 
 P, Q, R = (f"data/nodes/note/2026010{day}/part_000.jsonl" for day in (1, 2, 3))
 NOTE = TableRules("Note", MergeRules(("id",), {"tags": "set"}))

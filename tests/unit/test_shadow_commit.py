@@ -12,7 +12,7 @@ import pytest
 
 import duckkb
 from duckkb import errors
-from duckkb.truth import shadow
+from duckkb.truth.commit import protocol
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 DAY = "data/nodes/note/20260101"
@@ -23,8 +23,8 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def put(path: str, data: bytes | None, old: bytes | None = None) -> shadow.FileChange:
-    return shadow.FileChange(path, None if old is None else sha(old), data)
+def put(path: str, data: bytes | None, old: bytes | None = None) -> protocol.FileChange:
+    return protocol.FileChange(path, None if old is None else sha(old), data)
 
 
 def write(root: Path, path: str, data: bytes = b"old\n") -> Path:
@@ -46,7 +46,7 @@ def folders(root: Path) -> set[str]:
 def test_new_changed_and_deleted_files_of_data_and_ontology_change_together(tmp_path: Path) -> None:
     write(tmp_path, PART)
     write(tmp_path, "ontology/collections/旧.yaml")
-    facts = shadow.commit(
+    facts = protocol.commit(
         tmp_path,
         [
             put("ontology/collections/旧.yaml", None, b"old\n"),
@@ -68,13 +68,13 @@ def test_new_changed_and_deleted_files_of_data_and_ontology_change_together(tmp_
 
 
 def test_without_changes_nothing_is_made(tmp_path: Path) -> None:
-    assert shadow.commit(tmp_path, []) == {}
+    assert protocol.commit(tmp_path, []) == {}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_content_that_is_there_already_is_not_written_again(tmp_path: Path) -> None:
     before = write(tmp_path, PART).stat()
-    facts = shadow.commit(tmp_path, [put(PART, b"old\n", b"old\n"), put("data/absent", None)])
+    facts = protocol.commit(tmp_path, [put(PART, b"old\n", b"old\n"), put("data/absent", None)])
     after = (tmp_path / PART).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [(path, fact.st_ino) for path, fact in facts.items()] == [(PART, before.st_ino)]
@@ -86,7 +86,7 @@ def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path, durable: b
     write(tmp_path, PART).chmod(0o600)
     before = os.umask(0o027)
     try:
-        shadow.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")], durable=durable)
+        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")], durable=durable)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / PART).stat().st_mode) == 0o600
@@ -115,7 +115,7 @@ def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path, durable: b
 )
 def test_paths_outside_data_and_ontology_are_refused_and_all_named(tmp_path: Path, path: str) -> None:
     with pytest.raises(errors.UsageError) as caught:
-        shadow.commit(tmp_path, [put(path, b"x"), put("data/good", b"x"), put("elsewhere/y", b"x")])
+        protocol.commit(tmp_path, [put(path, b"x"), put("data/good", b"x"), put("elsewhere/y", b"x")])
     assert caught.value.code == "E_PATH"
     assert [finding.path for finding in caught.value.findings] == [path, "elsewhere/y"]
     assert tree(tmp_path) == {}
@@ -124,7 +124,7 @@ def test_paths_outside_data_and_ontology_are_refused_and_all_named(tmp_path: Pat
 def test_a_path_named_twice_or_as_file_and_folder_is_refused(tmp_path: Path) -> None:
     for pair in (("data/x", "data/x"), ("data/x", "data/x/y")):
         with pytest.raises(errors.UsageError):
-            shadow.commit(tmp_path, [put(path, b"1") for path in pair])
+            protocol.commit(tmp_path, [put(path, b"1") for path in pair])
     assert tree(tmp_path) == {}
 
 
@@ -135,7 +135,7 @@ def test_a_link_above_a_target_is_refused_and_nothing_written_through_it(tmp_pat
     (root / place).parent.mkdir(parents=True, exist_ok=True)
     (root / place).symlink_to(outside)
     with pytest.raises(errors.StateError) as caught:
-        shadow.commit(root, [put(PART, b"x")])
+        protocol.commit(root, [put(PART, b"x")])
     assert caught.value.code == "E_SYMLINK"
     assert list(outside.iterdir()) == []
 
@@ -153,7 +153,7 @@ def test_a_target_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str, 
     else:
         target.mkdir()
     with pytest.raises(errors.StateError) as caught:
-        shadow.commit(tmp_path, [put(PART, b"x")])
+        protocol.commit(tmp_path, [put(PART, b"x")])
     assert caught.value.code == code
     assert not (tmp_path / "absent").exists()
 
@@ -161,7 +161,7 @@ def test_a_target_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str, 
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "data/nodes/note")
     with pytest.raises(errors.StateError) as caught:
-        shadow.commit(tmp_path, [put(PART, b"x")])
+        protocol.commit(tmp_path, [put(PART, b"x")])
     assert caught.value.code == "E_NOT_REGULAR"
 
 
@@ -170,7 +170,7 @@ def test_dk_18_files_that_changed_since_they_were_read_are_all_named_and_kept(tm
     write(tmp_path, f"{DAY}/part_001.jsonl", b"appeared\n")
     before = tree(tmp_path)
     with pytest.raises(errors.Conflict) as caught:
-        shadow.commit(
+        protocol.commit(
             tmp_path,
             [
                 put(PART, b"new\n", b"old\n"),
@@ -192,11 +192,13 @@ def test_dk_18_a_file_that_changes_while_the_write_is_staged_stops_it_before_the
             write(tmp_path, PART, b"edited\n")
 
     with pytest.raises(errors.Conflict) as caught:
-        shadow.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put("data/nodes/x/20260101/p", b"")], on_step=edit_late)
+        protocol.commit(
+            tmp_path, [put(PART, b"new\n", b"old\n"), put("data/nodes/x/20260101/p", b"")], on_step=edit_late
+        )
     assert caught.value.code == "E_STALE"
     assert tree(tmp_path) == {PART: b"edited\n"}
     assert folders(tmp_path) == {"data", "data/nodes", "data/nodes/note", DAY}
-    assert not shadow.pending(tmp_path)
+    assert not protocol.pending(tmp_path)
 
 
 def test_a_file_that_changes_after_the_commit_point_is_not_overwritten(tmp_path: Path) -> None:
@@ -207,18 +209,18 @@ def test_a_file_that_changes_after_the_commit_point_is_not_overwritten(tmp_path:
             write(tmp_path, PART, b"edited\n")
 
     with pytest.raises(errors.StateError) as caught:
-        shadow.commit(tmp_path, [put(PART, b"new\n", b"old\n")], on_step=edit_late)
+        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n")], on_step=edit_late)
     assert caught.value.code == "E_RECOVER"
     assert caught.value.details["committed"] is True
     assert tree(tmp_path) == {PART: b"edited\n"}
-    assert shadow.show(tmp_path)["files"] == [{"path": PART, "change": "put", "standing": "third"}]
+    assert protocol.show(tmp_path)["files"] == [{"path": PART, "change": "put", "standing": "third"}]
 
 
 def all_steps(tmp_path: Path) -> list[str]:
     names: list[str] = []
     root = tmp_path / "steps"
     write(root, PART)
-    shadow.commit(root, CHANGES, on_step=names.append)
+    protocol.commit(root, CHANGES, on_step=names.append)
     return names
 
 
@@ -239,13 +241,13 @@ def test_dk_16_a_disk_that_refuses_at_any_step_leaves_all_old_or_all_new(tmp_pat
 
         if index <= names.index("seal"):
             with pytest.raises(errors.Unavailable) as caught:
-                shadow.commit(root, CHANGES, on_step=refuse)
+                protocol.commit(root, CHANGES, on_step=refuse)
             assert caught.value.code == "E_IO"
             assert tree(root) == {PART: b"old\n"}
             assert folders(root) == {"data", "data/nodes", "data/nodes/note", DAY}
-            assert not shadow.pending(root)
+            assert not protocol.pending(root)
         else:  # committed: a second try finishes it
-            assert set(shadow.commit(root, CHANGES, on_step=refuse)) == set(NEW)
+            assert set(protocol.commit(root, CHANGES, on_step=refuse)) == set(NEW)
             assert tree(root) == NEW
 
 
@@ -257,10 +259,10 @@ def test_a_disk_that_fails_after_the_commit_point_is_said_and_recovery_finishes(
             raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(errors.Unavailable) as caught:
-        shadow.commit(tmp_path, CHANGES, on_step=fail)
+        protocol.commit(tmp_path, CHANGES, on_step=fail)
     assert caught.value.code == "E_IO"
     assert caught.value.details["committed"] is True
-    assert shadow.recover(tmp_path).action == "finished"
+    assert protocol.recover(tmp_path).action == "finished"
     assert tree(tmp_path) == NEW
 
 
@@ -274,8 +276,8 @@ def test_an_interruption_leaves_all_old_before_the_commit_point_and_a_sealed_wri
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            shadow.commit(root, CHANGES, on_step=interrupt)
-        shadow.recover(root)
+            protocol.commit(root, CHANGES, on_step=interrupt)
+        protocol.recover(root)
         assert tree(root) == ({PART: b"old\n"} if index <= names.index("seal") else NEW)
 
 
@@ -283,7 +285,7 @@ def test_deleting_the_last_file_of_a_day_removes_its_folder_but_nobody_elses(tmp
     write(tmp_path, PART)
     write(tmp_path, "data/nodes/other/20260101/part_000.jsonl")
     write(tmp_path, "data/nodes/other/20260101/theirs.txt")
-    shadow.commit(
+    protocol.commit(
         tmp_path, [put(PART, None, b"old\n"), put("data/nodes/other/20260101/part_000.jsonl", None, b"old\n")]
     )
     assert folders(tmp_path) == {"data", "data/nodes", "data/nodes/other", "data/nodes/other/20260101"}
@@ -295,13 +297,13 @@ def test_a_link_in_the_place_of_local_state_is_never_written_through(tmp_path: P
     outside.mkdir()
     (root / ".duckkb").symlink_to(outside)
     with pytest.raises(errors.Unavailable) as caught:
-        shadow.commit(root, CHANGES)
+        protocol.commit(root, CHANGES)
     assert caught.value.code == "E_READ_ONLY"
     (root / ".duckkb").unlink()
     (root / ".duckkb").mkdir()
     (root / ".duckkb/txn").symlink_to(outside)
     with pytest.raises(errors.Unavailable) as caught:
-        shadow.commit(root, CHANGES)
+        protocol.commit(root, CHANGES)
     assert caught.value.code == "E_IO"
     assert list(outside.iterdir()) == []
     assert tree(root) == {PART: b"old\n"}

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from duckkb import errors
-from duckkb.truth import lock, shadow, state
+from duckkb.truth import state
+from duckkb.truth.commit import lock, protocol
 
 PART = "data/nodes/note/20260101/part_000.jsonl"
 NEW = {PART: b"new\n", "data/nodes/x/20260101/part_000.jsonl": b"x\n"}
@@ -16,7 +17,7 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-CHANGES = [shadow.FileChange(path, sha(b"old\n") if path == PART else None, data) for path, data in NEW.items()]
+CHANGES = [protocol.FileChange(path, sha(b"old\n") if path == PART else None, data) for path, data in NEW.items()]
 
 
 def write(root: Path, path: str, data: bytes = b"old\n") -> None:
@@ -39,7 +40,7 @@ def sealed(root: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shadow.commit(root, CHANGES, on_step=interrupt)
+        protocol.commit(root, CHANGES, on_step=interrupt)
     (stage,) = state.txn_path(root).iterdir()
     return stage
 
@@ -50,7 +51,7 @@ def test_a_forged_journal_writes_nothing_outside_and_stops(tmp_path: Path, path:
     body = (stage / "journal").read_bytes().split(b"\n")[0].replace(PART.encode(), path.encode())
     (stage / "journal").write_bytes(body + b"\n" + sha(body).encode() + b"\n")
     with pytest.raises(errors.StateError) as caught:
-        shadow.recover(tmp_path)
+        protocol.recover(tmp_path)
     assert caught.value.code == "E_RECOVER"
     assert tree(tmp_path) == {PART: b"old\n"}
 
@@ -59,7 +60,7 @@ def test_a_journal_of_another_format_is_kept(tmp_path: Path) -> None:
     stage = sealed(tmp_path)
     body = (stage / "journal").read_bytes().split(b"\n")[0].replace(b'"format": 1', b'"format": 2')
     (stage / "journal").write_bytes(body + b"\n" + sha(body).encode() + b"\n")
-    for decide in (shadow.recover, shadow.forward, shadow.abort):
+    for decide in (protocol.recover, protocol.forward, protocol.abort):
         with pytest.raises(errors.StateError):
             decide(tmp_path)
     assert (stage / "journal").exists()
@@ -69,7 +70,7 @@ def test_a_staged_file_that_was_damaged_is_made_again_from_its_image(tmp_path: P
     stage = sealed(tmp_path)
     (stage / "0000.new").write_bytes(b"damaged\n")
     (stage / "0001.new").unlink()
-    assert shadow.recover(tmp_path).action == "finished"
+    assert protocol.recover(tmp_path).action == "finished"
     assert tree(tmp_path) == NEW
 
 
@@ -78,17 +79,17 @@ def test_damage_to_all_copies_stops_and_keeps_the_old_files(tmp_path: Path) -> N
     (stage / "0000.new").write_bytes(b"damaged\n")
     (stage / "images").write_bytes(b"damaged\n")
     with pytest.raises(errors.StateError) as caught:
-        shadow.recover(tmp_path)
+        protocol.recover(tmp_path)
     assert caught.value.code == "E_RECOVER"
     assert (tmp_path / PART).read_bytes() == b"old\n"
-    assert shadow.pending(tmp_path)
+    assert protocol.pending(tmp_path)
 
 
 def test_a_target_that_became_a_link_is_a_third_state(tmp_path: Path) -> None:
     sealed(tmp_path)
     (tmp_path / PART).unlink()
     (tmp_path / PART).symlink_to(tmp_path / "absent")
-    for decide in (shadow.recover, shadow.forward, shadow.abort):
+    for decide in (protocol.recover, protocol.forward, protocol.abort):
         with pytest.raises(errors.StateError):
             decide(tmp_path)
     assert (tmp_path / PART).is_symlink()
@@ -97,18 +98,23 @@ def test_a_target_that_became_a_link_is_a_third_state(tmp_path: Path) -> None:
 
 def test_show_forward_and_abort_without_an_interrupted_write_do_nothing(tmp_path: Path) -> None:
     write(tmp_path, PART)
-    assert shadow.show(tmp_path) == {"state": "none", "id": "", "files": []}
-    assert shadow.forward(tmp_path).action == shadow.abort(tmp_path).action == shadow.recover(tmp_path).action == "none"
+    assert protocol.show(tmp_path) == {"state": "none", "id": "", "files": []}
+    assert (
+        protocol.forward(tmp_path).action
+        == protocol.abort(tmp_path).action
+        == protocol.recover(tmp_path).action
+        == "none"
+    )
     assert not (tmp_path / ".duckkb").exists()
 
 
 def test_reading_and_writing_recover_first(tmp_path: Path) -> None:
     for name in ("reading", "writing"):
         sealed(tmp_path / name)
-    with shadow.reading(tmp_path / "reading", 1) as hold:
+    with protocol.reading(tmp_path / "reading", 1) as hold:
         assert hold.read_only is False
         assert tree(tmp_path / "reading") == NEW
-    with shadow.writing(tmp_path / "writing", 1) as recovery:
+    with protocol.writing(tmp_path / "writing", 1) as recovery:
         assert recovery.action == "finished"
         assert tree(tmp_path / "writing") == NEW
         assert lock.holder(tmp_path / "writing") is not None

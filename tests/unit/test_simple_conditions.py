@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb import simple
-from duckkb.backends.duckdb.condition import compile_condition
-from duckkb.backends.duckdb.confined import Confined
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.row_table import RowTable
-from duckkb.backends.duckdb.syntax import parse_condition
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.sql import simple
+from duckkb.lanes.sql.condition import compile_condition
+from duckkb.lanes.sql.confined import Confined
+from duckkb.lanes.sql.row_table import RowTable
+from duckkb.lanes.sql.syntax import parse_condition
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import Row
 from duckkb.records import Record

@@ -13,11 +13,12 @@ from duckkb.engine.loading import Ground, load
 from duckkb.errors import Unavailable
 from duckkb.records import Record
 from duckkb.settings import Settings
-from duckkb.truth import lock, snapshot
-from duckkb.truth.read import load as read_afresh
-from duckkb.truth.read import reload
-from duckkb.truth.snapshot import Snapshot
-from duckkb.truth.tree import Tree
+from duckkb.truth.commit import lock
+from duckkb.truth.files.read import load as read_afresh
+from duckkb.truth.files.read import reload
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.snapshot import snapshot
+from duckkb.truth.snapshot.snapshot import Snapshot
 from tests.unit.test_truth_tree import G0, GROUP, LIMITS, ONTOLOGY, P0, P1, PERSON, T2, node, put
 
 PEOPLE = [f"person {number}" for number in range(40)]
@@ -63,7 +64,7 @@ def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch
     opened = Snapshot.open(base, ONTOLOGY, LIMITS)
     monkeypatch.setattr(snapshot.TypeFiles, "replace", _fail)
     monkeypatch.setattr(loading, "_caught_up", _fail)
-    monkeypatch.setattr("duckkb.truth.stored_files.Part", _fail)
+    monkeypatch.setattr("duckkb.truth.snapshot.stored_files.Part", _fail)
     assert opened.tree().count(PERSON) == 40
     row = opened.tree().get(PERSON, ("person 7",))
     assert row is not None and row.record.fields["text"] == "text of person 7"

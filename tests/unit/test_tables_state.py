@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.columns import Columns, Observation, ddl
-from duckkb.backends.duckdb.tables import Tables
 from duckkb.entries import IndexEntry, Tokens
 from duckkb.errors import DuckkbError, FilterError
+from duckkb.lanes.sql.columns import Columns, Observation, ddl
+from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.records import Record

@@ -7,7 +7,7 @@ import pytest
 
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, TypedEnd
-from duckkb.truth.ids import (
+from duckkb.truth.files.ids import (
     IdentityError,
     canonical_time,
     day_of,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from duckkb.truth.line import Limits, LineError, Shape, decode, encode, etag, parse_json, parse_objects
+from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode, etag, parse_json, parse_objects
 
 NODE = Shape(("name",))
 EDGE = Shape(("from", "to", "since"))
@@ -274,7 +274,7 @@ def test_lines_take_no_more_memory_than_they_are_long() -> None:
     """Measured in a process of its own: what a library leaves unused behind each line cannot be seen from inside."""
     code = """
 import resource, sys
-from duckkb.truth.line import Shape, encode
+from duckkb.truth.files.line import Shape, encode
 shape, text = Shape(("id",)), "word " * 200
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 lines = [encode({"id": str(number), "text": text}, shape) for number in range(20_000)]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from duckkb.truth.line import Limits, Shape, decode
-from duckkb.truth.merge import FieldConflict, MergeRules, merge_duplicates, merge_record, split
+from duckkb.truth.files.line import Limits, Shape, decode
+from duckkb.truth.merge.field_merge import FieldConflict, MergeRules, merge_duplicates, merge_record, split
 
 T1, T2, T3 = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

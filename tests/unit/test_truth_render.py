@@ -11,12 +11,12 @@ import pytest
 from duckkb.errors import Conflict, InvalidRecord, Unreadable
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Change, Changeset, Record
-from duckkb.truth.ids import hash_id
+from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.line import Limits, Shape, record_line
+from duckkb.truth.files.read import changed, load
+from duckkb.truth.files.render import RenderedPart, Writer, fmt_parts, format_change, render
+from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import PartAddress, part_path
-from duckkb.truth.line import Limits, Shape, record_line
-from duckkb.truth.read import changed, load
-from duckkb.truth.render import RenderedPart, Writer, fmt_parts, format_change, render
-from duckkb.truth.tree import Tree
 
 T1, T2 = "2026-01-01T10:00:00.000000Z", "2026-01-02T10:00:00.000000Z"
 PERSON = NodeType("Person", "person", ("name",), {})

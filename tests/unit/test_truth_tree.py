@@ -10,10 +10,10 @@ import pytest
 
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import TypedEnd
-from duckkb.truth.ids import hash_id
-from duckkb.truth.line import Limits, Shape, decode, encode
-from duckkb.truth.read import changed, load, read_part, reload
-from duckkb.truth.tree import Ambiguous, Stamp, Tree
+from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.line import Limits, Shape, decode, encode
+from duckkb.truth.files.read import changed, load, read_part, reload
+from duckkb.truth.files.tree import Ambiguous, Stamp, Tree
 
 T1, T2 = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 PERSON = NodeType("Person", "person", ("name",), {})

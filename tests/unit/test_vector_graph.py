@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duckkb.backends.duckdb import graph
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.vectors import Vectors
 from duckkb.entries import IndexEntry
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.vectors import graph
+from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row, Version
 from duckkb.queries import LaneHit
 from duckkb.records import Record

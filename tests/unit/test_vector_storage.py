@@ -6,13 +6,13 @@ from threading import Thread
 import numpy as np
 import pytest
 
-import duckkb.backends.duckdb.storage as storage_module
-from duckkb.backends.duckdb.cosine import make_unit
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.recall import Nearest, questions, recall
-from duckkb.backends.duckdb.storage import packed, products, unit_blocks
-from duckkb.backends.duckdb.vectors import Vectors
+import duckkb.lanes.vectors.storage as storage_module
 from duckkb.entries import IndexEntry
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.vectors.cosine import make_unit
+from duckkb.lanes.vectors.recall import Nearest, questions, recall
+from duckkb.lanes.vectors.storage import packed, products, unit_blocks
+from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row, Version
 from duckkb.records import Record
 from duckkb.settings import VectorSettings, VectorStorage

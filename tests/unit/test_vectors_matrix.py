@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.backends.duckdb.held import HeldRows
-from duckkb.backends.duckdb.vectors import Vectors
 from duckkb.entries import IndexEntry
 from duckkb.errors import StateError
+from duckkb.lanes.held import HeldRows
+from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row
 from duckkb.queries import LaneHit
 from duckkb.records import Record

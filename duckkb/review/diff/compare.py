@@ -14,11 +14,11 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Place, RecordChange, Versions
+from duckkb.truth.files.line import Limits, etag
+from duckkb.truth.files.lines import Lines
+from duckkb.truth.files.table import StoredRow
 from duckkb.truth.layout import DATA, parse_part
-from duckkb.truth.line import Limits, etag
-from duckkb.truth.lines import Lines
-from duckkb.truth.merge import split
-from duckkb.truth.table import StoredRow
+from duckkb.truth.merge.field_merge import split
 from duckkb.values import dataclass
 
 Key = tuple[str, str]

@@ -10,9 +10,10 @@ from duckkb.ontology.source import Document
 from duckkb.review.diff.model import Versions
 from duckkb.review.diff.sides import Range
 from duckkb.settings import Shrink
-from duckkb.truth import layout, revisions
-from duckkb.truth.line import Limits
-from duckkb.truth.revisions import Entry, Revision
+from duckkb.truth import layout
+from duckkb.truth.files.line import Limits
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Entry, Revision
 from duckkb.values import dataclass, field
 
 CONFIG, FOLDER = "config.yaml", "ontology"

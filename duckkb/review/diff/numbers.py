@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from duckkb.ontology.model import RecordType
 from duckkb.review.diff.compare import Types, alike, compare, moved, of_tables
 from duckkb.review.diff.model import OPS, Counts, Numbers, Versions
-from duckkb.truth.line import Limits, are_compact
-from duckkb.truth.lines import collector_paused
+from duckkb.truth.files.line import Limits, are_compact
+from duckkb.truth.files.lines import collector_paused
 
 _Records = dict[bytes, tuple[bytes, ...]]
 """The source text of identities by that of the `__id`."""

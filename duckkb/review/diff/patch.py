@@ -14,7 +14,7 @@ from typing import Any
 from duckkb.codes import CODES
 from duckkb.errors import Finding, InvalidRecord, Unreadable
 from duckkb.review.diff.model import Diff, Label, Options, Place, RecordChange
-from duckkb.truth.line import Limits, LineError, parse_objects
+from duckkb.truth.files.line import Limits, LineError, parse_objects
 from duckkb.values import dataclass
 
 VERSION = 1

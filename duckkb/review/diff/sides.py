@@ -8,8 +8,9 @@ from typing import Literal
 from duckkb.codes import CODES
 from duckkb.errors import Finding, UsageError
 from duckkb.review.diff.model import Label, Versions
-from duckkb.truth import layout, revisions
-from duckkb.truth.revisions import Entry, Revision, Touched
+from duckkb.truth import layout
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Entry, Revision, Touched
 from duckkb.values import dataclass
 
 Against = Literal["commit", "index", "worktree"]

@@ -19,7 +19,7 @@ from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Options,
 from duckkb.review.diff.page import Page
 from duckkb.review.diff.values import Piece
 from duckkb.review.diff.words import Run, around
-from duckkb.review.unseen import visible
+from duckkb.review.invisible import visible
 
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 _REACH = 60

@@ -11,7 +11,7 @@ from duckkb.errors import DuckkbError
 from duckkb.ports import Clock
 from duckkb.review import findings
 from duckkb.settings import Environment
-from duckkb.truth import history, repository
+from duckkb.truth.git import history, repository
 from duckkb.values import dataclass
 
 Status = Literal["ok", "warning", "error", "skipped"]

@@ -8,7 +8,8 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
 from duckkb.review.health.truth import pointers
-from duckkb.truth import history, layout, repository, skipped
+from duckkb.truth import layout
+from duckkb.truth.git import history, repository, skipped
 
 OLDEST = (2, 30)
 _PART = "data/nodes/any/20260101/part_000.jsonl"

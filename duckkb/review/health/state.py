@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from duckkb.engine import repair
+from duckkb.engine.index import repair
 from duckkb.errors import Unavailable
 from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
-from duckkb.truth import journal, lock, mounts, shadow, state
+from duckkb.truth import state
+from duckkb.truth.commit import journal, lock, mounts, protocol
 
 LEAST_BYTES = 100 * 1024 * 1024
 LEAST_INODES = 1_000
@@ -84,7 +85,7 @@ def unfinished(ground: Ground) -> Verdict:
     ground.need_state()
     try:
         with lock.glancing(ground.root):
-            found = shadow.show(ground.root)
+            found = protocol.show(ground.root)
     except Unavailable:
         raise Skipped("a writer is at work") from None
     if found["state"] == "none":

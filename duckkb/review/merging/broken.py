@@ -22,7 +22,7 @@ from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import is_configuration
 from duckkb.review.diff.model import Place, Versions
 from duckkb.truth import state
-from duckkb.truth.table import StoredRow, record_of
+from duckkb.truth.files.table import StoredRow, record_of
 from duckkb.values import dataclass, field
 
 _FILE = "whole.json"

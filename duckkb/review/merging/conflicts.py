@@ -8,12 +8,12 @@ from typing import Any, Literal
 from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.truth.conflict import Block
-from duckkb.truth.line import Limits, LineError, Shape, decode, encode
-from duckkb.truth.merge import MergeRules, split
-from duckkb.truth.merge_file import identity_of
-from duckkb.truth.merge_rules import TableRules
-from duckkb.truth.strict import HARD_DEPTH
+from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.files.strict import HARD_DEPTH
+from duckkb.truth.merge.conflict import Block
+from duckkb.truth.merge.field_merge import MergeRules, split
+from duckkb.truth.merge.merge_rules import TableRules
+from duckkb.truth.merge.table_merge import identity_of
 from duckkb.values import dataclass
 
 Side = Literal["ours", "theirs", "base", "newest"]

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from duckkb.truth import git_changes, merge_memory, merge_rules, repository, state
-from duckkb.truth.merge_rules import Rules
+from duckkb.truth import state
+from duckkb.truth.git import git_changes, repository
+from duckkb.truth.merge import merge_memory, merge_rules
+from duckkb.truth.merge.merge_rules import Rules
 from duckkb.values import dataclass
 
 ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"

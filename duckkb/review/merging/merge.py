@@ -12,8 +12,9 @@ from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, merge_trees
 from duckkb.settings import Shrink
-from duckkb.truth import git_changes, history, revisions, shadow, skipped
-from duckkb.truth.merge_rules import Rules
+from duckkb.truth.commit import protocol
+from duckkb.truth.git import git_changes, history, revisions, skipped
+from duckkb.truth.merge.merge_rules import Rules
 from duckkb.values import dataclass
 
 Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
@@ -49,7 +50,7 @@ def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
     refuse_tracked_state(root)
     skipped.refuse_missing(root)
     theirs = _commit(root, name)
-    with shadow.writing(root, options.timeout):
+    with protocol.writing(root, options.timeout):
         _refuse_under_way(root)
         head = _commit(root, "HEAD")
         bases = git_changes.merge_bases(root, head, theirs)
@@ -73,7 +74,7 @@ def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
 def abort(root: Path, timeout: float) -> Outcome:
     """Take everything back to before the merge. Raises `errors.Refused` where none is under way."""
     refuse_tracked_state(root)
-    with shadow.writing(root, timeout):
+    with protocol.writing(root, timeout):
         if history.operation_in_progress(root) != "merge":
             raise Refused("no merge is under way", suggestion="git status")
         git_changes.abort_merge(root)

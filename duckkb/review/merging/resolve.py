@@ -18,12 +18,15 @@ from duckkb.review.merging.shrink import refuse_loss
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, Tree, merge_trees
 from duckkb.settings import Shrink
-from duckkb.truth import conflict, git_changes, history, shadow, skipped, state
-from duckkb.truth.conflict import Block
-from duckkb.truth.git_changes import Index
-from duckkb.truth.merge import split
-from duckkb.truth.merge_file import arranged, table_of
-from duckkb.truth.merge_rules import Key, Rules, TableRules
+from duckkb.truth import state
+from duckkb.truth.commit import protocol
+from duckkb.truth.git import git_changes, history, skipped
+from duckkb.truth.git.git_changes import Index
+from duckkb.truth.merge import conflict
+from duckkb.truth.merge.conflict import Block
+from duckkb.truth.merge.field_merge import split
+from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
+from duckkb.truth.merge.table_merge import arranged, table_of
 from duckkb.values import dataclass
 
 
@@ -89,7 +92,7 @@ def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
     refuse_tracked_state(root)
     if not options.only_list:
         skipped.refuse_missing(root)
-    with shadow.writing(root, options.timeout):
+    with protocol.writing(root, options.timeout):
         index = git_changes.read_index(root)
         operation = history.operation_in_progress(root) or ""
         sides = versions.under_way(root, index, rules) if operation or index.unmerged else None

@@ -9,8 +9,8 @@ from duckkb.engine.guard import refuse_shrinking
 from duckkb.review.merging.sides import tree
 from duckkb.review.merging.trees import Contents, Tree
 from duckkb.settings import Shrink
-from duckkb.truth.merge_file import table_of
-from duckkb.truth.merge_rules import Key, Rules
+from duckkb.truth.merge.merge_rules import Key, Rules
+from duckkb.truth.merge.table_merge import table_of
 
 _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 

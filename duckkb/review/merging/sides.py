@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from duckkb.review.merging.trees import Contents, Tree, merge_trees
-from duckkb.truth import git_changes, history, revisions
-from duckkb.truth.git_changes import Index
-from duckkb.truth.merge_file import Unmergeable, merge_table
-from duckkb.truth.merge_rules import Rules, TableRules
-from duckkb.truth.revisions import Revision
+from duckkb.truth.git import git_changes, history, revisions
+from duckkb.truth.git.git_changes import Index
+from duckkb.truth.git.revisions import Revision
+from duckkb.truth.merge.merge_rules import Rules, TableRules
+from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 from duckkb.values import dataclass
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from duckkb.truth import git_changes, revisions
-from duckkb.truth.merge_file import Conflict, TableMerge, Unmergeable, merge_table, table_of
-from duckkb.truth.merge_rules import Key, Rules
+from duckkb.truth.git import git_changes, revisions
+from duckkb.truth.merge.merge_rules import Key, Rules
+from duckkb.truth.merge.table_merge import Conflict, TableMerge, Unmergeable, merge_table, table_of
 from duckkb.values import dataclass, field
 
 Tree = Mapping[str, str]

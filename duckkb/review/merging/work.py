@@ -5,8 +5,9 @@ from pathlib import Path
 
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Contents
-from duckkb.truth import git_changes, journal, shadow
-from duckkb.truth.revisions import Entry
+from duckkb.truth.commit import journal, protocol
+from duckkb.truth.git import git_changes
+from duckkb.truth.git.revisions import Entry
 
 
 def on_disk(root: Path, path: str) -> bytes | None:
@@ -18,12 +19,12 @@ def on_disk(root: Path, path: str) -> bytes | None:
 def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, bytes | None]) -> None:
     """Replace files, all or none; `before` has what each is known to hold. Raises as `shadow.commit` does."""
     changes = [
-        shadow.FileChange(path, None if (old := before[path]) is None else journal.digest(old), data)
+        protocol.FileChange(path, None if (old := before[path]) is None else journal.digest(old), data)
         for path, data in sorted(parts.items())
         if data != before[path]
     ]
     if changes:
-        shadow.commit(root, changes)
+        protocol.commit(root, changes)
 
 
 def stage(root: Path, parts: Mapping[str, bytes | None]) -> None:

@@ -12,7 +12,7 @@ from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import leaves
 from duckkb.review.diff.words import json_words
 from duckkb.review.html.page import KINDS, document, finding, safe
-from duckkb.review.unseen import visible
+from duckkb.review.invisible import visible
 
 _SCRIPT = Path(__file__).parent / "page.js"
 

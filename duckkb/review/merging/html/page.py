@@ -15,10 +15,10 @@ from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.words import json_words
 from duckkb.review.html.page import KINDS, document, finding, safe
+from duckkb.review.invisible import unseen, visible
 from duckkb.review.merging.conflicts import OpenConflict
 from duckkb.review.merging.resolve import Resolved
-from duckkb.review.unseen import unseen, visible
-from duckkb.truth.merge import split
+from duckkb.truth.merge.field_merge import split
 
 MOST_CHARACTERS = 100_000_000
 """Of the data of conflicts; a browser opens a page of this size. What does not fit is counted by type."""

@@ -1,0 +1,179 @@
+"""index: what is derived of the texts, and the jobs that make it."""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import Seconds, base_options, emit, opened, tell
+from duckkb.cli.slips import Group
+
+if TYPE_CHECKING:
+    from duckkb.app.knowledge import KnowledgeBase
+    from duckkb.engine.index.jobs import Built, Event
+    from duckkb.engine.index.plan import Plan
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+_BAR = 24
+_MOST_TOKENS = 10**15
+_MOST_MINUTES = 525_600.0
+
+
+@click.group("index", cls=Group)
+@base_options
+def index_command() -> None:
+    """Tokens and vectors of what is stored: in .duckkb/cache/ on this machine, in data/indices/ for the team."""
+
+
+@index_command.command("status")
+@base_options
+@click.pass_context
+def index_status_command(ctx: click.Context) -> None:
+    """Say how many chunks there are, how many lack a vector, what the caches hold, and how far a job is. Exit 0 fresh, 1 not."""
+    with opened(ctx) as kb:
+        status = kb.index_status()
+        emit(status)
+        tell(kb.notices)
+        if not status["fresh"]:
+            ctx.exit(1)
+
+
+@index_command.command("plan")
+@base_options
+@click.pass_context
+def index_plan_command(ctx: click.Context) -> None:
+    """Say what a job would do and what that would take, by type and model; nothing is embedded and nothing is asked.
+
+    `missing` texts would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
+    by the last job on this machine, `price` by `global.embedding.price_per_million_tokens`; null where that is not known.
+    Exit 0 nothing to do, 1 there is.
+    """
+    with opened(ctx) as kb:
+        plan = kb.index_plan()
+        emit(_plan_object(plan))
+        tell(kb.notices)
+        if not plan.fresh:
+            ctx.exit(1)
+
+
+def _job_options(callback: Callback) -> Callback:
+    options = (
+        click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before more than N tokens are embedded."),
+        click.option("--budget-minutes", type=Seconds(0, _MOST_MINUTES), metavar="M", help="Begin no batch after M minutes."),
+        click.option("--if-stale", is_flag=True, help="Do nothing where nothing is missing."),
+        click.option("--wait", is_flag=True, help="Wait for a job that runs, instead of exit 1 (E_LOCKED)."),
+        click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="On stderr: a bar (default on a terminal), an event a line, or nothing."),
+        base_options,
+    )  # fmt: skip
+    for option in reversed(options):
+        callback = option(callback)
+    return callback
+
+
+@index_command.command("refresh")
+@_job_options
+@click.pass_context
+def index_refresh_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
+    """Compute what is missing into .duckkb/cache/. Safe to kill: what was made is kept, the next run does the rest.
+
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
+    """
+    with opened(ctx) as kb:
+        built = kb.index_refresh(**options, listen=_listener(progress))
+        _say(ctx, kb, built, _built_object(built), progress)
+
+
+@index_command.command("build")
+@_job_options
+@click.pass_context
+def index_build_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
+    """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
+
+    `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
+    """
+    with opened(ctx) as kb:
+        built = kb.index_build(**options, listen=_listener(progress))
+        _say(ctx, kb, built, {"files": list(built.files)} | _built_object(built), progress)
+
+
+def _plan_object(plan: "Plan") -> dict[str, Any]:
+    whole: dict[str, Any] = {
+        "fresh": plan.fresh,
+        "missing": plan.missing,
+        "tokens": plan.tokens,
+        "tokens_are": plan.tokens_are,
+    }
+    whole |= {"minutes": plan.minutes, "price": plan.price, "team_cache": plan.team_cache}
+    return whole | {"types": [asdict(one) for one in plan.types]}
+
+
+def _say(
+    ctx: click.Context, kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None
+) -> None:
+    emit(line)
+    if progress in (None, "bar"):
+        printed.note(f"{built.changed:,} changed / {built.total:,} total chunks")
+    tell((*kb.notices, *built.notices))
+    if built.pending:
+        ctx.exit(1)
+
+
+def _built_object(built: "Built") -> dict[str, Any]:
+    line: dict[str, Any] = {"pending": built.pending, "embedded": built.embedded, "tokens": built.tokens}
+    line |= {"changed": built.changed, "total": built.total}
+    return line | ({"code": built.code, "reason": built.reason} if built.code else {})
+
+
+def _listener(progress: str | None) -> "Callable[[Event], None]":
+    form = progress or ("bar" if sys.stderr.isatty() else "none")
+    return {"bar": _draw, "json": _tell_event, "none": lambda _: None}[form]
+
+
+def _tell_event(event: "Event") -> None:
+    printed.data(_event_object(event))
+
+
+def _event_object(event: "Event") -> Mapping[str, Any]:
+    from duckkb.engine.index.jobs import BatchFailed, Ended, Progressed, Started
+
+    match event:
+        case Started():
+            return {"event": "start", "verb": event.verb, "plan": _plan_object(event.plan)}
+        case Progressed():
+            return {"event": "progress"} | asdict(event)
+        case BatchFailed():
+            return {"event": "failed"} | asdict(event)
+        case Ended():
+            return {"event": "end"} | _built_object(event.result) | {"files": list(event.result.files)}
+
+
+def _draw(event: "Event") -> None:
+    """A bar that rewrites its own line."""
+    from duckkb.engine.index.jobs import BatchFailed, Progressed
+
+    if isinstance(event, BatchFailed):
+        printed.text("")
+        printed.note(f"{event.code}: {event.texts} texts were not embedded: {event.message}")
+    elif isinstance(event, Progressed):
+        full = _BAR * event.done // max(event.total, event.done, 1)
+        left = "" if event.eta_s is None else f", {_span(event.eta_s)} left"
+        line = f"\r[{'#' * full}{'.' * (_BAR - full)}] {event.done}/{event.total}, {event.rate:.1f}/s{left}    "
+        with suppress(OSError):
+            click.echo(line, nl=event.done >= event.total, err=True)
+
+
+def _span(seconds: float) -> str:
+    """Seconds as a person reads them.
+
+    >>> _span(8), _span(75), _span(7260)
+    ('8 s', '1:15 min', '2:01 h')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02} h"

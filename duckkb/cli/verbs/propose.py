@@ -1,0 +1,67 @@
+"""propose: the verbs that write, onto a branch to review instead of the files."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import printed
+from duckkb.cli.common import base_options
+from duckkb.cli.slips import Group
+from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
+
+if TYPE_CHECKING:
+    from duckkb.app.proposing import Proposing
+
+
+@click.group("propose", cls=Group)
+@click.option("--branch", metavar="NAME", help="The branch to write. Default: a new one.")
+@click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, whoever has made it.")
+@click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")
+@click.option("-m", "--message", metavar="TEXT", help="The commit's message.")
+@base_options
+@click.pass_context
+def propose_command(
+    ctx: click.Context, branch: str | None, goes_on: bool, base: str | None, message: str | None
+) -> None:
+    """Write changes as a commit on a branch, for review. Files, index and HEAD stay as they are.
+
+    \b
+    duckkb propose put concept '{"id": "chunk", "summary": "..."}' --merge
+    duckkb propose --branch fix-names delete concept old-name
+
+    The verbs take what they take without `propose`, and see the base as it is committed. The receipt has `branch` and `commit`,
+    and the command and page that open a pull request. Where the ontology says `review: required` of a type, or `x-review` of
+    a field, and DUCKKB_AGENT is set, direct writes are refused and this is the way.
+    """
+    if goes_on and branch is None:
+        raise click.UsageError("--continue needs the --branch to continue")
+    chosen = ctx.ensure_object(dict)
+    made: list[Proposing] = []
+
+    def proposing(inner: click.Context) -> "Proposing":
+        from duckkb.app.proposing import Proposing, Wish
+
+        title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
+        made.append(Proposing(chosen.get("kb"), Wish(title, branch, base, message or "", goes_on)))
+        return made[0]
+
+    chosen["proposing"], chosen["proposed"] = proposing, lambda: _told(made[0])
+
+
+def _told(made: "Proposing") -> dict[str, Any]:
+    proposed = made.proposed
+    if not proposed.commit:
+        printed.note("nothing differs, so nothing was proposed")
+        return {"branch": None, "commit": None}
+    if proposed.push:
+        printed.note(
+            f"next: {proposed.push}" + (f", then open {proposed.url}" if proposed.url else ", then open a pull request")
+        )
+    else:
+        printed.note(f"next: duckkb diff HEAD...{proposed.branch}, then git merge {proposed.branch}")
+    line = {"branch": proposed.branch, "commit": proposed.commit, "base": proposed.base}
+    return line | {key: text for key, text in (("push", proposed.push), ("open", proposed.url)) if text}
+
+
+for _verb in (put_command, import_command, delete_command, rename_command):
+    propose_command.add_command(_verb)

@@ -1,0 +1,77 @@
+"""blame, log: where a record comes from."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+
+if TYPE_CHECKING:
+    from duckkb.review.provenance.provenance import FieldOrigin
+    from duckkb.review.provenance.provenance_log import Entry
+    from duckkb.truth.git.ancestry import Signature
+
+
+@click.command("blame")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identity")
+@click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
+@base_options
+@click.pass_context
+def blame_command(ctx: click.Context, type_name: str, identity: str, field: str | None) -> None:
+    """Print for each field of a record the commit that gave it its value, a field a line.
+
+    Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
+    a list that merges as a set by value: `tags["red"]`.
+
+    Records are followed by their __id: one that moved to another file has not changed. `commit` is null, and `uncommitted`
+    true, where a value is in the working tree alone; `shallow` says that history ends at that commit, so that the value
+    may be older.
+    """
+    with opened(ctx) as kb:
+        lines = [_blame_line(one) for one in kb.provenance.blame(type_name, identity, field)]
+        emit({"fields": lines}) if wants_json(ctx) else emit_lines(lines)
+        tell(kb.notices)
+
+
+@click.command("log")
+@click.argument("type_name", metavar="TYPE")
+@click.argument("identity")
+@base_options
+@click.pass_context
+def log_command(ctx: click.Context, type_name: str, identity: str) -> None:
+    """Print the changes of a record, the newest first, a commit a line: op, and what each field was and became.
+
+    Also of a record that was deleted. What is not committed comes first, with a null `commit`. `op` is insert, update,
+    rename (with `was`) or delete.
+    """
+    with opened(ctx) as kb:
+        lines = [_log_line(one) for one in kb.provenance.log(type_name, identity)]
+        emit({"changes": lines}) if wants_json(ctx) else emit_lines(lines)
+        tell(kb.notices)
+
+
+def _blame_line(one: "FieldOrigin") -> dict[str, Any]:
+    origin = one.origin
+    line = {"field": one.name, "value": json.loads(one.text), **_by(origin.by, origin.is_boundary)}
+    return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
+
+
+def _log_line(one: "Entry") -> dict[str, Any]:
+    change = one.change
+    line = {**_by(one.by, one.is_boundary), "op": change.op, "type": change.type, "identity": change.identity}
+    line |= {"was": change.was} if change.was is not None else {}
+    line |= {"path": change.place.path, "line": change.place.line_no}
+    fields = {}
+    for field in change.fields:
+        sides = {"before": field.before, "after": field.after}
+        fields[field.name] = {side: json.loads(text) for side, text in sides.items() if text is not None}
+    return line | {"fields": fields}
+
+
+def _by(by: "Signature | None", is_boundary: bool) -> dict[str, Any]:
+    if by is None:
+        return {"commit": None, "uncommitted": True}
+    line: dict[str, Any] = {"commit": by.commit, "author": by.author, "email": by.email, "date": by.date}
+    return line | {"summary": by.summary} | ({"shallow": True} if is_boundary else {})

@@ -1,0 +1,282 @@
+"""Index jobs: everything that is missing is computed, batch by batch, within a budget; what was made is always kept.
+
+One job runs on a base at a time. It may be killed at any moment: the next one does the rest.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from duckkb.engine import boot
+from duckkb.engine.base import Base
+from duckkb.engine.index import counted, rates
+from duckkb.engine.index.embedding import Made, Texts, batch_size, by_length, stream
+from duckkb.engine.index.glance import glance
+from duckkb.engine.index.job_state import Notebook, noted
+from duckkb.engine.index.plan import Plan, Survey, Surveyed, missing, plan, survey
+from duckkb.engine.index.team import publish
+from duckkb.errors import Unavailable
+from duckkb.ontology.model import RecordType
+from duckkb.queries import Notice
+from duckkb.truth.commit import lock
+from duckkb.truth.git import skipped
+from duckkb.values import dataclass, field
+
+_MOMENT = 0.2
+"""Seconds in which who only looks at the job's lock has let go of it."""
+_GIVE_UP = 3
+"""Batches in a row that a model may fail before it counts as gone."""
+_SLAB_BATCHES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing where
+    nothing is missing, `wait` lets a job that runs finish first."""
+
+    budget_tokens: int | None = None
+    budget_minutes: float | None = None
+    if_stale: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job begins, with what it has to do."""
+
+    verb: str
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Texts embedded of those that are missing, their tokens, texts a second, and seconds that are left at that rate."""
+
+    done: int
+    total: int
+    tokens: int
+    rate: float
+    eta_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFailed:
+    """A batch that the model did not embed; the job goes on with the others."""
+
+    texts: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts of chunks lacked a vector
+    when it began (`changed`), how many chunks there are in all (`total`) and still without a vector, why (`code`, `reason`),
+    and what must be said."""
+
+    files: tuple[str, ...] = ()
+    pending: int = 0
+    embedded: int = 0
+    tokens: int = 0
+    changed: int = 0
+    total: int = 0
+    code: str = ""
+    reason: str = ""
+    notices: tuple[Notice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job is over."""
+
+    result: Built
+
+
+Event = Started | Progressed | BatchFailed | Ended
+Listen = Callable[[Event], None]
+
+
+def refresh(base: Base, options: Options, listen: Listen) -> Built:
+    """Compute what is missing into the local cache. Raises `errors.Unavailable` (E_LOCKED) while another job runs."""
+    return _job(base, "refresh", options, listen)
+
+
+def build(base: Base, options: Options, listen: Listen) -> Built:
+    """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
+    `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
+    skipped.refuse_missing(base.root)
+    return _job(base, "build", options, listen)
+
+
+def _job(base: Base, verb: str, options: Options, listen: Listen) -> Built:
+    boot.refuse_past(base)
+    if options.if_stale and _is_fresh(base, verb):
+        return Built(total=glance(base).chunks)
+    with lock.job(base.root, math.inf if options.wait else _MOMENT):
+        boot.refresh(base)
+        with noted(base, verb) as book:
+            result = _run(base, options, listen, book)
+    listen(Ended(result))
+    return result
+
+
+def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
+    found = survey(base)
+    planned = plan(base, found)
+    listen(Started(book.state.verb, planned))
+    work = _Work(base, options, listen, book, planned.missing)
+    for one in found.types:
+        work.on(one)
+    boot.answered(base, lambda: base.until_honest(lambda: _prepare(base)))
+    found = survey(base) if work.changed else found
+    found.write_down(base)
+    notices = tuple(notice for kind in base.ontology for notice in base.backend.notices(kind))
+    files: tuple[str, ...] = ()
+    if book.state.verb == "build":
+        files, said = publish(base)
+        notices += said
+    if files:
+        with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
+            survey(base).write_down(base)
+    result = work.result(found, files, notices)
+    book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
+    return result
+
+
+def _prepare(base: Base) -> None:
+    """Leave on disk what the next question opens, where the base keeps that."""
+    for kind in base.ontology:
+        base.ensure(kind)
+        base.backend.prepare(kind)
+
+
+def _is_fresh(base: Base, verb: str) -> bool:
+    known = glance(base)
+    return bool(known.is_fresh if verb == "build" else known.pending == 0)
+
+
+@dataclass
+class _Work:
+    """The part of a job that asks models, and what it came to."""
+
+    base: Base
+    options: Options
+    listen: Listen
+    book: Notebook
+    total: int
+    done: int = 0
+    tokens: int = 0
+    changed: bool = False
+    code: str = ""
+    reason: str = ""
+    _began: float = field(default_factory=time.monotonic)
+    _spent: int = 0
+    _failed_in_row: int = 0
+    _gone: set[str] = field(default_factory=set)
+    _asked: set[bytes] = field(default_factory=set)
+    _costs: dict[bytes, int] = field(default_factory=dict)
+
+    def on(self, one: Survey) -> None:
+        """Make what one type lacks: its tokens, then its vectors, as far as model and budget allow."""
+        if one.tokens:
+            self._make_tokens(one.kind)
+        if not one.pending or self.code == "E_BUDGET":
+            return
+        model = self.base.fingerprint(one.kind)
+        if model is None or str(model) in self._gone:
+            return
+        if one.withheld and not self._adopt(one):
+            return
+        began, done, tokens = time.monotonic(), self.done, self.tokens
+        self._failed_in_row = 0
+        for made in stream(self.base, one.kind, self._batches(one.kind)):
+            self._take(one.kind, made)
+        if self._failed_in_row >= _GIVE_UP:
+            self._gone.add(str(model))
+        rates.remember(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
+
+    def result(self, found: Surveyed, files: tuple[str, ...], notices: tuple[Notice, ...]) -> Built:
+        pending = found.counts.pending or 0
+        code, reason = self.code, self.reason
+        if pending and not code:
+            code, reason = "W_PENDING", "records were stored meanwhile"
+        if not pending:
+            code = reason = ""
+        return Built(files, pending, self.done, self.tokens, self.total, found.counts.chunks, code, reason, notices)
+
+    def _make_tokens(self, kind: RecordType) -> None:
+        for records in counted.slabs(self.base, kind):
+            if self.base.cache.lacking("tokens", self.base.builder.needs(kind, records).tokens):
+                self.base.builder.make_tokens(kind, records)
+        self.base.cache.save()
+        self.changed = True
+
+    def _adopt(self, one: Survey) -> bool:
+        """Check rows from elsewhere by a sample, and use them or embed their texts anew; False where no model could."""
+        cache, model = self.base.cache, self.base.embedder(one.kind)
+        self.changed = True
+        try:
+            cache.verify_vectors(one.withheld, model.embed_passages)
+        except Unavailable as problem:
+            self._fail(len(one.withheld), problem)
+            return False
+        self.total += len(cache.lacking("vector", one.withheld, model.fingerprint))
+        return True
+
+    def _batches(self, kind: RecordType) -> Iterator[Texts]:
+        """What the model is still to be given, until the budget is used up or the model counts as gone."""
+        size = batch_size(self.base, kind)
+        for slab in missing(self.base, kind, self._asked, size * _SLAB_BATCHES):
+            for batch in by_length(slab, size):
+                given = self._afford(kind, batch)
+                if given:
+                    yield given
+                if len(given) < len(batch) or self._failed_in_row >= _GIVE_UP:
+                    return
+
+    def _afford(self, kind: RecordType, batch: Texts) -> Texts:
+        """As much of a batch as the budget allows."""
+        minutes, most = self.options.budget_minutes, self.options.budget_tokens
+        if minutes is not None and time.monotonic() - self._began >= 60 * minutes:
+            return self._over(f"{minutes:g} minutes")
+        costs = self._count(kind, batch)
+        given: dict[bytes, str] = {}
+        for (key, text), cost in zip(batch.items(), costs, strict=True):
+            if most is not None and self._spent + cost > most:
+                self._over(f"{most:,} tokens")
+                break
+            self._spent += cost
+            self._costs[key] = cost
+            given[key] = text
+        return given
+
+    def _count(self, kind: RecordType, batch: Texts) -> list[int]:
+        try:
+            return self.base.embedder(kind).count_tokens(list(batch.values()))
+        except Unavailable:  # nor will it embed them, which then says why
+            return [0] * len(batch)
+
+    def _over(self, what: str) -> Texts:
+        self.code, self.reason = "E_BUDGET", f"the budget of {what} is used up"
+        return {}
+
+    def _take(self, kind: RecordType, made: Made) -> None:
+        if made.problem:
+            self._failed_in_row += 1
+            self._fail(len(made.texts), made.problem)
+            return
+        self._failed_in_row = 0
+        self.changed = True
+        self.base.fill(kind, made.vectors)
+        self.done += len(made.texts)
+        self.tokens += sum(self._costs.pop(key, 0) for key in made.texts)
+        rate = self.done / max(time.monotonic() - self._began, 1e-6)
+        left = max(self.total - self.done, 0)
+        self.listen(Progressed(self.done, self.total, self.tokens, round(rate, 2), round(left / rate, 1)))
+        self.book.note(done=self.done, total=self.total, tokens=self.tokens)
+
+    def _fail(self, texts: int, problem: Unavailable) -> None:
+        if self.code != "E_BUDGET":
+            self.code, self.reason = problem.code, problem.message
+        self.listen(BatchFailed(texts, problem.code, problem.message))

@@ -1,0 +1,227 @@
+"""What an index job has to do, counted type by type, and what that will take, before anything is spent."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from duckkb.engine.base import Base, embedding_of
+from duckkb.engine.index import counted, rates
+from duckkb.engine.index.counted import Count, Counts, TeamState, indexed, slabs
+from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
+from duckkb.llm.estimate import estimated_tokens
+from duckkb.ontology.model import RecordType
+from duckkb.values import dataclass, field
+
+_SAMPLE = 512
+"""Texts of a type whose tokens are counted; those of the others are taken to be as many."""
+
+Told = Literal["counted", "estimated"]
+
+
+@dataclass
+class Survey:
+    """One type as it stands: its entries, the different texts behind their vectors, and of these the ones that no cache
+    holds (`missing`) or that one holds which nobody has checked (`withheld`, text by key). `untold` are texts that an
+    earlier type with the same model has counted already; `tokens` lack their token rows."""
+
+    kind: RecordType
+    entries: int = 0
+    texts: int = 0
+    missing: int = 0
+    untold: int = 0
+    tokens: int = 0
+    withheld: dict[bytes, str] = field(default_factory=dict)
+    sample: list[tuple[bytes, str]] = field(default_factory=list)
+
+    @property
+    def pending(self) -> int:
+        return self.missing + self.untold + len(self.withheld)
+
+    def note(self, key: bytes, text: str) -> None:
+        """Count a missing text. The sample is of the lowest keys: they are hashes, so that it is drawn at random."""
+        self.missing += 1
+        self.sample.append((key, text))
+        if len(self.sample) > 2 * _SAMPLE:
+            self.sample = sorted(self.sample)[:_SAMPLE]
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """All types, and whether the team's cache holds what they need; `caches` names the files that were looked into."""
+
+    types: Sequence[Survey]
+    team: TeamState
+    caches: str
+
+    @property
+    def counts(self) -> Counts:
+        return Counts({one.kind.name: Count(one.entries, one.pending) for one in self.types}, self.team)
+
+    def write_down(self, base: Base) -> None:
+        """For those who ask next; unless the counts depend on what this machine will find of rows from elsewhere."""
+        if not any(one.withheld for one in self.types):
+            counted.remember(base, self.counts, self.caches)
+
+
+@dataclass(frozen=True, slots=True)
+class TypePlan:
+    """What one type takes. `missing` texts will be embedded, `unverified` ones are in a cache from elsewhere, of which a
+    sample is recomputed first. `minutes` and `price` are None where nothing is known to reckon them by."""
+
+    type: str
+    model: str
+    chunks: int
+    texts: int
+    cached: int
+    unverified: int
+    missing: int
+    tokens: int
+    tokens_are: Told
+    minutes: float | None
+    price: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an index job will do. `fresh`: nothing."""
+
+    types: tuple[TypePlan, ...]
+    team_cache: TeamState
+
+    @property
+    def fresh(self) -> bool:
+        return self.team_cache == "current" and not any(one.missing or one.unverified for one in self.types)
+
+    @property
+    def missing(self) -> int:
+        return sum(one.missing for one in self.types)
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.types)
+
+    @property
+    def tokens_are(self) -> Told:
+        return "estimated" if any(one.tokens_are == "estimated" for one in self.types if one.missing) else "counted"
+
+    @property
+    def minutes(self) -> float | None:
+        return _sum([one.minutes for one in self.types if one.missing])
+
+    @property
+    def price(self) -> float | None:
+        return (
+            _sum([one.price for one in self.types if one.missing and one.price is not None]) if self._priced else None
+        )
+
+    @property
+    def _priced(self) -> bool:
+        return any(one.price is not None for one in self.types)
+
+
+def survey(base: Base) -> Surveyed:
+    """Look through all records at what they need and at what the caches hold of it. Computes neither tokens nor vectors."""
+    caches = base.cache.look_again()
+    told: set[bytes] = set()
+    team_keys = base.cache.team_keys()
+    whole, found = True, []
+    for kind in indexed(base):
+        one, complete = _survey(base, kind, told, team_keys)
+        found.append(one)
+        whole = whole and complete
+    absent = not base.cache.team_paths()
+    return Surveyed(found, "absent" if absent else "current" if whole else "stale", caches)
+
+
+def plan(base: Base, found: Surveyed) -> Plan:
+    """What a job would do about what was found."""
+    return Plan(tuple(_plan(base, one) for one in found.types), found.team)
+
+
+def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]) -> tuple[Survey, bool]:
+    """One type, and whether the team's cache has all that it needs. `told` are the missing keys counted so far."""
+    model, one, complete = base.fingerprint(kind), Survey(kind), True
+    seen: set[bytes] = set()
+    for records in slabs(base, kind):
+        needs = base.builder.needs(kind, records)
+        complete = complete and needs.tokens.keys() <= team_keys and needs.vectors.keys() <= team_keys
+        one.entries += needs.entries
+        one.tokens += len(base.cache.lacking("tokens", needs.tokens))
+        new = {key: text for key, text in needs.vectors.items() if key not in seen}
+        seen |= new.keys()
+        absent = _absent(base, new, model)
+        held = base.cache.withheld(absent)
+        for key in absent:
+            if key in told:
+                one.untold += 1
+            elif key in held:
+                one.withheld[key] = new[key]
+            else:
+                one.note(key, new[key])
+        told.update(absent)
+    one.texts = len(seen)
+    return one, complete
+
+
+def _absent(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> list[bytes]:
+    """Those of the texts whose vectors the caches do not give."""
+    if model is None or not texts:
+        return []
+    return base.cache.lacking("vector", texts, model)
+
+
+def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:
+    """The texts of a type that lack a vector as the caches are now, at least `size` at a time; each is put into `asked`,
+    and comes once."""
+    model, held = base.fingerprint(kind), dict[bytes, str]()
+    for records in slabs(base, kind):
+        wanted = base.builder.needs(kind, records).vectors
+        new = {key: text for key, text in wanted.items() if key not in asked}
+        held |= {key: new[key] for key in _absent(base, new, model)}
+        asked |= held.keys()
+        if len(held) >= size:
+            yield held
+            held = {}
+    if held:
+        yield held
+
+
+def _plan(base: Base, one: Survey) -> TypePlan:
+    settings = embedding_of(one.kind, base.settings.embedding)
+    model = base.fingerprint(one.kind)
+    tokens, told = _tokens(base, one)
+    rate = rates.recall(base, model) if model else None
+    price = settings.price_per_million_tokens if settings.base_url else None
+    return TypePlan(
+        type=one.kind.name,
+        model=settings.model if model else "none",
+        chunks=one.entries,
+        texts=one.texts,
+        cached=one.texts - one.pending,
+        unverified=len(one.withheld),
+        missing=one.missing,
+        tokens=tokens,
+        tokens_are=told,
+        minutes=round(tokens / rate.tokens_per_s / 60, 2) if rate and rate.tokens_per_s else None,
+        price=None if price is None else round(price * tokens / 1_000_000, 6),
+    )
+
+
+def _tokens(base: Base, one: Survey) -> tuple[int, Told]:
+    """Tokens of the missing texts: counted by the model where it tells and they are few."""
+    if not one.missing:
+        return 0, "counted"
+    texts = [text for _, text in sorted(one.sample)[:_SAMPLE]]
+    is_told = embedding_of(one.kind, base.settings.embedding).base_url is None
+    try:
+        counted = sum(base.embedder(one.kind).count_tokens(texts))
+    except Unavailable:
+        counted, is_told = sum(map(estimated_tokens, texts)), False
+    exact = is_told and len(texts) == one.missing
+    return round(counted * one.missing / len(texts)), "counted" if exact else "estimated"
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """None where one of them is not known."""
+    known = [value for value in values if value is not None]
+    return round(sum(known), 6) if len(known) == len(values) else None

@@ -1,0 +1,172 @@
+"""The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
+
+`words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
+`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
+more than all the others together, so an index has it only once a question needs it. `marks` narrows (`marks.py`).
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
+
+from duckkb.errors import UsageError
+from duckkb.lanes.lexical.marks import marks_of
+from duckkb.ontology.model import EVERY, RecordType
+from duckkb.ports import Row
+from duckkb.values import dataclass
+
+ID, SEQUENCE, MARKS = "id", "sequence", "marks"
+COMMIT = "meta.json"
+"""The file of an index on disk that says what its last commit consists of."""
+
+_LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
+_STEMS_KEPT = 200_000
+
+
+class _Stems(dict[str, str]):
+    """Words seen so far and their terms. Showing a hit's best chunk looks up every word of a record."""
+
+    def __init__(self, analyzer: TextAnalyzer) -> None:
+        super().__init__()
+        self._analyzer = analyzer
+
+    def __missing__(self, word: str) -> str:
+        term: str = (self._analyzer.analyze(word) or [word])[0]
+        self[word] = term
+        return term
+
+
+@dataclass(frozen=True, eq=False)
+class WordsField:
+    """A stemmed field that holds the words of `sources`, the record fields of one weight and language. `EVERY` among them
+    stands for all record fields that are not `elsewhere`, in another words field."""
+
+    name: str
+    weight: float
+    language: str
+    sources: frozenset[str]
+    analyzer: TextAnalyzer
+    elsewhere: frozenset[str] = frozenset()
+
+    def holds(self, source: str) -> bool:
+        """Whether the words of a record field are in this one."""
+        return source in self.sources or (EVERY in self.sources and source not in self.elsewhere)
+
+    @property
+    def spoken(self) -> str:
+        """The name of the analyzer that an index stems this field's words with."""
+        return f"words_{self.language}"
+
+    def stems(self, words: Iterable[str]) -> Iterator[str]:
+        """The term of each word, as the index has it."""
+        if len(self._stems) > _STEMS_KEPT:
+            self._stems.clear()
+        return map(self._stems.__getitem__, words)
+
+    @cached_property
+    def _stems(self) -> _Stems:
+        return _Stems(self.analyzer)
+
+
+def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
+    """The words fields of a type; `language` is for its fields that name none."""
+    sources: dict[tuple[float, str], set[str]] = {}
+    for searched in kind.full_text:
+        sources.setdefault((searched.weight, (searched.language or language).lower()), set()).add(searched.name)
+    every = frozenset(searched.name for searched in kind.full_text)
+    return tuple(
+        WordsField(f"words_{number}", weight, spoken, frozenset(names), _analyzer(spoken), every - names)
+        for number, ((weight, spoken), names) in enumerate(sources.items())
+    )
+
+
+def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index:
+    """An empty index, in memory where no folder is given. It shows changes on `reload` alone."""
+    schema = SchemaBuilder()
+    schema.add_integer_field(ID, indexed=True, fast=True)
+    schema.add_text_field(MARKS, tokenizer_name="raw", index_option="basic")
+    schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
+    for words in fields:
+        schema.add_text_field(words.name, tokenizer_name=words.spoken, index_option="freq")
+    made = Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build())
+    return _ready(made, fields)
+
+
+def open_index(fields: Iterable[WordsField], folder: Path) -> Index:
+    """The index in a folder; raises ValueError where there is none."""
+    return _ready(Index.open(str(folder)), fields)
+
+
+def index_files(folder: Path) -> dict[str, int]:
+    """The files of the last commit in a folder with their sizes."""
+    segments = json.loads((folder / COMMIT).read_bytes())["segments"]
+    names = tuple(segment["segment_id"].replace("-", "") for segment in segments)
+    own = [path for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
+    return {path.name: path.stat().st_size for path in own}
+
+
+def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
+    """With its analyzers, which stem in the threads of the index while the next records are made."""
+    index.register_tokenizer(SEQUENCE, _analyzer("none"))
+    for words in fields:
+        index.register_tokenizer(words.spoken, words.analyzer)
+    index.config_reader("manual")
+    return index
+
+
+def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], sequence: bool) -> Document:
+    """A record as one document with the marks of the `marked` fields, its `sequence` empty where that is not wanted.
+
+    Each record field is a value of its own in `sequence`, so no phrase spans two of them.
+    """
+    made = Document()
+    made.add_integer(ID, row.record.id)
+    for mark in marks_of(row.record.fields, marked) if marked else ():
+        made.add_text(MARKS, mark)
+    if len(row.entries) == len(fields) == 1 and not sequence:  # most records, and the short way to the same
+        (entry,), (target,) = row.entries, fields
+        tokens = entry.tokens if target.holds(entry.field) else None
+        made.add_text(target.name, clipped(tokens.words) if tokens is not None else "")
+        return made
+    words: dict[str, list[str]] = {}
+    sequences: dict[str, list[str]] = {}
+    for entry in row.entries:
+        if entry.tokens is not None:
+            words.setdefault(entry.field, []).append(entry.tokens.words)
+            if sequence:
+                sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
+    for pieces in sequences.values():
+        made.add_text(SEQUENCE, clipped(" ".join(pieces)))
+    for target in fields:
+        pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]
+        made.add_text(target.name, clipped(" ".join(pieces)))
+    return made
+
+
+def clipped(tokens: str) -> str:
+    """The tokens with none longer than the index can hold; what is cut off is cut off on both sides alike."""
+    if len(tokens) <= _LONGEST:
+        return tokens
+    return " ".join(token[:_LONGEST] for token in tokens.split(" "))
+
+
+def split(tokens: str) -> list[str]:
+    """The single tokens of a joined list, as short as they are in the index."""
+    return clipped(tokens).split(" ") if tokens else []
+
+
+def _analyzer(language: str) -> TextAnalyzer:
+    builder = TextAnalyzerBuilder(Tokenizer.whitespace())
+    if language == "none":
+        return builder.build()
+    try:
+        return builder.filter(Filter.stemmer(language)).build()
+    except ValueError as error:
+        raise UsageError(
+            f"No stemmer for the language {language!r}.",
+            code="E_CONFIG",
+            suggestion="Set `language` to none, english or another of Tantivy's languages.",
+        ) from error

@@ -1,0 +1,285 @@
+"""The lexical lane of one record type: BM25 over whole records, in a Tantivy index.
+
+The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
+It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters; an
+index job builds it so at once.
+Segments and threads do not show in a result: scores come from the counts of the whole index, ties go by identity.
+BM25 counts a replaced document until its segment is merged; past one in fifty of those the index is built anew, so
+scores agree with a fresh one's, or nearly so in a base that was changed a little.
+"""
+
+import math
+from collections.abc import Sequence, Set
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from tantivy import Index, IndexWriter, Query, Schema, Searcher
+from tantivy.tantivy import __version__ as tantivy_version
+
+from duckkb.id_set import IdSet
+from duckkb.lanes.component import State
+from duckkb.lanes.lane import Lane
+from duckkb.lanes.lexical.best_chunk import Wanted
+from duckkb.lanes.lexical.fields import COMMIT, ID, MARKS, document, index_files, new_index, open_index, words_fields
+from duckkb.lanes.lexical.marks import marked_fields, marks_for
+from duckkb.lanes.lexical.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
+from duckkb.lanes.order import Scored, best_first, is_settled
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Row, Rows, Tokenizer, Version
+from duckkb.queries import LaneHit, LexicalQuery
+from duckkb.records import identity_key
+
+_HEAP = 50_000_000  # bytes for each thread of a build
+_SMALL_HEAP = 15_000_000  # the least that Tantivy takes
+_SEVERAL_THREADS = 20_000  # records from which a second thread pays
+_DEAD_SHARE = 1 / 50
+_REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no more
+_SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
+_LISTED = 2_000  # allowed ids up to which listing them in the query is a fast filter,
+_LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
+_UNMARKED = 500  # results up to which picking costs no more than asking for marks
+_PICKED = 20_000  # results out of which picking is faster than that
+_MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
+_MORE = 8  # how many times more are asked for when that was too few
+
+
+class Lexical(Lane):
+    """Finds records by words."""
+
+    name = "lexical"
+    lane = "fts"
+
+    def __init__(
+        self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str, version: Version | None = None
+    ) -> None:
+        super().__init__(rows, version)
+        self._kind = kind
+        self._tokenizer = tokenizer
+        self._fields = words_fields(kind, language)
+        self._marked = marked_fields(kind)
+        self._index: Index | None = None
+        self._writer: IndexWriter | None = None
+        self._folder: Path | None = None
+        self._has_sequence = self._needs_sequence = False
+        self._added = 0
+        self._asked: tuple[LexicalQuery, Clauses] | None = None
+
+    def match(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+        """The first `depth` of the records that the query matches, out of `allowed` where given.
+
+        A query of exclusions alone matches every other record, with score 0; one without any token matches nothing.
+        """
+        found = self._clauses(query)
+        depth = min(depth, len(self._rows))
+        if found.is_empty or depth <= 0 or (allowed is not None and not allowed):
+            return []
+        searcher = self._searcher(found)
+        if found.only_excludes:
+            ids = self._rows if allowed is None else (record_id for record_id in allowed if record_id in self._rows)
+            scored = [(0.0, record_id) for record_id in set(ids) - self._ids(found.excluded, searcher)]
+            ranked = best_first(scored, depth, self._identity, _SLACK)
+        else:
+            ranked = self._ranked(found, depth, allowed, searcher)
+        return [LaneHit(record_id, score) for score, record_id in ranked]
+
+    def best_chunks(self, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
+        """The field and number of the chunk of each record that holds the most of what the query asks for; ("", 0) where
+        a record has none."""
+        several = {record_id: self._rows.words(record_id) for record_id in ids}
+        wanted = self._wanted(self._clauses(query)) if max(map(len, several.values()), default=0) > 1 else Wanted()
+        best = {record_id: wanted.best(entries) for record_id, entries in several.items()}
+        return [(best[record_id].field, best[record_id].seq) for record_id in ids]
+
+    def excluded(self, query: LexicalQuery) -> IdSet:
+        """Ids of the records that the query's negations rule out."""
+        found = self._clauses(query)
+        return IdSet.of(self._ids(found.excluded, self._searcher(found)) if found.excluded and self._rows else ())
+
+    def explain(self, query: LexicalQuery, record_id: int) -> dict[str, Any]:
+        """`score` of one record and its `terms`: token, part (word, character, phrase, prefix), record fields, number of
+        records that have it, and its share of the score. The shares add up; the score is 0 where the query does not match.
+        """
+        found = self._clauses(query)
+        if not found.counted or record_id not in self._rows:
+            return {"score": 0.0, "terms": []}
+        searcher = self._searcher(found)
+        score = self._score_of(ranking_query(found, self._schema, searcher), record_id, searcher)
+        terms = []
+        for clause in found.counted if score is not None else ():
+            wanted = clause_query(clause, self._schema, searcher)
+            part = self._score_of(wanted, record_id, searcher)
+            if part is not None:
+                terms.append(
+                    {
+                        "token": clause.text,
+                        "part": clause.part,
+                        "fields": self._sources(clause),
+                        "doc_freq": self._frequency(clause, searcher),
+                        "score": part,
+                    }
+                )
+        return {"score": score or 0.0, "terms": terms}
+
+    @property
+    def _schema(self) -> Schema:
+        assert self._index is not None, "a searcher was taken before"
+        return self._index.schema
+
+    def _clauses(self, query: LexicalQuery) -> Clauses:
+        if not self._kind.full_text or query.is_empty:
+            return Clauses()
+        if self._asked is None or self._asked[0] != query:  # an answer asks several times: for ranks, then for chunks
+            self._asked = query, clauses(query, self._tokenizer, self._fields)
+        return self._asked[1]
+
+    def _searcher(self, found: Clauses) -> Searcher:
+        """A view of the index as the rows are now, with what these clauses look at."""
+        self._needs_sequence = found.need_sequence
+        self._refresh()
+        assert self._index is not None, "it was built or opened"
+        return self._index.searcher()
+
+    @property
+    def _material(self) -> str:
+        named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
+        return f"3 tantivy {tantivy_version} {named} {self._marked}"
+
+    def _suits(self) -> bool:
+        return self._has_sequence or not self._needs_sequence
+
+    def expect(self, query: LexicalQuery | None) -> None:
+        """Say what is about to be asked (None: anything), so that what is built has what that looks at."""
+        self._needs_sequence = query is None or self._clauses(query).need_sequence
+
+    def begin(self, folder: Path | None) -> None:
+        self._has_sequence = self._has_sequence or self._needs_sequence
+        self._index, self._folder = new_index(self._fields, folder), folder
+        threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
+        self._writer = self._index.writer(_HEAP * threads, threads)
+        self._added = 0
+
+    def take(self, rows: Sequence[Row]) -> None:
+        assert self._writer is not None, "it was begun"
+        self._added += len(rows)
+        for row in rows:
+            self._writer.add_document(document(row, self._fields, self._marked, self._has_sequence))
+
+    def conclude(self) -> None:
+        assert self._writer is not None, "it was begun"
+        self._writer.commit()
+        self._writer.wait_merging_threads()
+        self._writer = None
+
+    def state(self) -> State:
+        assert self._index is not None, "it was begun"
+        self._index.reload()
+        if self._folder is None:
+            return {}
+        state = {"added": self._added, "sequence": self._has_sequence}
+        return {"files": index_files(self._folder), "commit": _hash_of(self._folder), **state}
+
+    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        """The stale records are replaced; None where too many of the documents are dead, or would be."""
+        total = len(self._rows)
+        if self._index is None or len(changed) > total * _REBUILT_SHARE:
+            return None
+        rows = self._rows.some(sorted(changed), "fts")
+        if self._added + len(rows) - total > total * _DEAD_SHARE:
+            return None
+        self._writer, self._folder = self._index.writer(_SMALL_HEAP, 1), folder
+        for record_id in sorted(changed):
+            self._writer.delete_documents_by_term(ID, record_id)
+        self.take(rows)
+        self.conclude()
+        return self.state()
+
+    def _open(self, folder: Path, state: State) -> None:
+        self._index = None
+        self._has_sequence, self._added = state["sequence"], state["added"]
+        if _hash_of(folder) != state["commit"]:
+            raise ValueError("the index was changed since")
+        self._index = open_index(self._fields, folder)
+        self._index.reload()
+
+    def _ranked(self, found: Clauses, depth: int, allowed: Set[int] | None, searcher: Searcher) -> list[Scored]:
+        """Allowed records are picked out of so many results as should hold enough of them. Where these are many, the query
+        asks for the marks that the allowed records have. Where they have none, and what is picked is not enough, few allowed
+        records are listed in the query, and many are picked out of more results."""
+        query = ranking_query(found, self._schema, searcher)
+        total = searcher.num_docs
+        wanted = None if allowed is None else IdSet.of(allowed)
+        fetch = depth + _MARGIN if wanted is None else _enough(depth, len(wanted), total)
+        if wanted is not None and fetch > _UNMARKED and (marks := marks_for(wanted, self._marked)):
+            query = narrowed(query, *(Query.term_query(self._schema, MARKS, mark) for mark in marks))
+            wanted, fetch = None, depth + _MARGIN
+        while True:
+            if wanted is not None and fetch > _PICKED and len(wanted) <= max(_LISTED, total * _LISTED_SHARE):
+                query = narrowed(query, Query.term_set_query(self._schema, ID, wanted.array.tolist()))
+                wanted, fetch = None, depth + _MARGIN
+            scored, count = self._search(query, min(fetch, total), searcher, wanted)
+            if fetch >= total or count < fetch or is_settled(scored, depth, _SLACK):
+                return best_first(scored, depth, self._identity, _SLACK)
+            fetch *= _MORE
+
+    def _search(
+        self, query: Query, limit: int, searcher: Searcher, wanted: IdSet | None = None
+    ) -> tuple[list[Scored], int]:
+        """The first `limit` results, of which those in `wanted` are given where that is; and how many there were."""
+        hits = searcher.search(query, limit, count=False).hits
+        ids = searcher.fast_field_values(ID, [address for _, address in hits])
+        if wanted is None:
+            return [(score, int(record_id or 0)) for (score, _), record_id in zip(hits, ids, strict=True)], len(hits)
+        import numpy as np
+
+        places = np.flatnonzero(wanted.holds(np.array(ids, np.int64))).tolist()
+        return [(hits[place][0], int(ids[place] or 0)) for place in places], len(hits)
+
+    def _ids(self, wanted: Sequence[Clause], searcher: Searcher) -> frozenset[int]:
+        if not searcher.num_docs:
+            return frozenset()
+        query = any_of(clause_query(clause, self._schema, searcher) for clause in wanted)
+        return frozenset(record_id for _, record_id in self._search(query, searcher.num_docs, searcher)[0])
+
+    def _score_of(self, query: Query, record_id: int, searcher: Searcher) -> float | None:
+        """The score of one record, None where the query does not match it."""
+        found, _ = self._search(narrowed(query, Query.term_query(self._schema, ID, record_id)), 1, searcher)
+        return found[0][0] if found else None
+
+    def _frequency(self, clause: Clause, searcher: Searcher) -> int:
+        if clause.part == "prefix" or len(clause.tokens) > 1:
+            return len(self._ids([clause], searcher))
+        return searcher.doc_freq(clause.field, clause.tokens[0])
+
+    def _wanted(self, found: Clauses) -> Wanted:
+        """What to look for in chunks, each thing by how rare it is."""
+        if not found.counted:
+            return Wanted()
+        searcher = self._searcher(found)
+        total = searcher.num_docs
+
+        def rarity(field: str, token: str) -> float:
+            frequency = searcher.doc_freq(field, token)
+            return math.log1p((total - frequency + 0.5) / (frequency + 0.5))
+
+        return Wanted(found.counted, self._fields, cache(rarity))
+
+    def _sources(self, clause: Clause) -> list[str]:
+        for words in self._fields:
+            if words.name == clause.field:
+                return sorted(words.sources)
+        return [searched.name for searched in self._kind.full_text]
+
+    def _identity(self, record_id: int) -> Any:
+        return identity_key(self._rows.record(record_id).identity)
+
+
+def _enough(depth: int, allowed: int, total: int) -> int:
+    """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
+    return math.ceil((2 * depth + _MARGIN) * total / max(allowed, 1))
+
+
+def _hash_of(folder: Path) -> str:
+    """Names the last commit of the index in a folder."""
+    return blake2b((folder / COMMIT).read_bytes(), digest_size=16).hexdigest()

@@ -1,0 +1,177 @@
+"""A lexical query taken apart into clauses, and the clauses as Tantivy's queries. Nothing here looks into an index,
+but for the words that a prefix stands for."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain, islice
+from typing import Literal
+
+from tantivy import Occur, Query, Schema, Searcher
+
+from duckkb.entries import Tokens
+from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split
+from duckkb.ports import Tokenizer
+from duckkb.queries import LexicalQuery
+from duckkb.values import dataclass
+
+Part = Literal["word", "character", "phrase", "prefix"]
+
+_MOST_TERMS = 4_096
+"""Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
+_MOST_EXPANSIONS = 16_000
+_PREFIX_SCORE = 1.0
+_HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One thing to look for in one field of the index: a term, terms in a row, or terms in a row with an open end."""
+
+    part: Part
+    field: str
+    tokens: tuple[str, ...]
+    weight: float = 1.0
+
+    @property
+    def text(self) -> str:
+        joined = (" " if any(token.isascii() for token in self.tokens) else "").join(self.tokens)
+        return f"{joined}*" if self.part == "prefix" else joined
+
+
+@dataclass(frozen=True)
+class Clauses:
+    """`scored` clauses rank: one of them must hold, or all of `required`. What meets one of `excluded` is out."""
+
+    scored: tuple[Clause, ...] = ()
+    required: tuple[Clause, ...] = ()
+    excluded: tuple[Clause, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.scored or self.required or self.excluded)
+
+    @property
+    def only_excludes(self) -> bool:
+        return bool(self.excluded) and not self.scored and not self.required
+
+    @property
+    def need_sequence(self) -> bool:
+        """Whether a clause looks at the order of tokens, at open ends or at single characters."""
+        return any(clause.field == SEQUENCE for clause in chain(self.scored, self.required, self.excluded))
+
+    @cached_property
+    def counted(self) -> tuple[Clause, ...]:
+        """What adds to a score."""
+        return self.required + self.scored
+
+
+def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
+    """The clauses of a query. What holds no token - punctuation, say - asks for nothing.
+
+    A word that the query says several times counts as often; phrases, prefixes and exclusions hold or do not.
+    """
+    phrases, excluded, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
+    made = iter(tokenizer.tokenize([query.text, *phrases, *excluded, *prefixes]))
+    text = next(made)
+    required = _once(map(_phrase, islice(made, len(phrases))))
+    ruled_out = _once(chain.from_iterable(_exclusion(tokens, fields) for tokens in islice(made, len(excluded))))
+    open_ends = _once(map(_prefix, made))[:_MOST_TERMS]
+    return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out)
+
+
+def is_han(token: str) -> bool:
+    """Whether the token is one Chinese character."""
+    return len(token) == 1 and any(first <= ord(token) <= last for first, last in _HAN)
+
+
+def clause_query(clause: Clause, schema: Schema, searcher: Searcher) -> Query:
+    """What finds the records of a clause and scores them by BM25; a prefix adds the same for every record."""
+    match clause.part:
+        case "prefix":
+            found = _prefix_query(clause, schema, searcher)
+        case "phrase" if len(clause.tokens) > 1:
+            found = Query.phrase_query(schema, clause.field, list(clause.tokens))
+        case _:
+            found = Query.term_query(schema, clause.field, clause.tokens[0])
+    return found if clause.weight == 1.0 else Query.boost_query(found, clause.weight)
+
+
+def any_of(queries: Iterable[Query]) -> Query:
+    return Query.boolean_query([(Occur.Should, query) for query in queries])
+
+
+def narrowed(query: Query, *conditions: Query) -> Query:
+    """The query where all conditions hold too; they add nothing to the score."""
+    required = [(Occur.Must, Query.const_score_query(condition, 0.0)) for condition in conditions]
+    return Query.boolean_query([(Occur.Must, query), *required])
+
+
+def ranking_query(found: Clauses, schema: Schema, searcher: Searcher) -> Query:
+    """The whole query: what ranks, without what is excluded."""
+    roles = ((Occur.Must, found.required), (Occur.Should, found.scored))
+    query = Query.boolean_query(
+        [(role, clause_query(clause, schema, searcher)) for role, members in roles for clause in members]
+    )
+    if not found.excluded:
+        return query
+    excluded = [(Occur.MustNot, clause_query(clause, schema, searcher)) for clause in found.excluded]
+    return Query.boolean_query([(Occur.Must, query), *excluded])
+
+
+def _words(text: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
+    for words in fields:
+        for term, count in islice(Counter(words.stems(split(text.words))).items(), _MOST_TERMS):
+            yield Clause("word", words.name, (term,), words.weight * count)
+
+
+def _characters(text: Tokens) -> Iterable[Clause]:
+    found = Counter(token for token in split(text.sequence) if is_han(token))
+    for character, count in islice(found.items(), _MOST_TERMS):
+        yield Clause("character", SEQUENCE, (character,), float(count))
+
+
+def _phrase(tokens: Tokens) -> Clause | None:
+    found = tuple(split(tokens.sequence)[:_MOST_TERMS])
+    return Clause("phrase", SEQUENCE, found) if found else None
+
+
+def _prefix(tokens: Tokens) -> Clause | None:
+    found = tuple(split(tokens.sequence)[-_MOST_TERMS:])
+    if not found:
+        return None
+    # A Chinese character is a whole token: nothing longer begins with it.
+    return Clause("phrase" if is_han(found[-1]) else "prefix", SEQUENCE, found)
+
+
+def _exclusion(tokens: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
+    """Several tokens exclude as a phrase, a single word in all its forms."""
+    phrase = _phrase(tokens)
+    if phrase is None:
+        return
+    yield phrase
+    if len(phrase.tokens) == 1 and not is_han(phrase.tokens[0]):
+        for words in fields:
+            yield Clause("word", words.name, tuple(words.stems(phrase.tokens)))
+
+
+def _once(found: Iterable[Clause | None]) -> tuple[Clause, ...]:
+    return tuple(dict.fromkeys(clause for clause in found if clause is not None))
+
+
+def _prefix_query(clause: Clause, schema: Schema, searcher: Searcher) -> Query:
+    *before, last = clause.tokens
+    meant = [term for term, _ in searcher.terms_with_prefix(clause.field, last)]
+    found = Query.term_set_query(schema, clause.field, meant)
+    if before and len(before) + len(meant) <= _MOST_EXPANSIONS:
+        patterns: list[str | tuple[int, str]] = [*map(_escaped, before), f"{_escaped(last)}.*"]
+        found = Query.regex_phrase_query(schema, clause.field, patterns)
+    elif before:
+        # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
+        asked = dict.fromkeys(before)
+        found = narrowed(found, *(Query.term_query(schema, clause.field, token) for token in asked))
+    return Query.const_score_query(found, _PREFIX_SCORE)
+
+
+def _escaped(token: str) -> str:
+    return "".join(f"\\{sign}" if sign.isascii() and not sign.isalnum() else sign for sign in token)

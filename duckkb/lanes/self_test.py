@@ -1,0 +1,59 @@
+"""The engines, tried on their own: does DuckDB answer and keep from files, does Tantivy find what was put in?
+
+Each raises AssertionError with what is wrong, by `raise`, which `python -O` keeps.
+"""
+
+from pathlib import Path
+
+from duckkb.entries import IndexEntry
+from duckkb.lanes.backend import DuckdbBackend
+from duckkb.lanes.sql.confined import Confined
+from duckkb.lanes.sql.engine import Rejected
+from duckkb.ontology.model import NodeType, Ontology, SearchField
+from duckkb.ports import Row, Tokenizer
+from duckkb.queries import LexicalQuery
+from duckkb.records import Record
+from duckkb.settings import Settings
+
+_TIME = "2026-01-01T00:00:00.000000Z"
+_KIND = NodeType("Trial", "trial", ("id",), {"properties": {"text": {"type": "string"}}}, (SearchField("text"),))
+_TEXTS = {1: "a journal is sealed before files change", 2: "备份是数据在另一处的副本"}
+_SECONDS = 10.0
+
+
+def confined() -> None:
+    """DuckDB computes, and neither reads a file nor takes a setting even when asked without our own guards."""
+    engine = Confined()
+    try:
+        if list(engine.ids("SELECT 40 + 2", _SECONDS)) != [42]:
+            raise AssertionError("DuckDB does not compute")
+        here = str(Path(__file__)).replace("'", "''")
+        for deed, statement in (
+            ("read a file", f"SELECT * FROM read_text('{here}')"),
+            ("took a setting", "SET threads=1"),
+        ):
+            try:
+                engine.define(statement)
+            except Rejected:
+                continue
+            raise AssertionError(f"DuckDB is not confined: it {deed}")
+    finally:
+        engine.drop()
+
+
+def lexical(tokenizer: Tokenizer) -> None:
+    """Tantivy finds an English and a Chinese record by their words, and nothing by a word of neither."""
+    backend = DuckdbBackend(Ontology({_KIND.name: _KIND}), Settings(), tokenizer)
+    try:
+        backend.load(_KIND, [_row(number, text, tokenizer) for number, text in _TEXTS.items()])
+        for wanted, words in ((1, "journal"), (2, "数据"), (None, "banana")):
+            found = [hit.id for hit in backend.match(_KIND, LexicalQuery(words), 10)]
+            if found != ([wanted] if wanted else []):
+                raise AssertionError(f"Tantivy does not find records by their words: asked for {words}")
+    finally:
+        backend.close()
+
+
+def _row(number: int, text: str, tokenizer: Tokenizer) -> Row:
+    record = Record(_KIND.name, number, (str(number),), {"id": str(number), "text": text}, _TIME, _TIME)
+    return Row(record, (IndexEntry("text", 0, text, tokenizer.tokenize([text])[0]),))

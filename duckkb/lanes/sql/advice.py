@@ -1,0 +1,187 @@
+"""What a refused filter should have been: its slips of other dialects mended one by one, until it is one that is accepted.
+
+An advice is only given where the mended filter was compiled, so that the command that it names works as it is printed.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+
+from duckkb.errors import FilterError, shell_word
+from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.syntax import MAX_BYTES
+
+_MOST_STEPS = 8
+_TEXT = r"'(?:[^']|'')*'"
+_NAME = r"[A-Za-z_][\w.]*"
+_ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
+_PLAIN_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\.\*|\.\+|\.)*")
+_REGULAR = re.compile(
+    rf"(?i)\b(?:regexp_matches|regexp_like|regexp_full_match|regexp)\(\s*({_NAME})\s*,\s*({_TEXT})(?:\s*,\s*{_TEXT})?\s*\)"
+)
+_REGULAR_INFIX = re.compile(rf"(?i)({_NAME})\s*(?:~\*?|\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b)\s*({_TEXT})")
+_SPELLED: tuple[tuple[str, str], ...] = (
+    (r"[“”„]", '"'),
+    (r"[‘’]", "'"),
+    (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
+    (r"(?i)^\s*WHERE\b", ""),
+    (r"(?is)\s+(?:ORDER\s+BY|LIMIT|OFFSET|GROUP\s+BY)\b[^']*$", ""),
+    (r"\s*;\s*$", ""),
+    (r"===?", "="),
+    (r"!==", "<>"),
+    (rf"(?i)({_TEXT})\s*=\s*(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)", r"list_contains(\2, \1)"),
+    (rf"(?i)(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)\s*=\s*({_TEXT})", r"list_contains(\1, \2)"),
+    (rf"(?i)({_TEXT})\s+IN\s+({_NAME})(?!\s*\()", r"list_contains(\2, \1)"),
+    (rf"(?i)({_NAME})\s*@>\s*{_ITEMS}", r"list_has_all(\1, \2)"),
+    (rf"(?i)({_NAME})\s*@>\s*({_TEXT})", r"list_contains(\1, \2)"),
+    (rf"(?i)({_NAME})\s*&&\s*{_ITEMS}", r"list_has_any(\1, \2)"),
+    (r"&&", " AND "),
+    (
+        rf"(?i)\b(?:json_extract(?:_string)?|json_value|json_query|jsonb_path_query|get_json_object)\(\s*{_NAME}\s*,\s*'\$\.([\w.]+)'\s*\)",
+        r"\1",
+    ),
+    (rf"(?i)({_NAME})\s+(?:CONTAINS|INCLUDES|HAS)\s+({_TEXT})", r"contains(\1, \2)"),
+    (rf"(?i)({_NAME})\s+STARTS_?\s*WITH\s+({_TEXT})", r"starts_with(\1, \2)"),
+    (rf"(?i)({_NAME})\s+ENDS_?\s*WITH\s+({_TEXT})", r"ends_with(\1, \2)"),
+    (rf"(?i)\b({_NAME})\s+(NOT\s+)?IN\s*\[([^\[\]]*)\]", r"\1 \2IN (\3)"),
+    (r"(?i)\b(?:cardinality|array_length|array_size|size|json_length)\(\s*([\w.]+)\s*(?:,\s*1\s*)?\)", r"len(\1)"),
+    (r"(?i)(?:<>|!=)\s*(?:None|nil|undefined)\b", "IS NOT NULL"),
+    (r"(?i)=\s*(?:None|nil|undefined)\b", "IS NULL"),
+    (r"(?i)\bBETWEEN\s+(\S+)\s*,\s*(\S+)", r"BETWEEN \1 AND \2"),
+    (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
+    (r"(?i)(?:<>|!=)\s*NULL\b", "IS NOT NULL"),
+    (r"(?i)(?<![<>!])=\s*NULL\b", "IS NULL"),
+    (rf"(?i)^\s*({_NAME})\s*:\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
+    (r"(?<=\w)'(?=\w)", "''"),
+)
+
+
+def mended(
+    columns: Columns,
+    fragment: str,
+    compiled: Callable[[str], object],
+    error: FilterError,
+    reserved: Callable[[str], Sequence[str]],
+) -> str:
+    """The command with the filter as it should be; the empty string where nobody can tell. `reserved` gives the field names of
+    a filter that are words of SQL."""
+    if len(fragment) > MAX_BYTES // 4:
+        return ""
+    if scored := re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", fragment):
+        head = f'duckkb find {shell_word(columns.type)} "what you look for"'
+        return f"{head} | jq -c 'select(._score {scored[1].replace('=', '==', scored[1] == '=')} {scored[2]})'"
+    now: FilterError | None = error
+    for _ in range(_MOST_STEPS):
+        assert now is not None
+        step = next((one for one in _steps(columns, fragment, now, reserved) if one != fragment), None)
+        if step is None:
+            return ""
+        fragment = step
+        now = _refusal(compiled, fragment)
+        if now is None:
+            return f"duckkb find {shell_word(columns.type)} -w {shell_word(fragment.strip())}"
+    return ""
+
+
+def _refusal(compiled: Callable[[str], object], fragment: str) -> FilterError | None:
+    try:
+        compiled(fragment)
+    except FilterError as error:
+        return error
+    return None
+
+
+def _steps(
+    columns: Columns, fragment: str, error: FilterError, reserved: Callable[[str], Sequence[str]]
+) -> Iterator[str]:
+    """Ways to say it otherwise, or the same where one changes nothing."""
+    yield _backticks(columns, fragment)
+    yield from (re.sub(slip, better, fragment) for slip, better in _SPELLED)
+    yield _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, fragment))
+    yield _named(columns, fragment, error)
+    yield _of_kind(fragment, error)
+    yield _words_of_sql(fragment, reserved(fragment))
+
+
+def _words_of_sql(fragment: str, names: Sequence[str]) -> str:
+    """Field names that are words of SQL, in double quotes; not those in texts, or quoted already."""
+    if not names:
+        return fragment
+    words = "|".join(map(re.escape, names))
+    return re.sub(
+        rf"{_TEXT}|\"[^\"]*\"|(?<![\w.])({words})(?!\w)",
+        lambda found: quoted(found[1]) if found[1] else found[0],
+        fragment,
+    )
+
+
+def _backticks(columns: Columns, fragment: str) -> str:
+    """A known field as it is, anything else as a text."""
+    return re.sub(
+        r"`([^`]*)`", lambda found: _field(found[1]) if found[1] in columns.names else _quoted(found[1]), fragment
+    )
+
+
+def _field(name: str) -> str:
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)
+
+
+def _pattern(found: "re.Match[str]") -> str:
+    """A regular expression as LIKE, where it is one of plain text and dots."""
+    text = found[2][1:-1]
+    fold = text.startswith("(?i)") or "~*" in found[0]
+    likes = [_like(one) for one in text.removeprefix("(?i)").split("|")]
+    if not all(likes):
+        return found[0]
+    tests = [f"{found[1]} {'ILIKE' if fold else 'LIKE'} '{like}'" for like in likes]
+    return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
+
+
+def _like(pattern: str) -> str:
+    inner = pattern.removeprefix("^").removesuffix("$")
+    if not inner or not _PLAIN_PATTERN.fullmatch(inner) or re.search("[%_]", inner):
+        return ""
+    like = inner.replace(".*", "%").replace(".+", "_%").replace(".", "_")
+    return re.sub("%+", "%", ("" if pattern.startswith("^") else "%") + like + ("" if pattern.endswith("$") else "%"))
+
+
+def _named(columns: Columns, fragment: str, error: FilterError) -> str:
+    """An unknown field is a text that lacks its quotes, or the name of one that is spelled otherwise."""
+    name = error.details.get("field")
+    if error.details.get("construct") or not name or "nearest" not in error.details:
+        return fragment
+    near = error.details["nearest"] or _folded(str(name), columns)
+    written = re.escape(str(name))
+    whole = rf'"{written}"|(?<![\w."\'])({written})(?![\w"\'])'
+    behind = re.search(rf"(?:=|<>|!=|<|>|\bLIKE|\bILIKE|\bIN\s*\(|,)\s*(?:{whole})", fragment, re.IGNORECASE)
+    if behind and not re.match(r"\s*[.(\[]", fragment[behind.end() :]):
+        return (
+            fragment[: behind.start()]
+            + re.sub(whole, _quoted(str(name)).replace("\\", r"\\"), behind[0])
+            + fragment[behind.end() :]
+        )
+    return re.sub(whole, near, fragment) if near else fragment
+
+
+def _folded(name: str, columns: Columns) -> str:
+    """`createdAt` is `created_at`."""
+    bare = {known.replace("_", "").casefold(): known for known in columns.names}
+    near = get_close_matches(name.replace("_", "").casefold(), bare, 1, 0.8)
+    return bare[near[0]] if near else ""
+
+
+def _of_kind(fragment: str, error: FilterError) -> str:
+    """`flag = 1`, and a list where one value belongs."""
+    name = error.details.get("field")
+    if not isinstance(name, str) or error.details.get("construct") not in ("list", "type", "comparison"):
+        return fragment
+    field = rf"(\"?{re.escape(name)}\"?)\s*"
+    if error.details["construct"] == "list":
+        return re.sub(rf"(?i){field}(?:=|LIKE|ILIKE)\s*'%?([^'%]*)%?'", r"list_contains(\1, '\2')", fragment)
+    for one, other in (("1|'1'|'true'|'yes'", "TRUE"), ("0|'0'|'false'|'no'", "FALSE")):
+        fragment = re.sub(rf"(?i){field}(=|<>|!=)\s*(?:{one})(?![\w.])", rf"\1 \2 {other}", fragment)
+    return re.sub(rf"(?i){field}(=|<>|!=|<=|>=|<|>)\s*(-?\d+(?:\.\d+)?)(?![\w.])", r"\1 \2 '\3'", fragment)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

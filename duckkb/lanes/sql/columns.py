@@ -1,0 +1,288 @@
+"""The columns of a runtime table: what the schema declares, narrowed by what is stored.
+
+A declared column takes its type only while every stored value fits; else it is JSON, so that no value is ever lost.
+Fields that the schema does not declare live in `__extra` and stay reachable by their names. Where a policy asks for it
+they are columns too, of the type that all their values have.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from duckkb.errors import FilterError
+from duckkb.lanes.sql.kinds import kind_of_shapes, misfits, shape_of, sql_type
+from duckkb.ontology.model import RecordType
+from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
+from duckkb.values import dataclass
+
+EXTRA = "__extra"
+FROM_ID, TO_ID = "from_id", "to_id"
+
+_SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
+_FORMATS = {"date": "date", "date-time": "timestamp"}
+_PYTHON = {str: "text", bool: "boolean", int: "integer", float: "number"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`name` is the record's key, `sql_name` the column that holds it; they differ where SQL would confuse two names."""
+
+    name: str
+    sql_name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A column before data was seen: the first of `candidates` that every value fits becomes its kind, else `json`."""
+
+    name: str
+    sql_name: str
+    candidates: tuple[str, ...]
+
+
+def declared_columns(kind: RecordType) -> tuple[Declared, ...]:
+    """The business columns of a type in the order of its schema; the ends of an edge come first."""
+    taken = {name.casefold() for name in _system_names(kind)}
+    ends = (FROM, TO) if kind.kind == "edge" else ()
+    columns = [Declared(name, name, ("text", "integer")) for name in ends]
+    taken.update(ends)
+    for name, rule in kind.properties.items():
+        if name not in ends:
+            columns.append(Declared(name, _free(name, taken), _candidates(rule, kind.schema)))
+    return tuple(columns)
+
+
+def _system_names(kind: RecordType) -> tuple[str, ...]:
+    ends = (FROM_ID, TO_ID) if kind.kind == "edge" else ()
+    return (ID, CREATED_AT, UPDATED_AT, EXTRA, *ends)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """SQL folds case, JSON does not: the later of two names that differ in case alone gets a number."""
+    free, number = name, 1
+    while free.casefold() in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free.casefold())
+    return free
+
+
+def _candidates(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
+    rule = _resolved(rule, root)
+    name = _type_name(rule)
+    if name == "string":
+        return (_FORMATS.get(rule.get("format", ""), "text"),)
+    if name == "array":
+        inner = _type_name(_resolved(rule.get("items"), root))
+        return (f"{_SCALARS[inner]}[]",) if inner in _SCALARS else ()
+    return (_SCALARS[name],) if name in _SCALARS else ()
+
+
+def _resolved(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The rule behind local references and behind `anyOf: [rule, null]`; anything deeper stays undeclared."""
+    for _ in range(8):
+        if not isinstance(rule, Mapping):
+            return {}
+        if isinstance(rule.get("$ref"), str):
+            rule = _pointed(root, rule["$ref"])
+            continue
+        choices = [item for key in ("anyOf", "oneOf") for item in rule.get(key, ()) if item != {"type": "null"}]
+        if len(choices) != 1:
+            return rule
+        rule = choices[0]
+    return {}
+
+
+def _pointed(root: Mapping[str, Any], reference: str) -> Any:
+    found: Any = root
+    for step in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def _type_name(rule: Mapping[str, Any]) -> str:
+    """The one JSON type a rule allows beside null, or the empty string."""
+    named = rule.get("type")
+    if isinstance(named, str):
+        return named
+    if isinstance(named, Sequence):
+        rest = [name for name in named if name != "null"]
+        return rest[0] if len(rest) == 1 else ""
+    values = [value for value in rule.get("enum", [rule["const"]] if "const" in rule else []) if value is not None]
+    kinds = {_PYTHON.get(type(value), "") for value in values}
+    json_names = {kind: name for name, kind in _SCALARS.items()}
+    return json_names.get(kinds.pop(), "") if len(kinds) == 1 else ""
+
+
+Fact = tuple[str, str, bool]
+"""Something that a record says about the columns: a field's name with a kind that its value does not fit, or, for a field
+that no schema declares (True), with the shape of its value."""
+
+
+class Observation:
+    """What the stored records of one type say about its columns; kept up to date at the cost of each change.
+
+    Adding and removing the same facts leaves it as it was, so a table that saw changes has the columns that a fresh load
+    of the same records would give it. Most records say nothing, so their facts are kept at little cost.
+    """
+
+    def __init__(self, kind: RecordType) -> None:
+        self._kind = kind
+        self._declared = declared_columns(kind)
+        self._names = frozenset(column.name for column in self._declared)
+        self._misfits: Counter[tuple[str, str]] = Counter()
+        self._extra: dict[str, Counter[str]] = {}
+
+    def add(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+        """Count records; what each of them said, to take it away again."""
+        facts = self.facts(records)
+        self.count(facts, 1)
+        return facts
+
+    def facts(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+        """What each of the records says, without counting it."""
+        found: dict[int, list[Fact]] = {}
+        for column in self._declared:
+            values = [record.fields.get(column.name) for record in records]
+            for kind in column.candidates:
+                if misfits(kind, values):
+                    for at, value in enumerate(values):
+                        if misfits(kind, [value]):
+                            found.setdefault(at, []).append((column.name, kind, False))
+        for at, record in enumerate(records):
+            if not record.fields.keys() <= self._names:
+                loose = sorted(record.fields.keys() - self._names)
+                found.setdefault(at, []).extend((name, shape_of(record.fields[name]), True) for name in loose)
+        return [tuple(found[at]) if at in found else () for at in range(len(records))]
+
+    def count(self, facts: Iterable[tuple[Fact, ...]], sign: int) -> None:
+        """Count what records say as often as `sign` says, or (`sign` -1) take it away."""
+        for said in facts:
+            for name, word, is_extra in said:
+                if is_extra:
+                    self._extra.setdefault(name, Counter())[word] += sign
+                else:
+                    self._misfits[name, word] += sign
+
+    def counted(self, fact: Fact) -> int:
+        """How many records say this."""
+        name, word, is_extra = fact
+        return self._extra.get(name, Counter())[word] if is_extra else self._misfits[name, word]
+
+    def columns(self) -> "Columns":
+        """The columns as the records seen so far allow them."""
+        business = [Column(column.name, column.sql_name, self._kind_of(column)) for column in self._declared]
+        shapes = {name: {shape for shape, count in found.items() if count > 0} for name, found in self._extra.items()}
+        loose = sorted(name for name, found in shapes.items() if found)
+        taken = {name.casefold() for name in (*_system_names(self._kind), *(column.sql_name for column in business))}
+        columns = [name for name in loose if self._is_column(name, shapes[name])]
+        business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
+        extra = frozenset(loose).difference(columns)
+        shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
+        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by)
+
+    def _is_column(self, name: str, shapes: set[str]) -> bool:
+        """Whether a field that no schema declares is a column: all, all but nested values, or those named."""
+        match self._kind.relational:
+            case "all":
+                return True
+            case "auto":
+                return shapes != {"json"}
+            case named:
+                return name in named
+
+    def _kind_of(self, column: Declared) -> str:
+        fitting = (kind for kind in column.candidates if not self._misfits[column.name, kind])
+        return next(fitting, "json")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one table, the undeclared names that occur in it, and the command that prints them."""
+
+    type: str
+    business: tuple[Column, ...]
+    has_ends: bool = False
+    extra: frozenset[str] = frozenset()
+    shown_by: str = ""
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.all)
+
+    @cached_property
+    def all(self) -> tuple[Column, ...]:
+        """Every column in the order of the table: ids, business columns, times, `__extra`."""
+        ids = (ID, FROM_ID, TO_ID) if self.has_ends else (ID,)
+        head = tuple(Column(name, name, "integer") for name in ids)
+        times = tuple(Column(name, name, "timestamp") for name in (CREATED_AT, UPDATED_AT))
+        return (*head, *self.business, *times, Column(EXTRA, EXTRA, "json"))
+
+    def find(self, name: str) -> tuple[Column, tuple[str, ...]]:
+        """The column of a field name and the path inside it; raises FilterError naming the nearest known field."""
+        column = self._by_name.get(name)
+        if column:
+            return column, ()
+        if name in self.extra:
+            return self._by_name[EXTRA], (name,)
+        known = self._folded.get(name.casefold(), [])
+        if len(known) == 1:
+            return self.find(known[0])
+        if known:
+            raise FilterError(
+                f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known))}.",
+                suggestion="write the name as it is stored, in double quotes",
+            )
+        raise unknown_field(name, self)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every name a filter may use, declared ones first."""
+        declared = [column.name for column in (*self.business, *self.all)]
+        return (*dict.fromkeys(declared), *sorted(self.extra.difference(declared)))
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Column]:
+        # A business field may bear the name of an edge's system column; what the schema declares wins in filters.
+        return {column.name: column for column in (*self.all, *self.business)}
+
+    @cached_property
+    def _folded(self) -> Mapping[str, list[str]]:
+        folded: dict[str, list[str]] = {}
+        for name in self.names:
+            folded.setdefault(name.casefold(), []).append(name)
+        return folded
+
+
+def unknown_field(name: str, columns: Columns) -> FilterError:
+    """The error for a field that no record and no schema has."""
+    if any("\uff01" <= sign <= "\uff5e" or sign in "‘’“”„«»、。" for sign in name):
+        return FilterError(
+            "The filter has full-width or typographic characters where SQL needs plain ones.",
+            suggestion="type digits, operators and quotes as plain ASCII characters",
+            details={"construct": "character"},
+        )
+    folded = {known.casefold(): known for known in columns.names}
+    near = [folded[match] for match in get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)]
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return FilterError(
+        f"{columns.type} has no field {name!r}{hint}",
+        suggestion=columns.shown_by,
+        details={"field": name, "nearest": near[0] if near else None},
+    )
+
+
+def ddl(kind: RecordType, records: Sequence[Record] = ()) -> str:
+    """The CREATE TABLE text of a type: as its schema declares it, and as these records fill it out."""
+    seen = Observation(kind)
+    seen.add(records)
+    columns = seen.columns()
+    lines = [f"  {quoted(column.sql_name)} {sql_type(column.kind)}" for column in columns]
+    return f"CREATE TABLE {quoted(kind.table)} (\n" + ",\n".join(lines) + "\n);"
+
+
+def quoted(name: str) -> str:
+    """A name as an SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'

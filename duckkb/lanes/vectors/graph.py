@@ -1,0 +1,182 @@
+"""A graph over the rows of a matrix, which leads to most of those nearest to a vector without looking at all of them.
+
+It lies on disk beside the matrix and is mapped. It knows the rows that were there when it was made: the matrix only grows
+until it is made anew, so that what came later are its last rows, and these are few enough to look at. Making a graph takes
+minutes for a million rows; only index jobs do. It only names candidates: their scores come from the matrix.
+"""
+
+import zlib
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from duckkb.lanes.component import Component
+from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
+from duckkb.lanes.vectors.recall import DEPTH, Nearest, questions, recall
+from duckkb.lanes.vectors.slots import View
+from duckkb.lanes.vectors.storage import unit_blocks
+
+MATERIAL = "1 faiss hnsw 16 64 8bit"
+_FILE = "graph"
+_LINKS, _EFFORT = 16, 64
+_BLOCK = 8192  # rows that are added at a time: one may interrupt between two
+_LEAST_EFFORT = 64  # candidates that a question looks at, however few it asks for
+_OVER = 4  # candidates asked for of each row that is wanted, as the graph knows rows in 8 bits
+_UNSEEN_SHARE = 1 / 20  # of the rows, above which a job adds those that the graph does not know
+_SAMPLED = 4096
+
+
+def is_installed() -> bool:
+    """Whether there is the library that makes and reads graphs."""
+    try:
+        return find_spec("faiss") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+class Graph:
+    """`rows` is how many rows of the matrix it knows; `recall` the share of the true first ten of a sample of questions
+    that it led to when it was made."""
+
+    def __init__(self, library: Any, index: Any, recall: float | None = None) -> None:
+        self._library = library
+        self._index = index
+        self.recall = recall
+
+    @property
+    def rows(self) -> int:
+        return int(self._index.ntotal)
+
+    def nearest(self, query: Doubles | Floats, count: int) -> Ints:
+        """Up to `count` rows that are probably the nearest, in no order."""
+        effort = self._library.SearchParametersHNSW(efSearch=max(count, _LEAST_EFFORT))
+        _, ((*found,),) = self._index.search(query.astype(np.float32)[None], count, params=effort)
+        rows: Ints = np.array(found, np.int64)
+        return rows[rows >= 0]
+
+    @classmethod
+    def made(cls, view: View, library: Any, known: "Graph | None" = None) -> "Graph":
+        """A graph of all rows, from one in memory that knows the first of them."""
+        graph = known or cls(library, _empty(library, _sample(view)))
+        for start in range(graph.rows, len(view.matrix), _BLOCK):
+            graph._index.add(_unit(view, slice(start, start + _BLOCK)))
+        graph.recall = _recall(graph, view)
+        return graph
+
+    def save(self, component: Component, revision: int, matrix: str) -> None:
+        """Put it in the component's place. `matrix` names what it was made of."""
+        with component.held(alone=True), component.begun() as generation:
+            before = component.read()
+            path = component.place(generation) / _FILE
+            self._library.write_index(self._index, str(path))
+            state = {
+                "files": {_FILE: path.stat().st_size},
+                "matrix": matrix,
+                "rows": self.rows,
+                "recall": self.recall,
+                "stamp": _stamp(path),
+                "checksum": _checksum(path),
+            }
+            component.seal(revision, generation, state, before)
+
+
+def load(component: Component, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
+    """The graph that was made of this matrix: mapped, or in memory, where rows can be added. None where there is none, or
+    the library is missing, or what lies there is damaged."""
+    library = _library()
+    if library is None:
+        return None
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError), component.held(alone=False):
+        meta = component.read()
+        if meta is None or meta.state["matrix"] != matrix:
+            return None
+        path = component.place(meta.generation) / _FILE
+        # A file that was changed behind our back must not be followed: its links are addresses.
+        if _stamp(path) != meta.state["stamp"] and _checksum(path) != meta.state["checksum"]:
+            return None
+        index = library.read_index(str(path), library.IO_FLAG_MMAP_IFC if mapped else 0)
+        if (index.d, index.ntotal) == (dimension, meta.state["rows"]):
+            return Graph(library, index, float(meta.state["recall"]))
+    return None
+
+
+def is_behind(graph: Graph | None, rows: int) -> bool:
+    """Whether so many rows call for a graph made anew, or one that grew."""
+    return graph is None or rows - graph.rows > _UNSEEN_SHARE * rows
+
+
+def make(component: Component, view: View, revision: int, matrix: str) -> Graph | None:
+    """A graph of all rows, on disk; what is there already is added to. None where the library is missing."""
+    library = _library()
+    if library is None:
+        return None
+    known = load(component, matrix, view.matrix.shape[1], mapped=False)
+    graph = Graph.made(view, library, known)
+    graph.save(component, revision, matrix)
+    return load(component, matrix, view.matrix.shape[1], mapped=True)
+
+
+def over(count: int, share: float) -> int:
+    """How many candidates to ask for, to find `count` among the share of rows that may be answered."""
+    return int(np.ceil(_OVER * count / share))
+
+
+def _library() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        return None
+    return faiss
+
+
+def _empty(library: Any, sample: Floats) -> Any:
+    """A graph without rows. It will know rows in 8 bits, whose range it takes from a sample."""
+    eight = library.ScalarQuantizer.QT_8bit
+    index = library.IndexHNSWSQ(sample.shape[1], eight, _LINKS, library.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = _EFFORT
+    index.train(sample)
+    return index
+
+
+def _sample(view: View) -> Floats:
+    """Some rows, drawn at random."""
+    rows = len(view.matrix)
+    return _unit(view, np.sort(np.random.default_rng(rows).permutation(rows)[:_SAMPLED]))
+
+
+def _unit(view: View, rows: slice | Ints) -> Floats:
+    """Some rows in 32 bits, with unit length."""
+    scales = None if view.scales is None else view.scales[rows]
+    return np.concatenate([block.copy() for _, block in unit_blocks(view.matrix[rows], scales)])
+
+
+def _recall(graph: Graph, view: View) -> float:
+    """How much of the first ten an exact search would have found, of questions near to a sample of the rows."""
+    exact = Nearest(questions(_sample(view)))
+    for start, block in unit_blocks(view.matrix, view.scales):
+        exact.show(block, start)
+    return recall([_first(graph, view, query) for query in exact.asked], exact.rows)
+
+
+def _first(graph: Graph, view: View, query: Floats) -> Ints:
+    """The first rows by the graph, as a search has them: candidates by the graph, their order by the matrix."""
+    rows = np.sort(graph.nearest(query, over(DEPTH, 1.0)))
+    nearest = Nearest(query[None])
+    nearest.show(_unit(view, rows), 0)
+    return rows[nearest.rows[0]]
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _checksum(path: Path) -> int:
+    found = 0
+    with path.open("rb") as file:
+        while data := file.read(1 << 22):
+            found = zlib.crc32(data, found)
+    return found

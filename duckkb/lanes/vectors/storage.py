@@ -1,0 +1,125 @@
+"""Rows of a matrix as they are stored: 32-bit floats, or narrower numbers, which lose a little of them.
+
+A narrow row is known up to its length, which is all that a cosine asks for: a row is its stored numbers times its scale.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckkb.lanes.vectors.cosine import Doubles, Floats
+from duckkb.settings import VectorStorage
+
+Stored = NDArray[Any]
+"""Rows of float32, float16 or int8."""
+
+DTYPES: dict[VectorStorage, type[np.float32 | np.float16 | np.int8]] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "int8": np.int8,
+}
+_LARGE = 12 << 20  # numbers of a matrix that hardly lies in the processor's caches
+_MOST_THREADS = 8
+_STRETCH = 4096  # rows that one of them takes at a time
+_BLOCK = 1024  # rows that are widened at a time: they stay in the processor's cache
+_HALF_BIAS = np.float32(2.0**112)  # how much a 16-bit float grows by when its bits are read as those of a 32-bit one
+_HALF_BITS = np.int32(-0x70000001)  # all but the copies that widening made of the sign
+
+
+def packed(unit: Floats, storage: VectorStorage) -> tuple[Stored, Floats]:
+    """Rows of unit length as they are stored, and their scales; a zero row has the scale 0."""
+    if storage == "float16":
+        stored = unit.astype(np.float16)
+    elif storage == "int8":
+        largest = np.abs(unit).max(axis=1, keepdims=True, initial=0.0)
+        stored = np.rint(unit * np.divide(127, largest, out=np.zeros_like(largest), where=largest > 0)).astype(np.int8)
+    else:
+        return unit, np.ones(len(unit), np.float32)
+    lengths = np.sqrt(np.square(stored, dtype=np.float64).sum(axis=1))
+    scales = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    return stored, scales.astype(np.float32)
+
+
+def products(matrix: Stored, scales: Floats | None, query: Doubles) -> Floats:
+    """The product of every row with a vector, in 32 bits. `scales` is None for rows that are stored as they are."""
+    narrow = query.astype(np.float32)
+    if scales is None and matrix.size < _LARGE:
+        whole: Floats = matrix @ narrow
+        return whole
+    found = np.empty(len(matrix), np.float32)
+    if scales is None:
+        _shared(len(matrix), lambda own: np.einsum("ij,j->i", matrix[own], narrow, out=found[own]))
+        return found
+    if matrix.dtype == np.float16:
+        narrow = narrow * _HALF_BIAS
+    for start, block in _widened(matrix):
+        np.matmul(block, narrow, out=found[start : start + len(block)])
+    found *= scales
+    return found
+
+
+def _shared(rows: int, work: Callable[[slice], object]) -> None:
+    """Do some work on all rows, stretch by stretch, in as many threads as there are cores; raises what it raises.
+
+    What this is for waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but
+    where a matrix does not fit into the caches one of them needs twice as long for such a product as `einsum`.)
+    """
+    left = iter([slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)])
+    problems: list[BaseException] = []
+
+    def take_turns() -> None:
+        try:
+            for own in left:  # whoever is free takes the next one
+                work(own)
+        except BaseException as problem:  # raised again where somebody hears it
+            problems.append(problem)
+
+    threads = [Thread(target=take_turns, daemon=True) for _ in range(1, min(_cores(), _MOST_THREADS))]
+    with suppress(RuntimeError):  # no more threads here
+        for thread in threads:
+            thread.start()
+    take_turns()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    if problems:
+        raise problems[0]
+
+
+def _cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def unit_blocks(matrix: Stored, scales: Floats | None) -> Iterator[tuple[int, Floats]]:
+    """The rows with unit length as 32-bit floats, some at a time, with the number of the first. They hold until the next."""
+    if scales is None:
+        for start in range(0, len(matrix), _BLOCK):
+            yield start, matrix[start : start + _BLOCK].astype(np.float32, copy=False)
+        return
+    grown = _HALF_BIAS if matrix.dtype == np.float16 else np.float32(1)
+    for start, block in _widened(matrix):
+        block *= scales[start : start + len(block), None] * grown
+        yield start, block
+
+
+def _widened(matrix: Stored) -> Iterator[tuple[int, Floats]]:
+    """Blocks of narrow rows in 32 bits. Those of 16-bit floats are by `_HALF_BIAS` too small: moving their bits to where a
+    32-bit float has them costs a tenth of what converting them does."""
+    buffer = np.empty((min(_BLOCK, len(matrix)), matrix.shape[1]), np.float32)
+    bits = buffer.view(np.int32)
+    for start in range(0, len(matrix), _BLOCK):
+        part = matrix[start : start + _BLOCK]
+        count = len(part)
+        if part.dtype == np.float16:
+            bits[:count] = part.view(np.int16)
+            bits[:count] <<= 13
+            bits[:count] &= _HALF_BITS
+        else:
+            buffer[:count] = part
+        yield start, buffer[:count]

@@ -1,0 +1,372 @@
+"""The vector lane of one record type: exact cosine over every chunk, as one matrix-vector product; or, where that is asked
+for, over the chunks that a graph leads to.
+
+The matrix is made at the first question and follows changes at the next one; once a quarter of its slots is dead, it is
+made anew. It knows of every hit which chunk it is, so that answering reads no row but for ties.
+"""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from duckkb.errors import StateError, UsageError
+from duckkb.id_set import IdSet
+from duckkb.lanes.arrays import Column, Growing, Mapped
+from duckkb.lanes.component import Component, State
+from duckkb.lanes.lane import Lane
+from duckkb.lanes.order import best_first
+from duckkb.lanes.pending import Pending
+from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
+from duckkb.lanes.vectors.recall import Nearest, questions, recall
+from duckkb.lanes.vectors.slots import Chunked, Slots, View
+from duckkb.lanes.vectors.storage import products, unit_blocks
+from duckkb.ports import Row, Rows, Version
+from duckkb.queries import LaneHit
+from duckkb.records import identity_key
+from duckkb.settings import VectorSettings
+
+if TYPE_CHECKING:
+    from duckkb.lanes.vectors.graph import Graph
+
+_DEAD_SHARE = 0.25
+_GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
+_SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
+_MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
+
+
+class Vectors(Lane):
+    """Finds the records nearest to a vector. `filled` has vectors, by key, that the rows may not know of yet."""
+
+    name = "vectors"
+    lane = "vector"
+
+    def __init__(
+        self,
+        rows: Rows,
+        filled: Mapping[bytes, NDArray[Any]] | None = None,
+        version: Version | None = None,
+        settings: VectorSettings | None = None,
+    ) -> None:
+        super().__init__(rows, version)
+        self._filled = {} if filled is None else filled
+        self._settings = settings or VectorSettings()
+        self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
+        self._set(None, {})
+
+    @property
+    def _material(self) -> str:
+        return f"1 {self._settings.storage} {sys.byteorder}"
+
+    @property
+    def pending(self) -> Pending:
+        """What lacks a vector now."""
+        self._settle()
+        return self._pending
+
+    @property
+    def dimension(self) -> int:
+        """That of the stored vectors, 0 where there is none."""
+        self._refresh()
+        return self._slots.dimension
+
+    def similar(
+        self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None
+    ) -> list[LaneHit]:
+        """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
+
+        Cosines are those of the stored numbers, exact to six decimals: the fast 32-bit product, or a graph, only picks the
+        candidates. Raises `UsageError` for a
+        vector that is not one row of finite numbers, is zero, or has another dimension than what is stored.
+        """
+        query = unit_query(vector)
+        self._settle()
+        self._refuse_mixed()
+        if not len(self._slots) or depth <= 0:
+            return []
+        if len(query) != self._slots.dimension:
+            raise UsageError(
+                f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.dimension}.",
+                suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
+            )
+        places = None if allowed is None else self._slots.chosen(IdSet.of(allowed))
+        near = self._near(query, depth, places)
+        if near is not None:
+            return self._hits(self._slots.view.only(near), query, depth)
+        scope = self._scope(places)
+        return self._hits(scope.only(_candidates(scope, query, depth)), query, depth)
+
+    @property
+    def lacks_graph(self) -> bool:
+        """Whether all are compared though a graph is wanted, because there is none."""
+        return self._wants_graph and self._mapped_graph() is None
+
+    def account(self) -> dict[str, Any] | None:
+        """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
+        if self._version is None:
+            self._refresh()
+        elif not self._built and not self.glance():
+            return None
+        found = self._mapped_graph() if self._wants_graph else None
+        return {
+            "rows": len(self._slots.view.chunks),
+            "dimension": self._slots.dimension,
+            "storage": self._settings.storage,
+            "ann": "exact" if found is None else "hnsw",
+            "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
+        }
+
+    def prepare(self) -> None:
+        """As `Derived.prepare`, with the vectors that caches got since, and with the graph that the settings want."""
+        self._settle()
+        if not self._wants_graph or self._version is None or self._meta is None:
+            return
+        from duckkb.lanes.vectors import graph
+
+        view, generation = self._slots.view, self._meta.generation
+        if graph.is_behind(self._mapped_graph(), len(view.matrix)):
+            with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
+                component = self._graph_component(self._version)
+                self._graph = generation, graph.make(component, view, self._version.revision, generation)
+
+    def _settle(self) -> None:
+        """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
+        self._refresh()
+        if unread := frozenset(self._pending.unread):
+            for row in self._rows.some(sorted(unread), "vector"):
+                self._pending.note(with_filled(row, self._filled))
+            self._pending.unread.clear()
+            self.refill(unread - self._pending.records)
+            self._refresh()
+
+    def begin(self, folder: Path | None) -> None:
+        self._set(folder, {})
+        self._lengths = self._version.lengths() if self._version is not None else ""
+        self._slots.expect(len(self._rows))
+        self._exact: Nearest | None = None
+
+    def take(self, rows: Sequence[Row]) -> None:
+        unit = self._append(rows)
+        if len(unit) and self._settings.storage != "float32":
+            self._exact = self._exact or Nearest(questions(unit))
+            self._exact.show(unit, len(self._slots.view.chunks) - len(unit))
+
+    def conclude(self) -> None:
+        self._recall = 1.0 if self._exact is None else self._measured(self._exact)
+        self._exact = None
+
+    def _measured(self, exact: Nearest) -> float:
+        """The share of what is nearest before rounding that is nearest as stored."""
+        stored, view = Nearest(exact.asked), self._slots.view
+        for start, block in unit_blocks(view.matrix, view.scales):
+            stored.show(block, start)
+        return recall(stored.rows, exact.rows)
+
+    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        if self._version is not None and self._version.lengths() != self._lengths:
+            return None
+        outdated = self._slots.places(changed)
+        slots = len(self._slots) + self._slots.dead
+        if self._slots.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
+            return None
+        self._slots.kill(changed)
+        for record_id in changed:
+            self._pending.drop(record_id)
+        self._append(self._rows.some(sorted(changed), "vector"))
+        return self.state()
+
+    def _open(self, folder: Path, state: State) -> None:
+        self._set(folder, state)
+        self._map()
+        log = self._lacking.array[::-1]
+        ids, last = np.unique(log[:, 0], return_index=True)
+        self._logged |= set(ids[log[last, 1] == 1].tolist())
+        self._pending.unread |= self._logged
+
+    def _set(self, folder: Path | None, state: State) -> None:
+        """Columns as they are in a folder, or empty ones."""
+        self._mapped: dict[str, Mapped] = {}
+        sizes = state.get("files", {})
+
+        def column(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Column:
+            if folder is None:
+                return Growing(dtype, shape)
+            self._mapped[name] = Mapped(folder / name, dtype, shape, sizes.get(name, 0))
+            return self._mapped[name]
+
+        self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()), self._settings.storage)
+        self._recall = float(state.get("recall", 1.0))
+        self._lacking = column("lacking", np.int64, (2,))
+        self._logged: set[int] = set()
+        self._lengths = str(state.get("lengths", ""))
+        self._pending = Pending()
+        self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
+
+    def state(self) -> State:
+        lacking = self._pending.records | self._pending.unread
+        changes = [(record_id, 1) for record_id in lacking - self._logged]
+        changes += [(record_id, 0) for record_id in self._logged - lacking]
+        self._lacking.append(np.array(changes, np.int64).reshape(-1, 2))
+        self._logged = set(lacking)
+        for column in self._mapped.values():
+            column.close()
+        self._map()
+        return {
+            "files": {name: column.size for name, column in self._mapped.items() if column.size},
+            "dimension": self._slots.dimension,
+            "fields": self._slots.fields,
+            "recall": self._recall,
+            "mixed": sorted(self._mixed),
+            "lengths": self._lengths,
+        }
+
+    def _map(self) -> None:
+        """Open all columns now: who is asked later cannot do without them any more. Raises OSError."""
+        for column in self._mapped.values():
+            _ = column.array
+
+    def _append(self, rows: Iterable[Row]) -> Floats:
+        """Give these rows slots; the vectors that they got, with unit length."""
+        made, expected = Chunked.none(), self._slots.dimension
+        for row in rows:
+            row = with_filled(row, self._filled) if self._filled else row
+            self._pending.note(row)
+            found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
+            lengths = {len(vector) for _, _, vector in found}
+            expected = expected or min(lengths, default=0)
+            if lengths - {expected}:
+                self._mixed |= {expected, *lengths}
+            elif found:
+                made.ids.append(row.record.id)
+                made.counts.append(len(found))
+                for field, seq, vector in found:
+                    made.fields.append(field)
+                    made.seqs.append(seq)
+                    made.vectors.append(vector)
+        return self._slots.append(made)
+
+    def _refuse_mixed(self) -> None:
+        if self._mixed:
+            raise StateError(
+                f"Stored vectors differ in dimension: {sorted(self._mixed)}.",
+                code="E_MODEL",
+                suggestion="`duckkb index build` makes all of them with one model.",
+            )
+
+    @property
+    def _wants_graph(self) -> bool:
+        chunks = len(self._slots.view.chunks)
+        return self._version is not None and chunks > 0 and self._settings.wants_graph(chunks)
+
+    def _mapped_graph(self) -> "Graph | None":
+        """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
+        or let it grow, at any time."""
+        if self._version is None or self._meta is None:
+            return None
+        from duckkb.lanes.vectors import graph
+
+        generation, found = self._graph
+        if generation != self._meta.generation or graph.is_behind(found, len(self._slots.view.chunks)):
+            component, generation = self._graph_component(self._version), self._meta.generation
+            found = graph.load(component, generation, self._slots.dimension, mapped=True)
+            self._graph = generation, found
+        return found
+
+    def _graph_component(self, version: Version) -> Component:
+        from duckkb.lanes.vectors.graph import MATERIAL
+
+        return Component(
+            version.folder / "graph", version.store, f"{version.key(self.lane)} {self._material} {MATERIAL}"
+        )
+
+    def _near(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+        """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
+        comparing all is the better way."""
+        found = self._mapped_graph() if self._wants_graph else None
+        matching = len(self._slots) if places is None else len(places)
+        if found is None or matching < _SPARE * depth:
+            return None
+        from duckkb.lanes.vectors.graph import over
+
+        view = self._slots.view if places is None else self._masked(places)
+        slot, unseen = view.since(min(found.rows, len(view.matrix)))
+        wanted = over(depth, matching / len(view.ids))
+        while wanted <= _MOST * len(view.matrix) ** 0.5:
+            rows = found.nearest(query, wanted)
+            slots = np.unique(np.searchsorted(view.starts, rows[rows < len(view.matrix)], "right") - 1)
+            slots = slots[view.alive[slots]]
+            if len(slots) >= _SPARE * depth:
+                return np.concatenate((slots, slot + _candidates(unseen, query, depth)))
+            wanted *= 4
+        return None
+
+    def _scope(self, chosen: Ints | None) -> View:
+        """The slots to multiply; those that may be returned are alive."""
+        everything = self._slots.view
+        if chosen is None:
+            return everything
+        if len(chosen) <= _GATHER_SHARE * len(self._slots):
+            return everything.only(chosen)
+        return self._masked(chosen)
+
+    def _masked(self, chosen: Ints) -> View:
+        alive = np.zeros(len(self._slots.view.ids), np.bool_)
+        alive[chosen] = True
+        return self._slots.view._replace(alive=alive)
+
+    def _hits(self, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
+        if not len(slots.ids):
+            return []
+        scores = exact_cosines(slots.matrix, query)
+        chunks = slots.chunks
+        if len(chunks) == len(slots.ids):
+            best = scores
+        else:
+            best = np.maximum.reduceat(scores, slots.starts)
+            chunks = chunks[_best_rows(slots, scores, best)]
+        falling = np.argsort(-best, kind="stable")
+        scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
+        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), self._slots.fields
+        hits = []
+        for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
+            field, seq = chunk_of[record_id]
+            hits.append(LaneHit(record_id, score, fields[field], seq))
+        return hits
+
+    def _identity(self, record_id: int) -> Any:
+        return identity_key(self._rows.record(record_id).identity)
+
+
+def with_filled(row: Row, filled: Mapping[bytes, NDArray[Any]]) -> Row:
+    """The row with the vectors that it lacks and `filled` has."""
+    lacking = [entry.vector_key for entry in row.entries if entry.vector is None and entry.vector_key is not None]
+    known = {key: filled[key] for key in lacking if key in filled}
+    if not known:
+        return row
+    return replace(
+        row,
+        entries=tuple(
+            replace(entry, vector=known.get(entry.vector_key or b"")) if entry.vector is None else entry
+            for entry in row.entries
+        ),
+    )
+
+
+def _candidates(slots: View, query: Doubles, depth: int) -> Ints:
+    found = products(slots.matrix, slots.scales, query)
+    return candidates(found, slots.starts, slots.alive, depth)
+
+
+def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
+    """For each slot the first of its rows with the slot's best score."""
+    counts = slots.counts()
+    rows = np.flatnonzero(scores == np.repeat(best, counts))
+    slot_of_row = np.repeat(np.arange(len(counts)), counts)[rows]
+    _, first = np.unique(slot_of_row, return_index=True)
+    found: Ints = rows[first]
+    return found

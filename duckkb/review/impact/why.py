@@ -1,0 +1,230 @@
+"""Why a record is found where it is, or is not found at all: every step of the search, asked about that one record."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from duckkb.engine import query
+from duckkb.engine.base import Base
+from duckkb.engine.query import Intent, Ranked
+from duckkb.errors import UsageError
+from duckkb.ontology.model import RecordType
+from duckkb.queries import Lane, LexicalQuery
+from duckkb.records import identity_text
+from duckkb.search import syntax
+from duckkb.truth.files.table import StoredRow
+from duckkb.values import dataclass, field
+
+_NAMES: Mapping[Lane, str] = {"fts": "words", "vector": "meaning"}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token of the question: the record's part of the score for it (0.0 where it has none), in how many records it stands
+    (None where this one does not have it), and the fields that hold it but are not searched by words."""
+
+    text: str
+    score: float
+    records: int | None = None
+    elsewhere: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRank:
+    """The record in one lane: its rank among `ranked` records, from 1, None where it is not among them; `depth` is how many
+    of them count."""
+
+    lane: Lane
+    rank: int | None
+    score: float | None
+    ranked: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The account. `rank` is the record's place in the whole answer, of which `limit` are given; `first` are the identities
+    that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: it does not fit the operators
+    of the question, and stands behind what does for its words alone."""
+
+    type: str
+    identity: str
+    question: str
+    mode: str = ""
+    limit: int = 10
+    rank: int | None = None
+    is_plain: bool = False
+    lanes: tuple[LaneRank, ...] = ()
+    tokens: tuple[Token, ...] = ()
+    excluded: tuple[str, ...] = ()
+    where: str | None = None
+    passes_filter: bool | None = None
+    chunks: int = 0
+    pending: int = 0
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    first: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    @property
+    def is_found(self) -> bool:
+        return self.rank is not None and self.rank <= self.limit
+
+
+def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
+    """The account of one record under one question; raises `errors.FilterError` and `errors.Unavailable` as `find` does."""
+    facts: dict[str, Any] = {
+        "type": kind.name,
+        "identity": identity_text(row.record.identity),
+        "question": intent.text or "",
+        "limit": intent.limit,
+        "where": intent.where,
+        "policy": _policy(kind),
+    }
+    try:
+        ranked = query.rank(base, intent)
+    except UsageError as problem:
+        if problem.code != "E_INTENT":
+            raise
+        advice = f" ({problem.suggestion})" if problem.suggestion else ""
+        return Why(**facts, reasons=(f"The type's policy does not serve this search: {problem.message}{advice}.",))
+    facts |= _facts(base, kind, row, intent, ranked)
+    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
+
+
+def _facts(base: Base, kind: RecordType, row: StoredRow, intent: Intent, ranked: Ranked) -> dict[str, Any]:
+    number, key = row.record.id, (kind.name, row.record.id)
+    allowed = ranked.allowed[kind.name]
+    words = syntax.parse(intent.text or "")
+    vectors = (
+        [entry for entry in base.backend.entries(kind, number) if entry.vector_key is not None] if kind.vectors else []
+    )
+    keys = [one.key for one in ranked.fused]
+    rank = keys.index(key) + 1 if key in keys else None
+    is_plain = key in ranked.lanes.filled or (rank is not None and rank > ranked.fitting)
+    asked = syntax.parse(syntax.plain(intent.text or "")) if is_plain else words
+    return {
+        "mode": ranked.plan.mode,
+        "limit": ranked.plan.limit,
+        "rank": rank,
+        "is_plain": is_plain,
+        "lanes": tuple(_lane(ranked, lane, key) for lane in ranked.plan.lanes),
+        "tokens": _tokens(base, kind, row, asked) if "fts" in ranked.plan.lanes and kind.full_text else (),
+        "excluded": _ruled_out(base, kind, number, words),
+        "passes_filter": None if allowed is None else number in allowed,
+        "chunks": len(vectors),
+        "pending": sum(entry.vector is None for entry in vectors),
+        "first": tuple(_name(base, kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit]),
+        "notices": tuple(notice.message for notice in (*ranked.plan.notices, *ranked.lanes.notices)),
+    }
+
+
+def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
+    ranking = ranked.lanes.rankings[lane]
+    found = next(((place, score) for place, (one, score) in enumerate(ranking, 1) if one == key), None)
+    rank, score = found or (None, None)
+    return LaneRank(lane, rank, score, len(ranking), ranked.plan.depth)
+
+
+def _tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -> tuple[Token, ...]:
+    """Each token asked by itself, as often as the question says it; so are phrases and prefixes."""
+    (made,) = base.wiring.tokenizer.tokenize([words.text])
+    counted = Counter(made.words.split())
+    asked = [(token, LexicalQuery(text=" ".join([token] * count))) for token, count in counted.items()]
+    asked += [(f'"{phrase}"', LexicalQuery(phrases=(phrase,))) for phrase in words.phrases]
+    asked += [(f"{prefix}*", LexicalQuery(prefixes=(prefix,))) for prefix in words.prefixes]
+    return tuple(_token(base, kind, row, text, one) for text, one in asked)
+
+
+def _token(base: Base, kind: RecordType, row: StoredRow, text: str, asked: LexicalQuery) -> Token:
+    found = base.backend.explain(kind, asked, row.record.id)
+    if found["score"]:
+        return Token(text, found["score"], max((term["doc_freq"] for term in found["terms"]), default=None))
+    return Token(text, 0.0, None, _unsearched(base, kind, row, text))
+
+
+def _unsearched(base: Base, kind: RecordType, row: StoredRow, token: str) -> tuple[str, ...]:
+    """The fields that hold a token and are not searched by words."""
+    searched = {one.name for one in kind.full_text}
+    texts = {
+        name: value for name, value in row.record.fields.items() if isinstance(value, str) and name not in searched
+    }
+    made = base.wiring.tokenizer.tokenize(list(texts.values())) if "*" not in searched and texts else []
+    return tuple(name for name, tokens in zip(texts, made, strict=False) if token in tokens.words.split())
+
+
+def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:
+    """The `-words` of the question that the record has."""
+    if not kind.full_text:
+        return ()
+    return tuple(
+        text for text in words.excluded if number in base.backend.excluded(kind, LexicalQuery(excluded=(text,)))
+    )
+
+
+def _reasons(found: Why, kind: RecordType) -> "list[str]":
+    said = []
+    if found.passes_filter is False:
+        said.append(f"The filter removed it: it does not satisfy {found.where}.")
+    if found.is_plain:
+        said.append(
+            "It does not fit the quotes, dashes or stars of the question: it stands behind what does, for its words."
+        )
+    removed = "is to be left out, and it has that" if found.is_plain else "removed it: the record has that"
+    said += [f"-{text} {removed}." for text in found.excluded]
+    for lane in found.lanes if not found.is_plain else ():
+        said += _lane_reasons(found, lane, kind)
+    if found.rank is None:
+        said.append("So it is not among the records that the search ranks.")
+    elif not found.is_found:
+        said.append(f"It ranks {found.rank}, and the first {found.limit} are given: ask for more with --limit.")
+    else:
+        said.append(f"It is found, at rank {found.rank}.")
+    return said
+
+
+def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> "list[str]":
+    if lane.lane == "vector" and not kind.vectors:
+        return [f"It has no vectors: {kind.name} lists no field under search.vectors."]
+    if lane.lane == "fts" and not kind.full_text:
+        return [f"It is not searched by words: {kind.name} lists no field under search.full_text."]
+    if lane.rank is not None:
+        if lane.rank > lane.depth:
+            return [f"By {_NAMES[lane.lane]} it ranks {lane.rank}, and only the first {lane.depth} count."]
+        return []
+    if found.passes_filter is False or found.excluded:
+        return []
+    if lane.lane == "vector":
+        return _without_vector(found)
+    return [_without_words(found, kind)]
+
+
+def _without_vector(found: Why) -> "list[str]":
+    if not found.chunks:
+        return ["It has no text in the fields that are compared by meaning."]
+    if found.pending == found.chunks:
+        return ["None of its chunks has a vector yet: `duckkb index refresh` makes them."]
+    return ["The lane of meaning did not rank it."]
+
+
+def _without_words(found: Why, kind: RecordType) -> str:
+    fields = ", ".join(one.name if one.name != "*" else "all texts" for one in kind.full_text)
+    elsewhere = sorted({name for token in found.tokens for name in token.elsewhere})
+    said = f"It has none of the words asked for in the fields that are searched by words ({fields})."
+    return said + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")
+
+
+def _policy(kind: RecordType) -> dict[str, Any]:
+    """What the ontology says of searching the type."""
+    policy = kind.policy
+    return {
+        "policy": policy.name if policy else None,
+        "intents": list(policy.intents) if policy and policy.intents is not None else None,
+        "full_text": [one.name for one in kind.full_text],
+        "vectors": [one.name for one in kind.vectors],
+    }
+
+
+def _name(base: Base, kind: RecordType, number: int) -> str:
+    row = base.tree.by_id(kind, number)
+    return identity_text(row.record.identity) if row is not None else ""

@@ -1,0 +1,192 @@
+"""Which commit a record's line, or a field of it, is from.
+
+As `git blame` finds lines, but by `__id`: a record that moved to another part has not changed. A text is from the commit in
+which it stands and in none of whose parents it does.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from duckkb.ontology.model import RecordType
+from duckkb.records import ID
+from duckkb.review.provenance.provenance_lines import Finder, Place
+from duckkb.truth import layout
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.table import StoredRow
+from duckkb.truth.git import ancestry, revisions
+from duckkb.truth.git.ancestry import Blobs, Signature, Step
+from duckkb.truth.git.revisions import Entry, Revision
+from duckkb.truth.merge.field_merge import elements, split
+from duckkb.values import dataclass
+
+Texts = Mapping[str, bytes]
+"""What is asked for, by name."""
+Parted = Callable[[bytes], Texts]
+"""A line as texts that each come from somewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record's line, or a field, is from: `by` is None where it is not committed as it is; `is_boundary` says that a
+    shallow clone's history ends there, so that it may be older. `uri` cites the record."""
+
+    path: str
+    line_no: int
+    by: Signature | None
+    is_boundary: bool = False
+    uri: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOrigin:
+    """A field of a record, its value as JSON source text, and where that is from."""
+
+    name: str
+    text: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """A record on its way back through history: where it stands in a commit, and the texts that are not yet explained."""
+
+    path: str
+    texts: Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The repository, and the revision from which history is followed back; None before the first commit."""
+
+    root: Path
+    at: Revision | None
+    limits: Limits
+
+
+def origins(ground: Ground, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
+    """Where the lines of records of one type are from, by `__id`."""
+    rows = list(rows)
+    named = _explained(ground, kind, rows, lambda line: {"": line})
+    return {row.record.id: named[row.record.id, ""] for row in rows}
+
+
+def fields(ground: Ground, kind: RecordType, row: StoredRow) -> list[FieldOrigin]:
+    """Where the fields of one record are from, in the order of its line."""
+    named = _explained(ground, kind, [row], _fields)
+    return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in _fields(row.line).items()]
+
+
+def inside(ground: Ground, kind: RecordType, row: StoredRow, path: str) -> list[FieldOrigin]:
+    """Where each value below a field is from that stands at a path or below it: `names.fr` in a map; in a list `tags[0]` by
+    its place, or `tags["red"]` by what it is where the schema merges the list as a set. Empty where nothing stands there."""
+    sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
+
+    def parted(line: bytes) -> Texts:
+        found = {name: text for top, value in _fields(line).items() for name, text in _below(top, value.decode(), sets)}
+        return {name: text for name, text in found.items() if name == path or name.startswith((f"{path}.", f"{path}["))}
+
+    texts = parted(row.line)
+    named = _explained(ground, kind, [row], parted) if texts else {}
+    return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in texts.items()]
+
+
+def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """The values that hold no others, by path."""
+    if text.startswith("{") and text != "{}":
+        for key, (_, value) in split(text.encode()).items():
+            yield from _below(f"{name}.{key}", value, ())
+    elif text.startswith("[") and text != "[]":
+        for index, value in enumerate(elements(text) or ()):
+            yield from [(f"{name}[{value}]", value.encode())] if name in sets else _below(f"{name}[{index}]", value, ())
+    else:
+        yield name, text.encode()
+
+
+def folder_of(kind: RecordType) -> str:
+    return f"{layout.DATA}/{layout.FOLDERS[kind.kind]}/{kind.table}"
+
+
+def _fields(line: bytes) -> Texts:
+    return {name: found[1].encode() for name, found in split(line).items() if name != ID}
+
+
+def _explained(
+    ground: Ground, kind: RecordType, rows: list[StoredRow], parted: Parted
+) -> dict[tuple[int, str], Origin]:
+    with Blobs(ground.root) as blobs:
+        walk = _Walk(ground, Finder(kind, ground.limits, blobs), parted)
+        commits = walk.run(rows)
+    by = ancestry.signatures(ground.root, filter(None, commits.values()))
+    ends = ancestry.boundary(ground.root) if by else frozenset()
+    places = {row.record.id: (row.path, row.line_no) for row in rows}
+    return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
+
+
+class _Walk:
+    """From a revision back through the commits that touched a type's folder, until every text is explained."""
+
+    def __init__(self, ground: Ground, finder: Finder, parted: Parted) -> None:
+        self._ground, self._finder, self._parted = ground, finder, parted
+        self._waiting: dict[str, dict[int, _Carried]] = {}
+        self._found: dict[tuple[int, str], str | None] = {}
+
+    def run(self, rows: Iterable[StoredRow]) -> dict[tuple[int, str], str | None]:
+        """The commit of each text, None where it is not committed."""
+        rows = list(rows)
+        start = self._committed(rows)
+        folder = folder_of(self._finder.kind)
+        for step in ancestry.steps(self._ground.root, self._ground.at, folder) if start and self._ground.at else ():
+            if start:
+                self._waiting[step.commit], start = start, {}
+            for number, carried in self._waiting.pop(step.commit, {}).items():
+                self._explain(step, number, carried)
+            if not self._waiting:
+                break
+        return self._found
+
+    def _committed(self, rows: list[StoredRow]) -> dict[int, _Carried]:
+        """What of the records stands in the revision; of the rest it is known that it does not."""
+        entries = self._entries() if self._ground.at else {}
+        found = {}
+        for row in rows:
+            number, wanted = row.record.id, self._parted(row.line)
+            place = self._finder.among(_only(entries, row.path), number)
+            place = place or self._finder.among(entries, number)
+            known = self._parted(place.line) if place else {}
+            same = {name: text for name, text in wanted.items() if known.get(name) == text}
+            self._found |= {(number, name): None for name in wanted}
+            if place and same:
+                found[number] = _Carried(place.path, same)
+        return found
+
+    def _entries(self) -> dict[str, Entry]:
+        assert self._ground.at is not None, "asked where there is one"
+        return revisions.entries(self._ground.root, self._ground.at, (folder_of(self._finder.kind),))
+
+    def _explain(self, step: Step, number: int, carried: _Carried) -> None:
+        """Hand each text on to a parent that has it too; what none has is from this commit."""
+        left = dict(carried.texts)
+        for parent, touched in zip(step.parents, step.touched, strict=True):
+            if not left:
+                break
+            old = {one.path: one.old for one in touched if one.old is not None}
+            if any(one.path == carried.path for one in touched):
+                before = self._finder.among(old, number, carried.path)
+            else:
+                before = Place(carried.path, b"")
+            if before is not None:
+                texts = self._parted(before.line) if before.line else left
+                same = {name: text for name, text in left.items() if texts.get(name) == text}
+                self._hand_on(parent, number, _Carried(before.path, same))
+                left = {name: text for name, text in left.items() if name not in same}
+        self._found |= {(number, name): step.commit for name in left}
+
+    def _hand_on(self, parent: str, number: int, carried: _Carried) -> None:
+        if carried.texts:
+            there = self._waiting.setdefault(parent, {})
+            known = there.get(number)
+            there[number] = _Carried(carried.path, {**(known.texts if known else {}), **carried.texts})
+
+
+def _only(entries: Mapping[str, Entry], path: str) -> dict[str, Entry]:
+    return {path: entries[path]} if path in entries else {}

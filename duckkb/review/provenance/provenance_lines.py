@@ -1,0 +1,68 @@
+"""A record's line inside the bytes of parts, found by its `__id`."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from duckkb.ontology.model import RecordType
+from duckkb.records import Identity, component_value
+from duckkb.truth.files.line import Limits, Shape, encode
+from duckkb.truth.files.lines import Lines
+from duckkb.truth.git.ancestry import Blobs
+from duckkb.truth.git.revisions import REGULAR, Entry, Touched
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record's line (canonical, without LF) and where it stands; lines count from 1."""
+
+    path: str
+    line: bytes
+    line_no: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """Finds the records of one type in parts of any time."""
+
+    kind: RecordType
+    limits: Limits
+    blobs: Blobs
+
+    def among(self, entries: Mapping[str, Entry], number: int, first: str = "") -> Place | None:
+        """The record in one of these files, looked for where it was `first`."""
+        for path in sorted(entries, key=lambda path: (path != first, path)):
+            if entries[path].mode in REGULAR and (found := self.within(path, entries[path].blob, number)):
+                return found
+        return None
+
+    def within(self, path: str, blob: str, number: int) -> Place | None:
+        data, head = self.blobs.read(blob), b'{"__id":%d,' % number
+        at = -1
+        while (at := data.find(head, at + 1)) >= 0:
+            if at == 0 or data[at - 1 : at] == b"\n":
+                end = data.find(b"\n", at)
+                return Place(path, data[at : end if end >= 0 else len(data)], data.count(b"\n", 0, at) + 1)
+        return self._by_hand(path, data, number)
+
+    def _by_hand(self, path: str, data: bytes, number: int) -> Place | None:
+        """The record in a line that is not in canonical form."""
+        known = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
+        if data.count(b"\n") == len(known) and data.endswith(b"\n"):
+            return None
+        lines = Lines(path, self.kind, self.limits, known)
+        lines.read(data)
+        return next((Place(path, row.line, row.line_no) for row in lines.rows if row.record.id == number), None)
+
+    def id_of(self, touched: Sequence[Touched], identity: Identity) -> int | None:
+        """The `__id` under which a record of this identity stood in the old side of these files."""
+        fields = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
+        written = re.escape(encode(fields, Shape(self.kind.identity_fields))[1:-1])
+        for one in touched:
+            if one.old is not None and one.old.mode in REGULAR:
+                found = re.search(
+                    rb'^\{"__id":([0-9]+),' + written + rb"[,}]", self.blobs.read(one.old.blob), re.MULTILINE
+                )
+                if found:
+                    return int(found[1])
+        return None

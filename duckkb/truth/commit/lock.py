@@ -1,0 +1,381 @@
+"""The lock of a knowledge base: many readers or one writer, held by the kernel.
+
+`kill -9` releases it, and the file is never unlinked: a lock on an unlinked file would exclude nobody. Where somebody else
+unlinked it (`git clean -dffx`), whoever waited for it begins anew with the file that is there.
+
+Whoever waits for the lock holds `.duckkb/turn` meanwhile: readers together, a writer alone. So no reader gets in while a
+writer waits, and readers that overlap without end cannot keep it waiting; nor can writers keep a reader waiting.
+"""
+
+import contextlib
+import json
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from duckkb import errors, kernel_lock
+from duckkb.truth import state
+from duckkb.truth.commit import journal
+from duckkb.values import dataclass
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.05
+_HOLDER_BYTES = 4096
+
+Mode = Literal["exclusive", "shared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A lock that is held. `read_only`: the base cannot be written here, so nobody could make a lock file either."""
+
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds the lock exclusively. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
+
+    pid: int
+    host: str
+    command: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.command} (process {self.pid} on {self.host}, since {self.since})"
+
+
+@contextmanager
+def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
+    """Hold the lock alone; wait at most `timeout` seconds.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
+    """
+    descriptor, _ = _taken(root, "exclusive", timeout)
+    assert descriptor is not None, "without a lock file there is an error"
+    try:
+        _sign(descriptor)
+        try:
+            yield Hold()
+        finally:
+            _release(descriptor, signed=True)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def shared(root: Path, timeout: float) -> Iterator[Hold]:
+    """Hold the lock together with other readers; wait at most `timeout` seconds.
+
+    A base that cannot be written is read without a lock file (`Hold.read_only`). Raises `errors.Unavailable` with
+    `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
+    """
+    descriptor, read_only = _taken(root, "shared", timeout)
+    if descriptor is None:
+        _refuse_sealed(root)
+        yield Hold(read_only=True)
+        return
+    try:
+        try:
+            if read_only:
+                _refuse_sealed(root)
+            yield Hold(read_only)
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
+    """Hold the lock shared where there is a lock file, for a look that makes no file.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
+    """
+    try:
+        descriptor = _open_lock(state.lock_path(root), os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+    try:
+        _acquire(descriptor, "shared", timeout)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def holding(path: Path, timeout: float) -> Iterator[None]:
+    """Hold another file's lock alone, for derived state; wait at most `timeout` seconds. The file is made where it is
+    missing. Raises OSError, and `errors.Unavailable` (`E_LOCKED`, `E_IO`)."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+    try:
+        _acquire(descriptor, "exclusive", timeout)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def job(root: Path, timeout: float) -> Iterator[None]:
+    """Hold what index jobs hold, one at a time and beside readers and writers; wait at most `timeout` seconds.
+
+    Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
+    """
+    state.ensure(root)
+    try:
+        descriptor = _open_lock(state.job_lock_path(root), os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/job cannot be opened", error) from error
+    try:
+        if not _wait(descriptor, "exclusive", time.monotonic() + timeout):
+            raise _busy(_read_holder(descriptor))
+        _sign(descriptor)
+        try:
+            yield
+        finally:
+            _release(descriptor, signed=True)
+    finally:
+        os.close(descriptor)
+
+
+def holder(root: Path) -> Holder | None:
+    """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
+    return _held(state.lock_path(root))[1]
+
+
+def is_held(root: Path) -> bool:
+    """Whether somebody holds the lock exclusively at this moment."""
+    return _held(state.lock_path(root))[0]
+
+
+def is_job_running(root: Path) -> bool:
+    """Whether an index job runs on this base, here or on another machine that shares the folder."""
+    return _held(state.job_lock_path(root))[0]
+
+
+def _held(path: Path) -> tuple[bool, Holder | None]:
+    """Whether somebody holds a lock exclusively, and who, if it says so."""
+    try:
+        descriptor = _open_lock(path, os.O_RDONLY)
+    except OSError:
+        return False, None
+    try:
+        if _try_lock(descriptor, "shared"):
+            _release(descriptor, signed=False)
+            return False, None
+        return True, _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _taken(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
+    """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
+    deadline = time.monotonic() + timeout
+    while True:
+        descriptor, read_only = (_open_to_write(root), False) if mode == "exclusive" else _open_to_read(root)
+        if descriptor is None:
+            return None, read_only
+        try:
+            with _turn(root, mode, deadline) as is_ours:
+                if not (is_ours and _wait(descriptor, mode, deadline)):
+                    raise _locked(_read_holder(descriptor), timeout)
+            if _is_the_file(descriptor, state.lock_path(root)):
+                return descriptor, read_only
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+@contextmanager
+def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
+    """Hold the turn; False where it did not come in time. Whoever may not make its file waits without one."""
+    try:
+        descriptor = os.open(state.turn_path(root), os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+    except OSError:
+        yield True
+        return
+    try:
+        came = _wait(descriptor, mode, deadline)
+        try:
+            yield came
+        finally:
+            if came:
+                _release(descriptor, signed=False)
+    finally:
+        os.close(descriptor)
+
+
+def _is_the_file(descriptor: int, path: Path) -> bool:
+    """Whether what is open still has its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except OSError:
+        return False
+
+
+def _open_to_write(root: Path) -> int:
+    state.ensure(root)
+    try:
+        return _open_lock(state.lock_path(root), os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+
+
+def _open_to_read(root: Path) -> tuple[int | None, bool]:
+    """The lock file, if any can be opened, and whether the base is read-only.
+
+    Another user's base may be readable with a lock file that only its owner can write: sharing that keeps us from
+    seeing the owner's writes half done.
+    """
+    try:
+        descriptor = _open_to_write(root)
+        return descriptor, not os.access(state.folder_of(root), os.W_OK)
+    except errors.Unavailable:
+        if not state.is_folder(state.folder_of(root)):
+            return None, True
+    try:
+        return _open_lock(state.lock_path(root), os.O_RDONLY), True
+    except OSError as error:
+        if error.errno in state.PASSING:  # there may well be a writer, and we would not see it
+            raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+        return None, True
+
+
+def _open_lock(path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags | state.NO_FOLLOW, 0o644)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(None, "not a regular file")
+    return descriptor
+
+
+def _acquire(descriptor: int, mode: Mode, timeout: float) -> None:
+    if not _wait(descriptor, mode, time.monotonic() + timeout):
+        raise _locked(_read_holder(descriptor), timeout)
+
+
+def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
+    """Try until it is locked; False where that was not before the deadline. Tries at least once."""
+    pause = _FIRST_PAUSE
+    while not _try_lock(descriptor, mode):
+        from random import uniform
+
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        # Spread at random, so that processes that began to wait together do not go on asking together.
+        time.sleep(min(left, pause * uniform(0.5, 1.0)))
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+    return True
+
+
+def _try_lock(descriptor: int, mode: Mode) -> bool:
+    try:
+        return kernel_lock.try_lock(descriptor, exclusive=mode == "exclusive")
+    except OSError as error:
+        raise errors.Unavailable(
+            f"The file system gave no lock on {state.FOLDER}/lock: {error}.",
+            code="E_IO",
+            suggestion="Keep the base on a file system with locks.",
+        ) from error
+
+
+def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
+    who = str(holder) if holder else "another process, which reads or does not say its name"
+    return errors.Unavailable(
+        f"The lock is held by {who}; waited {timeout:g} s.",
+        code="E_LOCKED",
+        suggestion="Wait for it, or raise --lock-timeout.",
+        details={"holder": asdict(holder) if holder else None},
+    )
+
+
+def _busy(holder: Holder | None) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"An index job is under way: {holder or 'another process, which does not say its name'}.",
+        code="E_LOCKED",
+        suggestion="Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait.",
+        details={"holder": asdict(holder) if holder else None},
+    )
+
+
+def _sign(descriptor: int) -> None:
+    """Write who we are into the lock file. A full disk must not keep anybody from writing less: errors are dropped."""
+    holder = Holder(os.getpid(), _host(), _command(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(asdict(holder)).encode()[:_HOLDER_BYTES], 0)
+
+
+def _host() -> str:
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    from socket import gethostname
+
+    return gethostname()
+
+
+def _command() -> str:
+    """Program and verb; later arguments may hold a record's content, which others need not see."""
+    program = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else "python"
+    verb = "" if len(sys.argv) < 2 else sys.argv[1][:40]
+    name = "duckkb" if program == "__main__" else program
+    return "".join(char for char in f"{name} {verb}".strip() if char.isprintable())
+
+
+def _read_holder(descriptor: int) -> Holder | None:
+    """What the lock file says. A killed writer leaves its name behind, so a process that is gone here does not count."""
+    try:
+        found = Holder(**json.loads(os.pread(descriptor, _HOLDER_BYTES, 0)))
+    except (OSError, ValueError, TypeError):
+        return None
+    return found if found.host != _host() or _is_alive(found.pid) else None
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":  # there, os.kill(pid, 0) would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError, TypeError):
+        return True
+    return True
+
+
+def _release(descriptor: int, *, signed: bool) -> None:
+    if signed:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+    kernel_lock.unlock(descriptor)
+
+
+def _refuse_sealed(root: Path) -> None:
+    try:
+        sealed = journal.sealed_stages(root)
+    except OSError as error:
+        raise state.refusal("An interrupted write cannot be looked at", error) from error
+    if sealed:
+        raise errors.StateError(
+            "A write was interrupted after it was sealed, and this checkout cannot be written to finish it.",
+            code="E_READ_ONLY",
+            suggestion="Run `duckkb recover` from an account that may write here.",
+        )

@@ -1,0 +1,399 @@
+"""The commit protocol: several files change together or not at all, whatever dies in between.
+
+    stage     new files, and the images of old and new, under .duckkb/txn/ID/         a crash here: discarded
+    seal      the journal gets its name                                               <- the commit point
+    carry out replace each target that is still old; puts first, deletes last         a crash here: finished by recover()
+    retire    the journal goes, then the stage
+
+The caller of everything that writes holds the exclusive lock; `reading` and `writing` take it and recover first.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from duckkb import errors
+from duckkb.truth import state
+from duckkb.truth.commit import journal as journals
+from duckkb.truth.commit import lock, replay
+from duckkb.truth.commit.journal import DRAFT, SEALED, UNDO, Entry, Journal, pending
+from duckkb.values import dataclass
+
+__all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
+
+Observer = Callable[[str], None]
+
+_UNSEEN = "An interrupted write cannot be looked at"
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """One file: its path from the root with `/`, the SHA-256 (hex) of its present content or None where it is absent,
+    and its new content, or None to delete it."""
+
+    path: str
+    old: str | None
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What was done about an interrupted write, and its targets. `rescued`: copies of files that stood in the way."""
+
+    action: Literal["none", "discarded", "finished", "aborted"]
+    files: tuple[str, ...] = ()
+    rescued: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A change that does change something, with what it found."""
+
+    change: FileChange
+    before: bytes | None
+    mode: int | None
+
+    def entry(self) -> Entry:
+        data = self.change.data
+        new = None if data is None else journals.digest(data)
+        sizes = len(self.before or b""), len(data or b"")
+        return Entry(self.change.path, self.change.old, new, *sizes, self.mode)
+
+
+@dataclass(slots=True)
+class _Write:
+    """A write that is being staged; `facts` fills as files are staged."""
+
+    root: Path
+    stage: Path
+    targets: list[_Target]
+    journal: Journal
+    durable: bool
+    facts: dict[str, os.stat_result]
+
+
+def _unobserved(step: str) -> None:
+    return
+
+
+@contextmanager
+def reading(root: Path, timeout: float) -> Iterator[lock.Hold]:
+    """The lock, shared, over a base without an interrupted write: one that is found is recovered first.
+
+    Raises as `lock.shared` and `recover` do; waits at most `timeout` seconds for each lock.
+    """
+    while True:
+        with lock.shared(root, timeout) as hold:
+            if hold.read_only or not pending(root):
+                yield hold
+                return
+        with lock.exclusive(root, timeout):
+            recover(root)
+
+
+@contextmanager
+def writing(root: Path, timeout: float) -> Iterator[Recovery]:
+    """The lock, exclusive, after recovery; yields what was recovered. Raises as `lock.exclusive` and `recover` do.
+
+    A write that is interrupted (Ctrl-C, SIGTERM) ends here too: what was sealed is finished, else it is discarded.
+    """
+    with lock.exclusive(root, timeout):
+        done = recover(root)
+        try:
+            yield done
+        except KeyboardInterrupt:
+            recover(root)
+            raise
+
+
+def commit(
+    root: Path, changes: Iterable[FileChange], *, durable: bool = True, on_step: Observer = _unobserved
+) -> dict[str, os.stat_result]:
+    """Make all changes or none; returns the facts of each file written, as they were when it was staged.
+
+    A change to the content that is there already writes nothing. `durable=False` leaves out every fsync. `on_step` is
+    told the name of each step before it is taken.
+
+    Raises, with every file as it was: `errors.UsageError` (`E_PATH`), `errors.Conflict` (`E_STALE`) where a file is not
+    at `old`, `errors.StateError` (`E_SYMLINK`, `E_NOT_REGULAR`), `errors.Unavailable` (`E_IO`). Raises after the commit
+    point, with `details["committed"]` true and the journal kept: `errors.Unavailable` (`E_IO`), `errors.StateError`
+    (`E_RECOVER`).
+    """
+    wanted = _checked(list(changes))
+    try:
+        targets, facts = _compare(root, wanted)
+        if not targets:
+            return facts
+        write = _plan(root, targets, facts, durable)
+    except OSError as error:
+        raise _nothing_written(error) from error
+    _seal(write, on_step)
+    _carry_out(write, on_step)
+    return write.facts
+
+
+def recover(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+    """Finish a write that was sealed, discard one that was not. Cheap where there is none.
+
+    Raises `errors.StateError` (`E_RECOVER`) where a target is neither old nor new: everything is kept, and `forward` or
+    `abort` decide. Raises `errors.Unavailable` (`E_IO`) where the disk refused; the next call goes on.
+    """
+    done = Recovery("none")
+    state.sweep(root)
+    with _io("An interrupted write cannot be recovered"):
+        for stage in journals.stages(root):
+            done = _recover_stage(root, stage, on_step)
+    return done
+
+
+def show(root: Path) -> dict[str, Any]:
+    """The interrupted write as plain values: `state` (`none`, `staged`, `sealed`, `undo`), `id`, and per file its path,
+    change (`put`, `delete`) and standing (`old`, `new`, `third`). Raises `errors.Unavailable` where it cannot be read."""
+    found = _stage_to_decide(root)
+    if found is None:
+        left = journals.stages(root)
+        return {"state": "staged" if left else "none", "id": left[0].name if left else "", "files": []}
+    stage, journal = found
+    with _io(_UNSEEN):
+        standings = [replay.standing(root, entry) for entry in journal.entries]
+    files = [
+        {"path": entry.path, "change": "delete" if entry.new is None else "put", "standing": standing}
+        for entry, standing in zip(journal.entries, standings, strict=True)
+    ]
+    return {"state": "undo" if (stage / UNDO).exists() else "sealed", "id": journal.id, "files": files}
+
+
+def forward(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+    """Finish a sealed write even where a target is in a third state; a copy of that file goes to `.duckkb/rescued/`.
+
+    Raises `errors.StateError` (`E_RECOVER`) where the write is being undone already, and as `recover` does otherwise.
+    """
+    found = _stage_to_decide(root)
+    if found is None:
+        return recover(root, on_step=on_step)
+    stage, journal = found
+    if (stage / UNDO).exists():
+        raise errors.StateError(
+            "This write is being undone.", code="E_RECOVER", suggestion="`duckkb recover --abort` ends it."
+        )
+    work = replay.Work(root, stage, journal, rescue=True)
+    with _io("The interrupted write cannot be finished"):
+        replay.run(replay.forward(work), on_step)
+    return _recovery("finished", work)
+
+
+def abort(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
+    """Undo a sealed write: every target gets its old content back; a file in a third state is copied to
+    `.duckkb/rescued/` first. Raises as `recover` does."""
+    found = _stage_to_decide(root)
+    if found is None:
+        return recover(root, on_step=on_step)
+    work = replay.Work(root, *found, rescue=True)
+    with _io("The interrupted write cannot be undone"):
+        replay.run(replay.backward(work), on_step)
+    return _recovery("aborted", work)
+
+
+def _checked(changes: list[FileChange]) -> list[FileChange]:
+    paths = [change.path for change in changes]
+    parents = {parent for path in paths for parent in journals.parents_of(path)}
+    findings = [
+        errors.Finding("E_PATH", "Not a path inside data/ or ontology/ that duckkb may write.", path=path)
+        for path in paths
+        if not journals.is_target(path)
+    ]
+    findings += [
+        errors.Finding("E_PATH", "Named twice, or both a file and a folder.", path=path)
+        for path in sorted(
+            path
+            for path, times in Counter(paths).items()
+            if journals.is_target(path) and (times > 1 or path in parents)
+        )
+    ]
+    if findings:
+        raise errors.UsageError("A write names paths that it may not.", code="E_PATH", findings=findings)
+    return changes
+
+
+def _compare(root: Path, changes: list[FileChange]) -> tuple[list[_Target], dict[str, os.stat_result]]:
+    """What there is to do, puts first, and the facts of files that hold their new content already."""
+    targets: list[_Target] = []
+    facts: dict[str, os.stat_result] = {}
+    stale: list[str] = []
+    for change in changes:
+        found = journals.read_target(root, change.path)
+        before = None if found is None else found[0]
+        if (None if before is None else journals.digest(before)) != change.old:
+            stale.append(change.path)
+        elif before != change.data:
+            mode = stat.S_IMODE(found[1].st_mode) & 0o777 if found else None
+            targets.append(_Target(change, before, mode))
+        elif found is not None:
+            facts[change.path] = found[1]
+    if stale:
+        raise _stale(stale)
+    targets.sort(key=lambda target: target.change.data is None)
+    return targets, facts
+
+
+def _stale(paths: list[str]) -> errors.Conflict:
+    return errors.Conflict(
+        "A file changed since it was read; nothing was written.",
+        code="E_STALE",
+        suggestion="Read it again and repeat the change.",
+        findings=[
+            errors.Finding("E_STALE", "Not the content that the write was made for.", path=path) for path in paths
+        ],
+    )
+
+
+def _plan(root: Path, targets: list[_Target], facts: dict[str, os.stat_result], durable: bool) -> _Write:
+    state.ensure(root)
+    identifier = os.urandom(8).hex()
+    parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
+    made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
+    journal = Journal(identifier, tuple(target.entry() for target in targets), made)
+    return _Write(root, journals.new_stage(root, identifier), targets, journal, durable, facts)
+
+
+def _seal(write: _Write, on_step: Observer) -> None:
+    """Stage and seal, or leave everything as it was."""
+    try:
+        replay.run(_stage_steps(write), on_step)
+    except BaseException as error:
+        if (write.stage / SEALED).exists():  # interrupted right after the commit point: recovery will finish it
+            raise
+        with contextlib.suppress(OSError):
+            replay.run(replay.discard(write.root, write.stage), _unobserved)
+        if isinstance(error, OSError):
+            raise _nothing_written(error) from error
+        raise
+
+
+def _stage_steps(write: _Write) -> Iterator[str]:
+    yield "make the stage"
+    write.stage.parent.mkdir(exist_ok=True)
+    if not state.is_folder(write.stage.parent):
+        raise OSError(errno.ENOTDIR, f"{state.FOLDER}/txn is not a folder of its own")
+    write.stage.mkdir()
+    for index, target in enumerate(write.targets):
+        if target.change.data is not None:
+            yield f"stage {target.change.path}"
+            staged = journals.staged_file(write.stage, index)
+            facts = state.write_new(staged, target.change.data, mode=target.mode, durable=write.durable)
+            write.facts[target.change.path] = facts
+    yield "stage the images"
+    images = (image or b"" for target in write.targets for image in (target.before, target.change.data))
+    journals.write_images(write.stage, images, durable=write.durable)
+    yield "draft the journal"
+    state.write_new(write.stage / DRAFT, journals.dump(write.journal), durable=write.durable)
+    yield "make the stage durable"
+    # Up to the root: whoever made a folder on the way may have died before its name was durable.
+    _sync(write, [write.stage, *list(write.stage.parents)[:3]])
+    for folder in write.journal.folders:
+        yield f"make {folder}"
+        (write.root / folder).mkdir(exist_ok=True)
+    _sync(write, sorted({(write.root / folder).parent for folder in write.journal.folders}))
+    yield "compare again"
+    _refuse_other_device(write)
+    _compare(write.root, [target.change for target in write.targets])
+    yield "seal"
+    (write.stage / DRAFT).replace(write.stage / SEALED)
+
+
+def _sync(write: _Write, folders: list[Path]) -> None:
+    if write.durable:
+        for folder in folders:
+            state.fsync_folder(folder)
+
+
+def _refuse_other_device(write: _Write) -> None:
+    """A rename that cannot work must fail before the commit point: other device, other mount, or no rights.
+
+    The kernel looks at the mounts before it looks for the file, so renaming a file that is not there tells them apart
+    and changes nothing.
+    """
+    for folder in sorted({(write.root / target.change.path).parent for target in write.targets}):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, f"{folder.relative_to(write.root)} cannot be written")
+        try:
+            (write.stage / "no such file").rename(folder / "no such file")
+        except FileNotFoundError:
+            continue
+
+
+def _carry_out(write: _Write, on_step: Observer) -> None:
+    """Finish a sealed write. What fails once may pass (a full disk that was emptied), so it is tried once more."""
+    work = replay.Work(write.root, write.stage, write.journal, write.durable)
+    try:
+        try:
+            replay.run(replay.forward(work), on_step)
+        except OSError as error:
+            if not (write.stage / SEALED).exists():  # all is in place; the next recovery removes what is left
+                return
+            if error.errno == errno.EIO:  # a failed fsync passes the second time without having synced
+                raise
+            replay.run(replay.forward(work), _unobserved)
+    except OSError as error:
+        raise _committed(state.refusal("The write is committed, but not all files are in place", error)) from error
+    except errors.StateError as error:
+        raise _committed(error) from error
+
+
+def _committed(error: errors.DuckkbError) -> errors.DuckkbError:
+    error.details = {**error.details, "committed": True}
+    if error.code != "E_RECOVER":
+        error.code = "E_IO"
+        error.suggestion = "Mend the disk, then `duckkb recover`, or any command: it finishes the write."
+    return error
+
+
+def _nothing_written(error: OSError) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"The write failed before it was committed, and nothing was changed: {error.strerror or error}.",
+        code="E_IO",
+        suggestion="Free space or mend permissions, then repeat; .duckkb/ and data/ must be on one file system.",
+    )
+
+
+def _recover_stage(root: Path, stage: Path, on_step: Observer) -> Recovery:
+    undo = journals.load(stage, UNDO)
+    if undo is not None:
+        work = replay.Work(root, stage, undo, rescue=True)
+        replay.run(replay.backward(work), on_step)
+        return _recovery("aborted", work)
+    sealed = journals.load(stage, SEALED)
+    if sealed is None:
+        replay.run(replay.discard(root, stage), on_step)
+        return Recovery("discarded")
+    replay.stop_at_third(root, sealed)
+    work = replay.Work(root, stage, sealed)
+    replay.run(replay.forward(work), on_step)
+    return _recovery("finished", work)
+
+
+def _recovery(action: Literal["finished", "aborted"], work: replay.Work) -> Recovery:
+    return Recovery(action, tuple(entry.path for entry in work.journal.entries), tuple(work.rescued))
+
+
+@contextmanager
+def _io(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise state.refusal(f"{what}; it is kept", error) from error
+
+
+def _stage_to_decide(root: Path) -> tuple[Path, Journal] | None:
+    with _io(_UNSEEN):
+        for stage in journals.stages(root):
+            journal = journals.load(stage, SEALED) or journals.load(stage, UNDO)
+            if journal is not None:
+                return stage, journal
+    return None

@@ -1,0 +1,242 @@
+"""From a changeset to the bytes of the parts that change: one line of diff for one record.
+
+A record stays in the file it was loaded from. Of a part that changes, records that do not are copied as the bytes they
+are; lines that a person wrote (without id or times, or not in canonical form) are completed and put right on the way.
+"""
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
+
+from duckkb.codes import CODES
+from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
+from duckkb.ontology.model import RecordType
+from duckkb.records import Change, Changeset, Record, identity_key, identity_text
+from duckkb.truth.files.ids import day_of
+from duckkb.truth.files.line import LineError, Shape, decode, record_line
+from duckkb.truth.files.table import StoredRow
+from duckkb.truth.files.tree import Part, Stamp, Tree
+from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, part_path
+from duckkb.truth.snapshot.kept import changed, joined, lines_of
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Where a clone and branch put new records: the number of their part of the day (`layout.base_number`; 0 where
+    `layout.part` is `fixed`), and how much a part takes, in records and bytes."""
+
+    number: int = 0
+    max_records: int = PART_RECORDS
+    max_bytes: int = PART_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPart:
+    """A part as it is to be. `before` is the digest of the file now, None where there is none; `data` None deletes it."""
+
+    path: str
+    kind: RecordType
+    before: str | None
+    data: bytes | None
+    rows: Sequence[StoredRow]
+
+    def stored(self, status: os.stat_result) -> Part | None:
+        """The part as it lies on disk once written, for `Tree.replace`; None where it was deleted."""
+        if self.data is None:
+            return None
+        # Read and written at one moment: until it is read again only its digest vouches for it.
+        stamp = Stamp(status.st_size, status.st_mtime_ns, status.st_ino, status.st_mtime_ns)
+        return Part(self.path, self.kind, stamp, hashlib.sha256(self.data).hexdigest(), self.rows)
+
+
+def render(
+    tree: Tree, changeset: Changeset, writer: Writer, places: Mapping[tuple[str, int], str] | None = None
+) -> list[RenderedPart]:
+    """The parts that a changeset changes, in path order; none whose bytes stay the same.
+
+    `places` has the parts, by type and id, of records that are to stand in one that they would not come to by themselves.
+
+    A change to an identity that stands in several lines leaves one, at the first one's place. Inserts go, in the order of
+    their identities, to the writer's part of the day of their creation and, when it is full, to the next number. A part
+    that loses its last record is deleted. The order of the changes makes no difference.
+
+    Raises `Conflict` where a record to change is not there (E_STALE) or one to insert is (E_EXISTS), `InvalidRecord`
+    (the code of the finding, such as E_TOO_LARGE) for a line that could not be read again, `Unreadable` where a part to change holds such a line.
+    """
+    draft = _Draft(tree)
+    _refuse_taken(draft, changeset.changes)
+    inserts: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+    for change in changeset.changes:
+        path = places.get((change.record.type, change.record.id)) if places else None
+        if change.old:
+            draft.change(change.old, change.new, path)
+        elif change.new and path:
+            draft.put(change.new, path)
+        elif change.new:
+            inserts[change.new.type, day_of(change.new.created_at)].append(change.new)
+    for (_, day), records in sorted(inserts.items()):
+        draft.place(day, sorted(records, key=lambda record: identity_key(record.identity)), writer)
+    return draft.rendered()
+
+
+def fmt_parts(tree: Tree) -> list[RenderedPart]:
+    """The parts that are not canonical, complete and sorted, as they should be: what `duckkb fmt` writes.
+
+    Raises `Unreadable` where such a part also holds a line that cannot be read.
+    """
+    draft = _Draft(tree)
+    for part in tree.parts.values():
+        if not (part.canonical and part.sorted):
+            draft.touch(part.path)
+    return draft.rendered()
+
+
+def format_change(root: Path) -> bytes | None:
+    """What data/FORMAT.json is to hold, None where it is there."""
+    return None if os.path.lexists(root / FORMAT_PATH) else format_bytes()
+
+
+def _refuse_taken(draft: "_Draft", changes: Sequence[Change]) -> None:
+    """Nothing may come to stand under an identity that another record has and keeps."""
+    moves = [
+        change for change in changes if not (change.old and change.new and change.old.identity == change.new.identity)
+    ]
+    vacated = {(change.old.type, change.old.identity) for change in moves if change.old}
+    for new in (change.new for change in moves if change.new):
+        if (new.type, new.identity) not in vacated and draft.holds(new):
+            raise Conflict(f"{_named(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy)
+
+
+def _named(record: Record) -> str:
+    return f"{record.type} {identity_text(record.identity)}"
+
+
+def _unfit(record: Record, findings: Sequence[Finding]) -> InvalidRecord:
+    identity = identity_text(record.identity)
+    placed = tuple(replace(one, remedy=CODES[one.code].remedy, type=record.type, identity=identity) for one in findings)
+    return InvalidRecord(
+        f"{_named(record)} cannot be stored: {placed[0].message}",
+        code=placed[0].code,
+        suggestion=placed[0].remedy,
+        findings=placed,
+    )
+
+
+class _Draft:
+    """Parts while they change: by path the lines that go, and the rows that come."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._kinds: dict[str, RecordType] = {}
+        self._gone: defaultdict[str, set[int]] = defaultdict(set)
+        self._come: defaultdict[str, list[StoredRow]] = defaultdict(list)
+
+    def touch(self, path: str) -> None:
+        self._kinds[path] = self._tree.parts[path].kind
+
+    def holds(self, record: Record) -> bool:
+        return bool(self._tree.stored(self._kind(record), record.identity))
+
+    def put(self, record: Record, path: str) -> None:
+        """Add a record to a part, however full it is."""
+        kind = self._kinds[path] = self._kind(record)
+        self._come[path].append(self._row(kind, record, path))
+
+    def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
+        """Put `new` at the place of the first line of `old`, or into another part; every line of `old` goes."""
+        kind = self._kind(old)
+        lines = self._tree.stored(kind, old.identity)
+        if not lines:
+            suggestion = CODES["E_STALE"].remedy
+            raise Conflict(f"{_named(old)} is no longer there", code="E_STALE", suggestion=suggestion)
+        for line in lines:
+            self.touch(line.path)
+            self._gone[line.path].add(line.line_no)
+        if new:
+            self.put(new, path or lines[0].path)
+
+    def place(self, day: str, records: list[Record], writer: Writer) -> None:
+        """Add records of one type and day to the writer's part, and from the next number on what does not fit."""
+        kind = self._kind(records[0])
+        blocked = {finding.path for finding in self._tree.findings}
+        number = writer.number
+        path = part_path(kind.kind, kind.table, day, number)
+        count, size = self._filling(path)
+        for record in records:
+            row = self._row(kind, record, path)
+            while path in blocked or (
+                count and (count + 1 > writer.max_records or size + len(row.line) + 1 > writer.max_bytes)
+            ):
+                number += 1
+                path = part_path(kind.kind, kind.table, day, number)
+                count, size = self._filling(path)
+            self._kinds[path] = kind
+            self._come[path].append(row if row.path == path else replace(row, path=path))
+            count, size = count + 1, size + len(row.line) + 1
+
+    def rendered(self) -> list[RenderedPart]:
+        parts = (self._render(path, kind) for path, kind in sorted(self._kinds.items(), key=itemgetter(0)))
+        return [part for part in parts if part]
+
+    def _kind(self, record: Record) -> RecordType:
+        kind = self._tree.ontology.find(record.type)
+        assert kind is not None, f"a record of the unknown type {record.type}"
+        return kind
+
+    def _row(self, kind: RecordType, record: Record, path: str) -> StoredRow:
+        limits, shape = self._tree.limits, Shape(kind.identity_fields)
+        try:
+            line = record_line(record, shape, limits.depth)
+            # Whatever the request was: a line that could not be read again would close the whole base.
+            decode(line, shape, limits)
+        except LineError as error:
+            raise _unfit(record, error.findings) from error
+        except ValueError as error:
+            raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
+        return StoredRow(record, line, path, 0)
+
+    def _filling(self, path: str) -> tuple[int, int]:
+        """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
+        part = self._tree.parts.get(path)
+        if part and part.canonical and not part.findings and not (self._gone.get(path) or self._come.get(path)):
+            return len(part.rows), part.stamp.size
+        lines = lines_of(self._rows(path))
+        return len(lines), sum(map(len, lines)) + len(lines)
+
+    def _rows(self, path: str) -> Sequence[StoredRow]:
+        """The rows of a part as it is to be, in order."""
+        part = self._tree.parts.get(path)
+        gone, come = self._gone.get(path, set()), self._come.get(path, [])
+        if part and (rows := changed(part, gone, come)) is not None:
+            return rows
+        kept = [self._completed(row) for row in part.rows if row.line_no not in gone] if part else []
+        ordered = sorted(kept + come, key=lambda row: row.order)
+        return tuple(
+            row if row.as_stored and row.position == (path, number) else StoredRow(row.record, row.line, path, number)
+            for number, row in enumerate(ordered, 1)
+        )
+
+    def _completed(self, row: StoredRow) -> StoredRow:
+        """A line without `__id` takes the id that its record has in memory, which no other record has."""
+        if row.complete:
+            return row
+        kind = self._tree.parts[row.path].kind
+        known = self._tree.get(kind, row.record.identity)
+        is_alone = len(self._tree.stored(kind, row.record.identity)) == 1
+        return known if known and is_alone else row
+
+    def _render(self, path: str, kind: RecordType) -> RenderedPart | None:
+        part = self._tree.parts.get(path)
+        if part and part.findings:
+            raise Unreadable(f"{path} cannot be read; nothing was changed", findings=part.findings)
+        rows = self._rows(path)
+        before = part.digest if part else None
+        if not rows:
+            return RenderedPart(path, kind, before, None, ()) if part else None
+        data = joined(lines_of(rows))
+        return RenderedPart(path, kind, before, data, rows) if hashlib.sha256(data).hexdigest() != before else None

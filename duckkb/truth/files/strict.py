@@ -1,0 +1,282 @@
+"""The slow reader of lines: it accepts exactly what truth may hold, and says everything that is wrong with the rest.
+
+`duckkb.truth.files.line` comes here with each line that it cannot vouch for, and for JSON that callers give.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from duckkb.errors import Finding, InvalidRecord
+from duckkb.ontology.model import Generated
+from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
+from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time, with_key
+from duckkb.values import dataclass
+
+# The parsers below recurse, and orjson refuses to write more than 254 levels.
+HARD_DEPTH = 200
+# Of one line; nobody mends more at once, and 8 MB can hold a million.
+MOST_FINDINGS = 100
+
+_BOM = b"\xef\xbb\xbf"
+_MARKER = re.compile(rb"(?:<{7}|\|{7}|={7}|>{7})(?:[ \r]|$)")
+_POINTER = b"version https://git-lfs"
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_JSON_SPACE = " \t\n\r"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`limits.*` of the settings. The record itself is the first level of depth; more than 200 levels count as 200."""
+
+    max_record_bytes: int = 8_388_608
+    max_depth: int = 64
+
+    @property
+    def depth(self) -> int:
+        return min(self.max_depth, HARD_DEPTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest.
+    `generated` gives a stored line the identity that it lacks, where that follows from its fields."""
+
+    identity: tuple[str, ...]
+    generated: Generated | None = None
+
+    @property
+    def edge(self) -> bool:
+        return self.identity[:2] == (FROM, TO)
+
+    def order(self, names: Sequence[str]) -> list[str]:
+        """The names in the order in which a canonical line has them."""
+        given = set(names)
+        rest = sorted(given.difference(self.identity, (ID, CREATED_AT, UPDATED_AT)))
+        ordered = [ID, *self.identity, *rest, CREATED_AT, UPDATED_AT]
+        return [name for name in ordered if name in given]
+
+
+class LineError(InvalidRecord):
+    """A line or a JSON text that cannot be read. The findings carry no path and line 0: the caller places them."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("the text cannot be read as a record", findings=tuple(findings[:MOST_FINDINGS]))
+
+
+def parse(raw: bytes, shape: Shape, limits: Limits) -> dict[str, Any]:
+    """One stored line, without its LF, as a mapping without top-level nulls; raises `LineError` with all that is wrong."""
+    if damage := _damage(raw):
+        raise LineError([damage])
+    findings = [Finding("E_CR", "the line holds a carriage return (CR)")] if b"\r" in raw else []
+    value = _value(raw.rstrip(b"\r"), limits, findings)
+    if isinstance(value, dict):
+        value = with_key(value, shape.identity, shape.generated)
+        findings += record_findings(value, shape)
+    elif not findings:
+        findings.append(_not_an_object(value))
+    if findings:
+        raise LineError(findings)
+    return {name: each for name, each in value.items() if each is not None}
+
+
+def parse_value(raw: bytes, limits: Limits) -> Any:
+    """One JSON value as a caller gives it, with space around it; raises `LineError` with all that is wrong."""
+    findings: list[Finding] = []
+    value = _value(raw, limits, findings)
+    if findings:
+        raise LineError(findings)
+    return value
+
+
+def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
+    """As `parse_value`, for a line that must hold an object."""
+    value = parse_value(raw, limits)
+    if not isinstance(value, dict):
+        raise LineError([_not_an_object(value)])
+    return value
+
+
+def record_findings(values: dict[str, Any], shape: Shape) -> list[Finding]:
+    """What is wrong with the names, `__id`, times and identity of a mapping whose values are sound JSON."""
+    findings = name_findings(list(values))
+    if ID in values and not (type(values[ID]) is int and 1 <= values[ID] <= MAX_ID):
+        findings.append(Finding("E_ID", f"__id is not an integer from 1 to {MAX_ID}", field=f"/{ID}"))
+    findings += [
+        Finding("E_TIME", f"{name} is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ", field=f"/{name}")
+        for name in (CREATED_AT, UPDATED_AT)
+        if name in values and not is_time(values[name])
+    ]
+    return findings + identity_findings(shape.identity, values, edge=shape.edge)
+
+
+def name_findings(names: Sequence[str]) -> list[Finding]:
+    """Field names that are reserved, or that differ from another in case alone."""
+    reserved = [
+        Finding("E_NAME", f"the field name {name!r} is reserved: it starts with _", field=_pointer("", name))
+        for name in names
+        if name.startswith("_") and name not in (ID, CREATED_AT, UPDATED_AT)
+    ]
+    first: dict[str, str] = {}
+    alike = [
+        Finding("E_NAME", f"the field names {other!r} and {name!r} differ in case alone", field=_pointer("", name))
+        for name in names
+        if (other := first.setdefault(name.casefold(), name)) != name
+    ]
+    return reserved + alike
+
+
+def _damage(raw: bytes) -> Finding | None:
+    """The mark of a file that is not a part at all; what such a line says otherwise is of no interest."""
+    if is_marker(raw):
+        return Finding("E_MARKERS", "the line is a conflict marker of git")
+    if raw.startswith(_POINTER):
+        return Finding("E_POINTER", "the line belongs to a Git LFS pointer")
+    return None
+
+
+def is_marker(raw: bytes) -> bool:
+    """Whether a line is one of git's four conflict markers."""
+    return _MARKER.match(raw) is not None
+
+
+def _value(raw: bytes, limits: Limits, findings: list[Finding]) -> Any:
+    """The JSON value of a text. Every problem goes to `findings`; the result counts only if there were none."""
+    text = _text(raw, limits, findings)
+    if text is None:
+        return None
+    depth = _depth(text)
+    if depth > limits.depth:
+        findings.append(Finding("E_DEPTH", f"values are nested {depth} levels deep; {limits.depth} are allowed"))
+        return None
+    return _parsed(text, findings)
+
+
+def _text(raw: bytes, limits: Limits, findings: list[Finding]) -> str | None:
+    if len(raw) > limits.max_record_bytes:
+        message = f"the text has {len(raw):,} bytes; limits.max_record_bytes is {limits.max_record_bytes:,}"
+        findings.append(Finding("E_TOO_LARGE", message))
+        return None
+    if raw.startswith(_BOM):
+        findings.append(Finding("E_BOM", "the text starts with a byte order mark"))
+        raw = raw.removeprefix(_BOM)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        message = f"byte {error.start + 1} (0x{raw[error.start]:02x}) is not UTF-8"
+        findings.append(Finding("E_UTF8", message))
+        text = None
+    if b"\0" in raw:
+        findings.append(Finding("E_NUL", f"byte {raw.index(0) + 1} is NUL"))
+        text = None
+    return text
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets nest, found without recursion: 100,000 of them must not end the process."""
+    if text.count("[") + text.count("{") <= 1:
+        return 1
+    level = deepest = 0
+    for bracket in _BRACKET.finditer(_STRING.sub("", text)):
+        level += 1 if bracket[0] in "[{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """Stands in the tree where a number cannot be held, until the walk knows its place."""
+
+    message: str
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its keys and values in order, so that a key given twice is seen."""
+
+
+def _integer(text: str) -> int | _Wrong:
+    # The length first: Python refuses to convert more than 4,300 digits.
+    if len(text) <= 20 and INT64_MIN <= (value := int(text)) <= INT64_MAX:
+        return value
+    return _Wrong(f"the integer {_short(text)} is past int64")
+
+
+def _float(text: str) -> float | _Wrong:
+    value = float(text)
+    return value if math.isfinite(value) else _Wrong(f"the number {_short(text)} is too large for a double")
+
+
+def _constant(text: str) -> _Wrong:
+    return _Wrong(f"{text} is not a number that JSON has")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:20]}... ({len(text):,} characters)"
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_Pairs, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=True
+)
+
+
+def _parsed(text: str, findings: list[Finding]) -> Any:
+    start = len(text) - len(text.lstrip(_JSON_SPACE))
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        findings.append(Finding("E_JSON", f"column {error.pos + 1}: {error.msg[:1].lower()}{error.msg[1:]}"))
+        return None
+    value = _Walk(findings).clean(value, "")
+    if text[end:].strip(_JSON_SPACE):
+        findings.append(Finding("E_JSON", f"column {end + 1}: something follows the first JSON value"))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Turns a parsed tree into plain values and collects what is wrong in it, each with its JSON pointer."""
+
+    findings: list[Finding]
+
+    def clean(self, value: Any, pointer: str) -> Any:
+        match value:
+            case _Wrong(message=message):
+                self.findings.append(Finding("E_NUMBER", message, field=pointer))
+                return None
+            case str():
+                self._sound(value, pointer)
+                return value
+            case _Pairs():
+                return self._object(value, pointer)
+            case list():
+                return [self.clean(each, f"{pointer}/{index}") for index, each in enumerate(value)]
+            case _:
+                return value
+
+    def _object(self, pairs: _Pairs, pointer: str) -> dict[str, Any]:
+        for key, times in Counter(key for key, _ in pairs).items():
+            place = _pointer(pointer, key)
+            self._sound(key, place)
+            if times > 1:
+                self.findings.append(Finding("E_DUP_KEY", f"the key {key!r} stands {times} times", field=place))
+        return {key: self.clean(value, _pointer(pointer, key)) for key, value in pairs}
+
+    def _sound(self, text: str, pointer: str) -> None:
+        if not text.isascii() and _SURROGATE.search(text):
+            self.findings.append(Finding("E_SURROGATE", "the text holds half of a surrogate pair", field=pointer))
+
+
+def _pointer(parent: str, key: str) -> str:
+    # A pointer is printed and encoded: half a surrogate pair in a key must not make that fail.
+    shown = key.encode("utf-8", "backslashreplace").decode()
+    return f"{parent}/{shown.replace('~', '~0').replace('/', '~1')}"
+
+
+def _not_an_object(value: Any) -> Finding:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return Finding("E_JSON", f"the text is {names.get(type(value), 'a number')}, not an object")

@@ -1,0 +1,121 @@
+"""Conflicts in a part: one record each, wrapped in git's markers (diff3 form), written and read back.
+
+A block of ours has one line a side, and both sides already hold the clean edits of the other: what differs between them is
+what is open. So a block says by itself what has been chosen of it and what has not. The standard library is enough.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from duckkb.truth.merge.field_merge import MergeRules, join, split
+from duckkb.values import dataclass
+
+OURS, BASE, THEIRS = b"ours (duckkb resolve)", b"base", b"theirs"
+SIZE = 7
+_MARKER = re.compile(rb"(<{7,}|\|{7,}|={7,}|>{7,})(?: [^\n]*)?\r?")
+_OPENING = re.compile(rb"<{7,} " + re.escape(OURS))
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A record in conflict: its line in the base and on either side, without LF; None where a version lacks it."""
+
+    base: bytes | None
+    ours: bytes | None
+    theirs: bytes | None
+
+    def open_fields(self, rules: MergeRules) -> tuple[str, ...]:
+        """The fields that still wait for a choice; one empty name where the record does as a whole."""
+        if self.ours == self.theirs:
+            return ()
+        if self.ours is None or self.theirs is None or rules.granularity == "record":
+            return ("",)
+        ours, theirs = split(self.ours), split(self.theirs)
+        return tuple(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+
+    def value(self, side: str, name: str) -> str | None:
+        """A field's source text on a side (`base`, `ours`, `theirs`), the whole line for an empty name; None if absent."""
+        line: bytes | None = getattr(self, side)
+        if line is None or not name:
+            return None if line is None else line.decode()
+        found = split(line).get(name)
+        return None if found is None else found[1]
+
+    def with_field(self, name: str, source: str | None, rules: MergeRules) -> "Block":
+        """The block with one field settled on both sides: as JSON source text, or None to leave it out."""
+        ours, theirs = (_set(line, name, source, rules) for line in (self.ours, self.theirs))
+        return Block(self.base, ours, theirs)
+
+    def lines(self, size: int = SIZE) -> list[bytes]:
+        """The block as lines of a file, without LF."""
+        marks = [mark * size for mark in (b"<", b"|", b"=", b">")]
+        heads = [marks[0] + b" " + OURS, marks[1] + b" " + BASE, marks[2], marks[3] + b" " + THEIRS]
+        sides = [[line] if line is not None else [] for line in (self.ours, self.base, self.theirs)]
+        return [heads[0], *sides[0], heads[1], *sides[1], heads[2], *sides[2], heads[3]]
+
+
+def has_markers(data: bytes) -> bool:
+    """Whether a line begins with a conflict marker."""
+    return any(_MARKER.fullmatch(line) for line in data.split(b"\n") if line[:1] in (b"<", b"|", b"=", b">"))
+
+
+def is_marker(line: bytes) -> bool:
+    return line[:1] in (b"<", b"|", b"=", b">") and _MARKER.fullmatch(line) is not None
+
+
+def read(data: bytes) -> list[bytes | Block] | None:
+    """The lines and blocks of a file; None where its markers are not all of the form that `Block.lines` gives them."""
+    found: list[bytes | Block] = []
+    lines = iter(data.split(b"\n"))
+    for line in lines:
+        if not line:
+            continue
+        if not is_marker(line):
+            found.append(line)
+            continue
+        block = _block(line, lines)
+        if block is None:
+            return None
+        found.append(block)
+    return found
+
+
+def written(items: Sequence[bytes | Block], size: int = SIZE) -> bytes:
+    """The bytes of a file of these lines and blocks."""
+    lines: list[bytes] = []
+    for item in items:
+        lines += item.lines(size) if isinstance(item, Block) else [item]
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _block(opening: bytes, lines: Iterator[bytes]) -> Block | None:
+    if not _OPENING.fullmatch(opening):
+        return None
+    sides: list[list[bytes]] = [[]]
+    for line in lines:
+        if not is_marker(line):
+            sides[-1].append(line)
+        elif line[:1] == b">":
+            break
+        else:
+            sides.append([])
+    if len(sides) != 3 or any(len(side) > 1 for side in sides):
+        return None
+    ours, base, theirs = (side[0] if side else None for side in sides)
+    return Block(base, ours, theirs)
+
+
+def _set(line: bytes | None, name: str, source: str | None, rules: MergeRules) -> bytes | None:
+    if line is None:
+        return None
+    fields = split(line)
+    known = fields.pop(name, None)
+    if source is not None:
+        fields[name] = (known[0] if known else _quoted(name), source)
+    return join(fields, rules.identity)
+
+
+def _quoted(name: str) -> str:
+    import json
+
+    return json.dumps(name, ensure_ascii=False)

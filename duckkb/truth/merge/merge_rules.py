@@ -1,0 +1,114 @@
+"""What merges must know of each table, kept in `.duckkb/merge.json`: a merge cannot read a configuration that is itself in
+conflict, and git's driver has no time to. The standard library is enough.
+
+Written at boot where it differs, with a digest of the files it follows from: where those are others by now, they are asked
+again. A table that it does not know is merged by whole records, and its parts keep their order.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from duckkb.truth.merge.field_merge import MergeRules
+from duckkb.values import dataclass, field
+
+FILE = ".duckkb/merge.json"
+_FORMAT = 1
+_LONGEST = 4_000_000
+_DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+Key = tuple[str, str]
+"""node or edge, and the table or label."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """A table's type as it is called (the table's name where that is unknown), its rules, and whether they are known."""
+
+    name: str
+    rules: MergeRules
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of all tables."""
+
+    tables: Mapping[Key, TableRules] = field(default_factory=dict)
+
+    def of(self, key: Key) -> TableRules:
+        return self.tables.get(key) or TableRules(key[1], MergeRules((), {}, "record"), False)
+
+
+def dump(rules: Rules, configuration: str = "") -> bytes:
+    """What the file holds; `configuration` is what `digest` gives."""
+    tables = {
+        "/".join(key): {
+            "type": table.name,
+            "identity": list(table.rules.identity),
+            "merge": dict(table.rules.fields),
+            "granularity": table.rules.granularity,
+        }
+        for key, table in sorted(rules.tables.items())
+    }
+    held = {"format": _FORMAT, "configuration": configuration, "tables": tables}
+    return json.dumps(held, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def digest(root: Path) -> str:
+    """Of the files that say how records are merged, as they stand; another one for each that cannot be read."""
+    found = hashlib.sha256()
+    for path in (root / "config.yaml", *sorted((root / "ontology").rglob("*.yaml"))):
+        found.update(f"{path.relative_to(root).as_posix()}\0".encode("utf-8", "surrogateescape"))
+        try:
+            with os.fdopen(os.open(path, _FLAGS), "rb") as file:
+                found.update(hashlib.sha256(file.read(_LONGEST)).digest())
+        except OSError:
+            found.update(b"?")
+    return found.hexdigest()
+
+
+def load(root: Path) -> Rules:
+    """What the file says; nothing at all where it is absent, damaged, or of another format."""
+    try:
+        held = _held(root)
+        if held["format"] != _FORMAT:
+            return Rules()
+        return Rules({_key(name): _table(told) for name, told in held["tables"].items()})
+    except _DAMAGED:
+        return Rules()
+
+
+def is_current(root: Path) -> bool:
+    """Whether the file follows from the configuration as it stands now."""
+    try:
+        return bool(_held(root)["configuration"] == digest(root))
+    except _DAMAGED:
+        return False
+
+
+def _held(root: Path) -> Any:
+    with os.fdopen(os.open(root / FILE, _FLAGS), "rb") as file:
+        return json.loads(file.read(_LONGEST))
+
+
+def _key(name: str) -> Key:
+    kind, _, table = name.partition("/")
+    if kind not in ("node", "edge"):
+        raise ValueError(name)
+    return kind, table
+
+
+def _table(told: Mapping[str, Any]) -> TableRules:
+    granularity = told["granularity"]
+    if granularity not in ("field", "record"):
+        raise ValueError(granularity)
+    return TableRules(str(told["type"]), MergeRules(_texts(told["identity"]), dict(told["merge"]), granularity))
+
+
+def _texts(values: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(map(str, values))

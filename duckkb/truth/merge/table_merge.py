@@ -1,0 +1,282 @@
+"""The keyed merge of three versions of a table's parts: records by `__id` over all files given, whatever file they are in.
+
+A record that moved on one side and changed on the other is merged where it went. A record stays in its file; a new one goes
+where its side put it (where both did, in the first of the two). Lines stand in the order of their identities. The standard
+library is enough: git starts this once per file.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duckkb.records import component_key, component_of
+from duckkb.truth.merge.conflict import Block, is_marker, written
+from duckkb.truth.merge.field_merge import Merged, join, merge_record, split
+from duckkb.truth.merge.merge_rules import Key, TableRules
+from duckkb.values import dataclass, field
+
+Files = Mapping[str, bytes]
+"""The parts of one table by path; a path that a version lacks is left out."""
+
+_PART = re.compile(r"data/(node|edge)s/([^/]+)/[0-9]{8}/part_[0-9]{3,}\.jsonl")
+_HEAD = re.compile(rb'\{"__id":([1-9][0-9]{0,15}),')
+_BROKEN = "not a line of one record"
+_DECODER = json.JSONDecoder(strict=False)
+
+
+class Unmergeable(ValueError):
+    """A part that cannot be merged by records: a line of it is none. It is left to a merge of lines."""
+
+    def __init__(self, path: str, line: int, message: str) -> None:
+        super().__init__(f"{path}:{line}: {message}")
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A record in conflict: the part where its block stands, its identity as the command line writes it (`#ID` where the
+    table's rules are not known), and the block."""
+
+    path: str
+    identity: str
+    block: Block
+
+
+@dataclass(frozen=True, slots=True)
+class TableMerge:
+    """The merged parts by path (None: the part is gone), with blocks where records are in conflict; and these."""
+
+    parts: Mapping[str, bytes | None] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    path: str
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """What stands in a merged part: a line or a block, and the key of its record."""
+
+    key: Any
+    content: bytes | Block
+
+    @property
+    def line(self) -> bytes:
+        if isinstance(self.content, Block):
+            return self.content.ours or self.content.theirs or b"{}"
+        return self.content
+
+
+def table_of(path: str) -> Key | None:
+    """The table whose part a path is, relative to the knowledge base; None for another path."""
+    found = _PART.fullmatch(path)
+    return (found[1], found[2]) if found else None
+
+
+def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, is_base: bool = False) -> TableMerge:
+    """Merge three versions of a table's parts. Files that all versions have alike may be left out of all.
+
+    With `is_base` the result is to serve as the base of another merge: what conflicts stays as it was in `base`, so that
+    the conflict shows there. Raises `Unmergeable`.
+    """
+    versions = (base, ours, theirs)
+    for path, held in base.items():
+        if held.strip() and any(path in side and not side[path].strip() for side in (ours, theirs)):
+            raise Unmergeable(path, 0, "it was cut off: no record is in it")  # which deletes none
+    sides = _keyed([list(_rows(files, table)) for files in versions])
+    parts: dict[str, list[_Item]] = {}
+    conflicts = []
+    for key in dict.fromkeys(key for side in sides for key in side):
+        rows = [side.get(key) for side in sides]
+        try:
+            old, mine, other = (None if row is None else row.line for row in rows)
+            merged = merge_record(old, mine, other, table.rules.of_bases() if is_base else table.rules)
+        except ValueError as error:
+            raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
+        if merged.alternatives is not None and is_base:
+            merged = _as_it_was(merged, rows[0], table)
+        path = _path(*rows)
+        if merged.alternatives is not None:
+            block = Block(old, *merged.alternatives)
+            conflicts.append(Conflict(path, identity_of(block, table), block))
+            parts.setdefault(path, []).append(_Item(key, block))
+        elif merged.line is not None:
+            parts.setdefault(path, []).append(_Item(key, merged.line))
+    paths = sorted({path for files in versions for path in files})
+    data = {path: _as_a_side_has_it(parts.get(path, []), path, versions) for path in paths}
+    for path, items in parts.items():
+        if data[path] is None:
+            ordered = (
+                _in_order(items, table) if table.known else _woven(items, [_keys(side, path) for side in sides[1:]])
+            )
+            data[path] = written([item.content for item in ordered])
+    return TableMerge(data, tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))))
+
+
+def identity_of(block: Block, table: TableRules) -> str:
+    """The identity of a record in conflict as the command line writes it."""
+    line = block.ours or block.theirs or block.base
+    assert line is not None, "a block has a side"
+    values = _components(line, table.rules.identity) if table.known else None
+    if values is None:
+        return f"#{split(line).get('__id', ('', '?'))[1]}"
+    if len(values) == 1 and isinstance(values[0], (str, int)):
+        return str(values[0])
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+
+
+def _rows(files: Files, table: TableRules) -> Iterator[tuple[Any, _Row]]:
+    for path, data in files.items():
+        for number, line in enumerate(data.split(b"\n"), 1):
+            if line:
+                yield _id(line, path, number, table), _Row(path, line)
+
+
+def _id(line: bytes, path: str, number: int, table: TableRules) -> int:
+    found = _HEAD.match(line)
+    if found:
+        return int(found[1])
+    if line[:1] != b"{" or is_marker(line):
+        raise Unmergeable(path, number, _BROKEN)
+    try:
+        told = split(line).get("__id")
+    except ValueError as error:
+        raise Unmergeable(path, number, str(error)) from error
+    if told and re.fullmatch("[1-9][0-9]{0,15}", told[1]):
+        return int(told[1])
+    values = _components(line, table.rules.identity) if table.known and not told else None
+    key = table_of(path)
+    if values is None or key is None:
+        raise Unmergeable(path, number, "the line has no __id")
+    return _hashed(key, values)
+
+
+def _hashed(key: Key, values: Sequence[Any]) -> int:
+    """The id that a line will get which a person wrote without one."""
+    from duckkb.truth.files.ids import hash_id
+
+    return hash_id(*key, tuple(map(component_of, values)))
+
+
+def _keyed(sides: Sequence[list[tuple[Any, _Row]]]) -> list[dict[Any, _Row]]:
+    """The rows of each version by id; by id, path and turn for an id that stands twice in one of them."""
+    twice = {key for side in sides for key, times in Counter(key for key, _ in side).items() if times > 1}
+    found = []
+    for side in sides:
+        turns: Counter[tuple[Any, str]] = Counter()
+        keyed = {}
+        for key, row in side:
+            turns[key, row.path] += 1
+            keyed[(key, row.path, turns[key, row.path]) if key in twice else key] = row
+        found.append(keyed)
+    return found
+
+
+def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
+    """Where a record stands: where the side that moved it put it; in the first place of two that were chosen."""
+    if ours is None or theirs is None:
+        return next(row.path for row in (ours, theirs, base) if row is not None)
+    if base is not None and ours.path == base.path:
+        return theirs.path
+    if base is not None and theirs.path == base.path:
+        return ours.path
+    return min(ours.path, theirs.path)
+
+
+def _as_it_was(merged: Merged, base: _Row | None, table: TableRules) -> Merged:
+    """The clean edits of both sides, and what conflicts as the base has it."""
+    mine = merged.alternatives[0] if merged.alternatives else None
+    if mine is None or any(not conflict.name for conflict in merged.conflicts):
+        return Merged(base.line if base else None)
+    fields, old = split(mine), split(base.line) if base else {}
+    for conflict in merged.conflicts:
+        fields.pop(conflict.name, None)
+        if conflict.name in old:
+            fields[conflict.name] = old[conflict.name]
+    return Merged(join(fields, table.rules.identity))
+
+
+def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
+    """The part exactly as a version has it, where one holds the same lines; None otherwise, and where there are none."""
+    base, ours, theirs = (files.get(path) for files in versions)
+    if items and not any(isinstance(item.content, Block) for item in items):
+        wanted = sorted(item.line for item in items)
+        for data in (theirs, ours, base) if ours == base else (ours, theirs, base):
+            if data is not None and sorted(filter(None, data.split(b"\n"))) == wanted:
+                return data
+    return None
+
+
+def arranged(contents: Sequence[bytes | Block], table: TableRules) -> list[bytes | Block]:
+    """Lines and blocks of one part in order, as far as the table's rules say what that is."""
+    if not table.known:
+        return list(contents)
+    return [item.content for item in _in_order([_Item(0, content) for content in contents], table)]
+
+
+def _in_order(items: list[_Item], table: TableRules) -> list[_Item]:
+    return sorted(items, key=lambda item: _order(item, table.rules.identity))
+
+
+def _order(item: _Item, identity: Sequence[str]) -> tuple[Any, ...]:
+    """By identity, then `__id`; a line whose identity cannot be read stands last."""
+    number = item.key[0] if isinstance(item.key, tuple) else item.key
+    values = _components(item.line, identity)
+    if values is None:
+        return ((9,),), number, item.line
+    return tuple(component_key(component_of(value)) for value in values), number, item.line
+
+
+def _components(line: bytes, identity: Sequence[str]) -> list[Any] | None:
+    """The values of the identity fields; None where one is missing or can be none."""
+    try:
+        text = line.decode()
+        values = _leading(text, identity)
+        if values is None:
+            fields = split(line)
+            values = [json.loads(fields[name][1], strict=False) for name in identity]
+        for value in values:
+            component_of(value)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return values
+
+
+def _leading(text: str, identity: Sequence[str]) -> list[Any] | None:
+    """The identity fields where a canonical line has them, behind `__id`; None where they are not there."""
+    at = text.find(",")
+    if not text.startswith('{"__id":') or at < 0:
+        return None
+    values = []
+    for name in identity:
+        head = f',"{name}":'
+        if not text.startswith(head, at):
+            return None
+        value, at = _DECODER.raw_decode(text, at + len(head))
+        values.append(value)
+    return values
+
+
+def _keys(side: Mapping[Any, _Row], path: str) -> list[Any]:
+    return [key for key, row in side.items() if row.path == path]
+
+
+def _woven(items: list[_Item], orders: Sequence[list[Any]]) -> list[_Item]:
+    """The order of our lines, each new one of theirs behind the line that it follows there: for a table of which nobody
+    knows what orders it."""
+    by_key = {item.key: item for item in items}
+    mine, other = ([key for key in order if key in by_key] for order in orders)
+    behind: dict[Any, list[Any]] = {None: []}
+    last, ours = None, set(mine)
+    for key in other:
+        if key in ours:
+            last = key
+        else:
+            behind.setdefault(last, []).append(key)
+    found = behind[None] + [key for one in mine for key in (one, *behind.get(one, ()))]
+    return [by_key[key] for key in dict.fromkeys([*found, *by_key])]
