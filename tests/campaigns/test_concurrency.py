@@ -95,7 +95,7 @@ def test_dk_17_readers_see_one_generation_of_many_files(notes: Path, campaign: C
 def test_a_reader_without_the_lock_is_caught(notes: Path, campaign: Campaign) -> None:
     """The control: the same reader, reading files as they come."""
     _generations(notes)
-    program = scripts.READ_FILES.replace("with shadow.reading(root, 600)", "if True")
+    program = scripts.READ_FILES.replace("with protocol.reading(root, 600)", "if True")
     reader = start(program, notes, 400)
     writer = start(scripts.GENERATIONS, notes, 400)
     _, said = reader.communicate(timeout=300)
@@ -232,7 +232,7 @@ def test_of_two_racing_preconditions_exactly_one_wins(notes: Path, workers: Forg
 HOLD = """
 import sys
 from pathlib import Path
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 with lock.exclusive(Path(sys.argv[2]), 10):
     print('held', flush=True)
     sys.stdin.read()
@@ -292,7 +292,7 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
 OVERLAP = """
 import sys, time
 from pathlib import Path
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 print('reads', flush=True)
 while True:
     with lock.shared(Path(sys.argv[1]), 600):

@@ -218,14 +218,14 @@ import sys
 from pathlib import Path
 import duckkb
 from duckkb.errors import DuckkbError
-from duckkb.truth import shadow
-real, part = shadow.commit, Path(sys.argv[2])
+from duckkb.truth.commit import protocol
+real, part = protocol.commit, Path(sys.argv[2])
 def commit(root, changes, **options):
     def edit(step):
         if step == sys.argv[3]:
             part.write_bytes(part.read_bytes().replace(b'old', b'new'))
     return real(root, changes, on_step=edit)
-shadow.commit = commit
+protocol.commit = commit
 with duckkb.open(sys.argv[1]) as kb:
     try:
         kb.put('Note', {'id': 'a', 'text': 'ours'})

@@ -15,7 +15,7 @@ PARTS = ["data/nodes/note/20260101/part_000.jsonl", "data/edges/cites/20260101/p
 COUNT = """
 import sys
 from pathlib import Path
-from duckkb.truth import lock
+from duckkb.truth.commit import lock
 root, rounds = Path(sys.argv[1]), int(sys.argv[2])
 for _ in range(rounds):
     with lock.exclusive(root, 60):
@@ -29,14 +29,14 @@ for _ in range(rounds):
 WRITE = """
 import hashlib, sys
 from pathlib import Path
-from duckkb.truth import shadow
+from duckkb.truth.commit import protocol
 root, rounds, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 for _ in range(rounds):
-    with shadow.writing(root, 60):
+    with protocol.writing(root, 60):
         found = {path: (root / path).read_bytes() for path in parts}
         number = int(found[parts[0]].split()[0]) + 1
-        shadow.commit(root, [
-            shadow.FileChange(path, hashlib.sha256(data).hexdigest(), b"%d\\n" % number + b"x" * (number % 7 * 1000))
+        protocol.commit(root, [
+            protocol.FileChange(path, hashlib.sha256(data).hexdigest(), b"%d\\n" % number + b"x" * (number % 7 * 1000))
             for path, data in found.items()
         ])
 """
@@ -44,11 +44,11 @@ WRITE_AND_SAY = WRITE + "    print(number, flush=True)\n"
 READ = """
 import sys
 from pathlib import Path
-from duckkb.truth import shadow
+from duckkb.truth.commit import protocol
 root, last, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 number, before = -1, -1
 while number < last:
-    with shadow.reading(root, 60) as hold:
+    with protocol.reading(root, 60) as hold:
         found = [(root / path).read_bytes() for path in parts]
     assert not hold.read_only
     assert found[0] == found[1], "two generations"

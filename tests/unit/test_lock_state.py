@@ -159,11 +159,11 @@ import os, sys
 from pathlib import Path
 os.chdir(sys.argv[1])
 from duckkb import errors
-from duckkb.truth import lock, shadow, state
+from duckkb.truth import state; from duckkb.truth.commit import lock, protocol
 import secrets
 os.setgid(65534); os.setuid(65534)
 root = Path(".")
-for attempt in (lock.shared, shadow.reading):
+for attempt in (lock.shared, protocol.reading):
     try:
         with attempt(root, 0) as hold:
             print("read", hold.read_only)

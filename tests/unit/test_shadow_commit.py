@@ -321,15 +321,15 @@ exec "$2" -c "$3"
 PROGRAM = """
 from pathlib import Path
 from duckkb import errors
-from duckkb.truth import shadow
-change = shadow.FileChange("data/nodes/note/20260101/part_000.jsonl", None, b"x" * 40_000)
+from duckkb.truth.commit import protocol
+change = protocol.FileChange("data/nodes/note/20260101/part_000.jsonl", None, b"x" * 40_000)
 for name in ("other", "bound", "full"):
     root = Path(name)
     try:
-        shadow.commit(root, [change])
+        protocol.commit(root, [change])
     except errors.Unavailable as error:
         left = [p.name for p in (root / "data").rglob("*") if p.name != "nodes"]
-        print(name, error.code, left, shadow.pending(root))
+        print(name, error.code, left, protocol.pending(root))
 """
 
 
