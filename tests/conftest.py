@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from duckkb import config
 from tests.forks import forks
 
 # The suite draws the same examples every time; `make check-full` draws new ones (--hypothesis-profile=fresh) and prints
@@ -75,11 +76,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Trust and verified caches of the tests' own; git without the user's configuration. The model's cache is shared."""
+    """Trust, stores and verified caches of the tests' own; git without the user's configuration. Converted models are shared."""
     home = tmp_path_factory.mktemp("state")
     before = dict(os.environ)
+    models = config.environment().cache_home.expanduser() / "models"
+    models.mkdir(parents=True, exist_ok=True)
+    (home / "cache" / "duckkb").mkdir(parents=True)
+    (home / "cache" / "duckkb" / "models").symlink_to(models)
     os.environ.update(
         XDG_STATE_HOME=str(home),
+        XDG_CACHE_HOME=str(home / "cache"),
         GIT_CONFIG_GLOBAL=os.devnull,
         GIT_CONFIG_SYSTEM=os.devnull,
         GIT_AUTHOR_NAME="test",
@@ -87,7 +93,7 @@ def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         GIT_COMMITTER_NAME="test",
         GIT_COMMITTER_EMAIL="test@example.org",
     )
-    for name in ("DUCKKB_KB", "DUCKKB_WRITER", "DUCKKB_TRUST", "DUCKKB_SANDBOX", "DUCKKB_AGENT"):
+    for name in ("DUCKKB_KB", "DUCKKB_WRITER", "DUCKKB_TRUST", "DUCKKB_SANDBOX", "DUCKKB_AGENT", "DUCKKB_CACHE_HOME"):
         os.environ.pop(name, None)
     yield
     os.environ.clear()

@@ -12,6 +12,7 @@ from duckkb.ontology.model import Ontology
 from duckkb.ports import Backend, Clock, Embedder, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.store.place import Place
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
+        place=Place.of(env.cache_home, loaded.root),
         backend=lambda ends, rows: _backend(wiring, ends, rows, engine),
         tokenizer=_tokenizer(loaded.settings, env),
         embedder=models.of(loaded.settings.embedding),

@@ -1,7 +1,9 @@
 """Reads the environment. Nothing else in duckkb does."""
 
+import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,8 @@ from duckkb.truth.git import history
 _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
 """Nothing can be read or made below it."""
+_MACHINE = "settings.json"
+"""Settings of this machine, in the user's state folder: `{"cache_home": "/a/folder"}`."""
 
 
 def environment(environ: Mapping[str, str] | None = None) -> Environment:
@@ -36,8 +40,18 @@ def around(root: Path, environ: Mapping[str, str] | None = None) -> Environment:
     Where the user's home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
     """
     env = environment(environ)
-    state_home, cache_home = (_apart(root, folder.expanduser()) for folder in (env.state_home, env.cache_home))
-    return replace(env, state_home=state_home, cache_home=cache_home)
+    state_home = _apart(root, env.state_home.expanduser())
+    given = (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME")
+    cache_home = env.cache_home if given else _machine_cache(state_home) or env.cache_home
+    return replace(env, state_home=state_home, cache_home=_apart(root, cache_home.expanduser()))
+
+
+def _machine_cache(state_home: Path) -> Path | None:
+    """The cache folder that this machine's settings name; None where they name none that is absolute."""
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        named = Path(json.loads((state_home / _MACHINE).read_bytes())["cache_home"]).expanduser()
+        return named if named.is_absolute() else None
+    return None
 
 
 def _apart(root: Path, folder: Path) -> Path:

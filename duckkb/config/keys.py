@@ -211,7 +211,10 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("DUCKKB_TRUST", "The hash of the demands that this run accepts; `duckkb trust --show` prints it."),
     Variable("DUCKKB_SANDBOX", "1: paths given to commands must lie inside the knowledge base."),
     Variable("DUCKKB_AGENT", "1: an agent writes, who has to propose what the ontology wants reviewed."),
-    Variable("DUCKKB_CACHE_HOME", "Folder for converted models and dictionaries, instead of the user's cache folder."),
+    Variable(
+        "DUCKKB_CACHE_HOME",
+        "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
+    ),
     Variable("XDG_CACHE_HOME", "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache."),
     Variable("XDG_STATE_HOME", "The user's state folder; duckkb keeps what was trusted there. Default ~/.local/state."),
 )

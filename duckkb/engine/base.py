@@ -21,6 +21,7 @@ from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
+from duckkb.store.place import Place
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Differences, Part, StoredRow, Tree
 from duckkb.truth.snapshot.snapshot import Snapshot
@@ -47,7 +48,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Wiring:
-    """The real parts of one base, as `app` chose them. `backend` takes what resolves edges' ends and what gives the rows
+    """The real parts of one base, as `app` chose them. `place` is where what is derived lies; `backend` takes what resolves edges' ends and what gives the rows
     of the caches; `embedder` is the base's own model, `embedder_for` the one of a policy; `preview` reads the
     ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
     seconds; `at` is the revision that is read, None for the files as they lie; such a base is
@@ -57,6 +58,7 @@ class Wiring:
     settings: Settings
     ontology: Ontology
     env: Environment
+    place: Place
     backend: Callable[[EndIds, Callable[[], Any]], Backend]
     tokenizer: Tokenizer
     embedder: Embedder

@@ -1,0 +1,248 @@
+"""One SQLite file of derived state: opened where it is sound, made anew where it is not, in memory where none can be had.
+
+With a write-ahead log readers go on beside a writer, and a power cut takes away the last changes but never half of one;
+over a network, where processes of several machines share no memory, a rollback journal does the same for one at a time.
+No error of the file is one of the command: it is `Unusable`, and who asked does without.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from duckkb.store.place import Unusable, is_own
+from duckkb.truth.commit import mounts
+from duckkb.values import dataclass
+
+__all__ = ["Database", "Schema", "Unusable"]
+
+_APPLICATION = 0x6475636B  # "duck", SQLite's application_id
+_BUSY_S = 5.0
+_WAL_BYTES = 64 << 20
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA})
+_OTHERS = ("-wal", "-shm", "-journal")
+_ABANDONED: list[sqlite3.Connection] = []
+"""Connections of the process that this one was forked from: closing one here would take its log away there."""
+
+Value = int | float | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a file, and the number of their form: a file with another number is made anew. Programs of two versions
+    would take it from each other, so that the number belongs into the file's name as well."""
+
+    version: int
+    statements: tuple[str, ...]
+
+
+class Database:
+    """A file in a folder that `place` has made; in memory where that is None, or the file cannot be had, which `reason` then
+    says. Calls from several threads take turns; a process that was forked opens the file anew."""
+
+    def __init__(self, path: Path | None, schema: Schema, *, busy_s: float = _BUSY_S, reason: str = "") -> None:
+        self.path = path
+        self.reason = reason
+        self._schema, self._busy_s = schema, busy_s
+        self._lock = RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._inode = 0
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether what is written goes to a file."""
+        with self._lock, suppress(Unusable):
+            self._opened()
+        return self.path is not None and not self.reason
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file that is open is the one that others find there; True where it is in memory or not open yet."""
+        if self._connection is None or self.path is None or self.reason:
+            return True
+        try:
+            return self.path.lstat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a statement. Raises `Unusable`."""
+        with self._lock, self._told():
+            return self._opened().execute(statement, values).fetchall()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Several statements that see one state. Raises `Unusable`."""
+        with self._lock, self._told():
+            connection = self._opened()
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Change the file as the only one who does: all of it, or nothing where the block raises. Raises `Unusable`."""
+        with self._lock, self._told():
+            connection = self._opened()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite has rolled back by itself where the disk was full
+                    connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+    def drop(self) -> None:
+        """Remove the file, and begin with an empty one when it is next asked for; who has it open keeps it."""
+        with self._lock:
+            self.close()
+            if self.path is not None:
+                _remove(self.path)
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is None:
+                return
+            if self._pid != os.getpid():
+                _ABANDONED.append(connection)
+                return
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def problem(self) -> str | None:
+        """What is wrong with the file that lies there, where all of it is looked at; None: nothing, or there is none."""
+        if self.path is None or not os.path.lexists(self.path):
+            return None
+        try:
+            connection = self._connected(self.path)
+        except (sqlite3.Error, OSError, Unusable) as error:
+            return str(error)
+        try:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return None if found == "ok" else str(found)
+        except sqlite3.Error as error:
+            return str(error)
+        finally:
+            connection.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What SQLite raises as `Unusable`; a file that is damaged is removed, so that nobody opens it again."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if _is_damage(error):
+                self.drop()
+            raise Unusable(str(error)) from error
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is not None and self._pid != os.getpid():
+            _ABANDONED.append(self._connection)
+            self._connection = None
+        if self._connection is None:
+            self._connection = self._open()
+            self._pid = os.getpid()
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path is not None and not self.reason:
+            try:
+                return self._lasting(self.path)
+            except (sqlite3.Error, OSError, Unusable) as error:
+                self.reason = f"{self.path} cannot be used: {error}"
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._create(connection)
+        return connection
+
+    def _lasting(self, path: Path) -> sqlite3.Connection:
+        """The file, made anew where what lies there is damaged, foreign or of another form."""
+        try:
+            connection = self._connected(path)
+        except (sqlite3.DatabaseError, Unusable) as error:
+            if isinstance(error, sqlite3.Error) and not _is_damage(error):
+                raise
+            _remove(path)
+            connection = self._connected(path)
+        self._inode = path.lstat().st_ino
+        return connection
+
+    def _connected(self, path: Path) -> sqlite3.Connection:
+        """Raises `Unusable` for what is no file of ours, sqlite3.Error, OSError."""
+        _refuse_foreign(path)
+        connection = sqlite3.connect(path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection, path: Path) -> None:
+        form = connection.execute("PRAGMA user_version").fetchone()[0], _application(connection)
+        if form != (self._schema.version, _APPLICATION):
+            if form != (0, 0) or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                raise Unusable("a file of another program or version")
+            self._journal(connection, path)
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                if _application(connection) != _APPLICATION:  # another process may have made it meanwhile
+                    self._create(connection)
+        else:
+            self._journal(connection, path)
+        for pragma in ("trusted_schema=OFF", "temp_store=MEMORY", f"journal_size_limit={_WAL_BYTES}"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    def _journal(self, connection: sqlite3.Connection, path: Path) -> None:
+        """A write-ahead log loses the last changes with the power, no more, without waiting for the disk; a rollback journal
+        has to wait for it."""
+        wanted = "DELETE" if mounts.is_remote(mounts.file_system(path.parent)) else "WAL"
+        (found,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
+        connection.execute(f"PRAGMA synchronous={'NORMAL' if found == 'wal' else 'FULL'}")
+
+    def _create(self, connection: sqlite3.Connection) -> None:
+        for statement in self._schema.statements:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version={self._schema.version}")
+        connection.execute(f"PRAGMA application_id={_APPLICATION}")
+
+
+def _application(connection: sqlite3.Connection) -> int:
+    number: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    return number
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is not what was written, or has not the tables that its number promises."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and "no such" in str(error))
+
+
+def _refuse_foreign(path: Path) -> None:
+    """SQLite would follow a link, and wait for the other end of a FIFO."""
+    for place in (path, *(path.with_name(path.name + ending) for ending in _OTHERS)):
+        with suppress(FileNotFoundError):
+            status = place.lstat()
+            if not stat.S_ISREG(status.st_mode) or not is_own(status):
+                raise Unusable(f"{place.name} is no file of ours")
+
+
+def _remove(path: Path) -> None:
+    """Remove a file with its logs, the file first: a log without its file is nothing."""
+    for place in (path, *(path.with_name(path.name + ending) for ending in _OTHERS)):
+        with suppress(OSError):
+            if place.is_dir() and not place.is_symlink():
+                from shutil import rmtree
+
+                rmtree(place)
+            else:
+                place.unlink()

@@ -1,0 +1,170 @@
+"""Where what is derived lies: in the user's cache folder, so that nobody can bring any along in a clone.
+
+    bases/KEY/     what one base gives, KEY made of the real path, the device and the inode of its folder
+    shared/        tokens and vectors, which all bases, clones and worktrees of a user have in common
+
+All of it may be deleted at any time. A base that was moved, or another one put in its place, has another key; `sweep` finds
+folders whose base is gone.
+"""
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+
+from duckkb.truth.layout import read_regular
+from duckkb.values import dataclass
+
+BASES, SHARED = "bases", "shared"
+_LABEL = "base.json"
+_GONE = ".gone-"
+_UNUSED_NS = 7 * 86_400 * 1_000_000_000
+"""How long a folder is left alone after its base has gone: a disk may be mounted again."""
+
+
+class Unusable(Exception):
+    """What lies there cannot be used, or nothing can be made there; says why, as a clause without a full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folders of one base: `own` for what is derived of it, `shared` for what all bases have in common. Neither need be
+    there before `make`."""
+
+    home: Path
+    root: str
+    key: str
+
+    @classmethod
+    def of(cls, cache_home: Path, root: Path) -> "Place":
+        """The place of the base in a folder. Raises OSError where there is no such folder."""
+        real = os.path.realpath(root)
+        status = Path(real).stat()
+        name = blake2b(os.fsencode(real), digest_size=12).hexdigest()
+        return cls(cache_home.expanduser(), real, f"{name}-{status.st_dev:x}-{status.st_ino:x}")
+
+    @property
+    def own(self) -> Path:
+        return self.home / BASES / self.key
+
+    @property
+    def shared(self) -> Path:
+        return self.home / SHARED
+
+    def make(self) -> None:
+        """Have both folders be there, of our own and closed to others. Raises `Unusable`."""
+        make_home(self.home)
+        for folder in (self.home / BASES, self.shared):
+            make_folder(folder)
+        is_new = not self.own.is_dir()
+        make_folder(self.own)
+        if is_new:
+            with suppress(OSError):
+                (self.own / _LABEL).write_text(json.dumps({"root": self.root}), "utf-8")
+            sweep(self.home)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder of one base: the base's path, None where that cannot be told, whether that base is still there, bytes on disk
+    and when it was used last, in ns."""
+
+    folder: Path
+    root: str | None
+    is_alive: bool
+    size: int
+    used_ns: int
+
+
+def make_home(home: Path) -> None:
+    """Have the user's folder be there: it may be reached by a link of theirs, and others must not be able to change what is
+    in it. Raises `Unusable`."""
+    try:
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = home.stat()
+    except OSError as error:
+        raise Unusable(f"{home} cannot be made: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise Unusable(f"{home} is no folder")
+    is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
+    if os.name != "nt" and is_open:
+        raise Unusable(f"{home} can be changed by everybody")
+
+
+def make_folder(folder: Path) -> None:
+    """Have a folder be there that is no link, belongs to the user and is closed to others. Raises `Unusable`."""
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise Unusable(f"{folder} is a link or no folder")
+        if not is_own(status):
+            raise Unusable(f"{folder} belongs to another user")
+        if os.name != "nt" and stat.S_IMODE(status.st_mode) != 0o700:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise Unusable(f"{folder} cannot be made: {error.strerror}") from error
+
+
+def is_own(status: os.stat_result) -> bool:
+    """Whether a file belongs to the user who runs this; on Windows folders of a profile do."""
+    return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+
+
+def kept(home: Path) -> Iterator[Kept]:
+    """The folders of all bases of the user, as they are found; nothing where there are none that can be read."""
+    with suppress(OSError), os.scandir(home.expanduser() / BASES) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                with suppress(OSError):
+                    yield _kept(Path(entry.path))
+
+
+def sweep(home: Path) -> None:
+    """Remove the folders of bases that have been gone for a while."""
+    long_ago = time.time_ns() - _UNUSED_NS
+    for found in kept(home):
+        if not found.is_alive and found.used_ns < long_ago:
+            remove(found.folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of derived state, at once for all who look for it later; who has files of it open keeps those."""
+    from shutil import rmtree  # which few processes need
+
+    gone = folder.with_name(f"{_GONE}{os.urandom(6).hex()}")
+    with suppress(OSError):
+        folder.rename(gone)
+        rmtree(gone, ignore_errors=True)
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files in a folder and below it; 0 where it is not there."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += Path(place, name).lstat().st_size
+    return total
+
+
+def _kept(folder: Path) -> Kept:
+    root: str | None = None
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        root = str(json.loads(read_regular(folder / _LABEL)[0])["root"])
+    return Kept(folder, root, _is_alive(folder.name, root), size(folder), folder.stat().st_mtime_ns)
+
+
+def _is_alive(key: str, root: str | None) -> bool:
+    if root is None:
+        return False
+    try:
+        status = Path(root).stat()
+    except OSError:
+        return False
+    return key.endswith(f"-{status.st_dev:x}-{status.st_ino:x}")

@@ -1,0 +1,174 @@
+"""One file of derived state: sound, or made anew, or in memory; never an error of who asks."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+
+from duckkb.store import database
+from duckkb.store.database import Database, Schema, Unusable
+
+SCHEMA = Schema(1, ("CREATE TABLE word (word TEXT)",))
+
+
+def opened(folder: Path, schema: Schema = SCHEMA) -> Database:
+    return Database(folder / "store.sqlite", schema, busy_s=0.1)
+
+
+def add(store: Database, word: str) -> None:
+    with store.writing() as connection:
+        connection.execute("INSERT INTO word VALUES (?)", (word,))
+
+
+def words(store: Database) -> list[str]:
+    return [word for (word,) in store.read("SELECT word FROM word ORDER BY word")]
+
+
+def test_what_was_written_is_there_for_others(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    add(one, "a")
+    assert words(other) == ["a"]
+    assert one.is_lasting and one.is_in_place
+
+
+def test_a_change_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    with pytest.raises(RuntimeError), store.writing() as connection:
+        connection.execute("INSERT INTO word VALUES ('a')")
+        raise RuntimeError
+    assert words(store) == []
+
+
+def test_a_reader_goes_on_with_what_it_saw_beside_a_writer(tmp_path: Path) -> None:
+    reader, writer = opened(tmp_path), opened(tmp_path)
+    add(writer, "a")
+    with reader.reading() as connection:
+        assert connection.execute("SELECT count(*) FROM word").fetchone() == (1,)
+        add(writer, "b")
+        assert connection.execute("SELECT count(*) FROM word").fetchone() == (1,)
+    assert words(reader) == ["a", "b"]
+
+
+def test_a_file_that_another_process_holds_is_unusable_and_stays(tmp_path: Path) -> None:
+    one, other = opened(tmp_path), opened(tmp_path)
+    add(one, "a")
+    assert words(other) == ["a"]
+    with one.writing(), pytest.raises(Unusable, match="locked"):
+        add(other, "b")
+    add(other, "b")
+    assert words(one) == ["a", "b"]
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_name("other"))
+    path.symlink_to(path.with_name("other"))
+
+
+def _newer(path: Path) -> None:
+    Database(path, Schema(2, ("CREATE TABLE other (x)",))).drop()
+    add_other = Database(path, Schema(2, ("CREATE TABLE other (x)",)))
+    assert add_other.is_lasting
+
+
+def _foreign(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE word (word TEXT)")
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "cut": _cut,
+    "overwritten": lambda path: path.write_bytes(b"no database" * 2000),
+    "a link": _link,
+    "a newer form": _newer,
+    "another program's": _foreign,
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a folder": lambda path: (path.unlink(), path.mkdir(), (path / "x").touch()),
+    "gone": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_is_no_sound_file_of_ours_is_made_anew(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "store.sqlite"
+    store = opened(tmp_path)
+    for number in range(3000):
+        store.read("INSERT INTO word VALUES (?)", (f"{number:040}",))
+    store.close()
+    assert opened(tmp_path).problem() is None
+    HARMS[harm](path)
+    after = opened(tmp_path)
+    try:
+        assert after.read("SELECT count(*) FROM word") == [(0,)]
+    except Unusable:  # it is seen when the damaged page is read
+        assert after.read("SELECT count(*) FROM word") == [(0,)]
+    add(after, "a")
+    assert words(opened(tmp_path)) == ["a"]
+    assert after.is_lasting
+
+
+def test_where_no_file_can_be_had_it_is_in_memory_and_says_why(tmp_path: Path) -> None:
+    for store in (Database(tmp_path / "absent" / "store.sqlite", SCHEMA), Database(None, SCHEMA, reason="no home")):
+        add(store, "a")
+        assert words(store) == ["a"]
+        assert store.reason and not store.is_lasting
+
+
+def test_a_file_that_vanished_is_noticed_and_the_open_one_still_answers(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    add(store, "a")
+    (tmp_path / "store.sqlite").unlink()
+    assert words(store) == ["a"]
+    assert not store.is_in_place
+    store.close()
+    assert words(store) == []
+
+
+def test_over_a_network_there_is_no_log_that_wants_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text("1 0 0:1 / / rw - nfs4 server:/ rw\n")
+    monkeypatch.setattr(database.mounts, "MOUNTS", mounts)
+    store = opened(tmp_path)
+    add(store, "a")
+    assert store.read("PRAGMA journal_mode") == [("delete",)]
+    assert store.read("PRAGMA synchronous") == [(2,)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_opens_the_file_anew(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    add(store, "a")
+    child = os.fork()
+    if child == 0:
+        try:
+            add(store, "b")
+            store.close()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    add(store, "c")
+    assert words(store) == ["a", "b", "c"]
+
+
+def _writes(folder: Path) -> str:
+    store = Database(folder / "store.sqlite", SCHEMA)
+    for _ in range(10):
+        add(store, "x")
+    store.close()
+    return store.reason
+
+
+def test_processes_that_begin_at_once_make_one_file(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        assert list(pool.map(_writes, [tmp_path] * 4)) == [""] * 4
+    assert opened(tmp_path).read("SELECT count(*) FROM word") == [(40,)]
