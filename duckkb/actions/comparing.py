@@ -37,6 +37,7 @@ class Wanted:
 
 Matching = Callable[[Tree, RecordType, str], Container[int]]
 """The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
+_OfType = Callable[[Tree, RecordType], Container[int]]
 
 
 def diff(root: Path, wanted: Wanted, files: Files, matching: Matching | None = None) -> Diff:
@@ -51,7 +52,13 @@ def diff(root: Path, wanted: Wanted, files: Files, matching: Matching | None = N
     if chosen or wanted.ignore:
         found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
     if wanted.where and matching is not None:
-        return _satisfying(found, root, ground, lambda tree, kind: matching(tree, kind, wanted.where))
+
+        def satisfying(tree: Tree, kind: RecordType) -> Container[int]:
+            return matching(tree, kind, wanted.where)
+
+        if not found.changes:
+            _hold_against_asked(root, ground, {name for name, _ in chosen}, satisfying)
+        return _satisfying(found, root, ground, satisfying)
     return found
 
 
@@ -129,9 +136,24 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
     return tuple(chosen)
 
 
-def _satisfying(
-    found: Diff, root: Path, ground: _Ground, matching: Callable[[Tree, RecordType], Container[int]]
-) -> Diff:
+def _hold_against_asked(root: Path, ground: _Ground, names: Container[str], matching: _OfType) -> None:
+    """Where nothing asked for changed, a filter that makes no sense for any type asked for is an error all the same."""
+    from duckkb.review.brought import newer
+
+    asked = [kind for kind in ground.types.new if not names or kind.name in names]
+    tree = newer(root, ground.versions, ground.both, {(kind.kind, kind.table) for kind in asked})
+    refused: list[FilterError] = []
+    for kind in asked:
+        try:
+            matching(tree, kind)
+            return
+        except FilterError as problem:
+            refused.append(problem)
+    if refused:
+        raise refused[0]
+
+
+def _satisfying(found: Diff, root: Path, ground: _Ground, matching: _OfType) -> Diff:
     """Only the records that a filter lets through as they were or as they are, and the findings about them."""
     from duckkb.review.brought import trees
 

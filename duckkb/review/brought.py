@@ -47,6 +47,11 @@ def trees(root: Path, versions: Versions, both: Configurations) -> tuple[Tree, T
     return old, new
 
 
+def newer(root: Path, versions: Versions, both: Configurations, tables: Collection[_Table]) -> Tree:
+    """The newer version of some tables, whether the change touches them or not."""
+    return _tree(both.new, _unchanged(root, versions, tables), versions.new, tables, {})[0]
+
+
 def _trees(
     root: Path, versions: Versions, both: Configurations, scope: "_Reach"
 ) -> tuple[tuple[Tree, list[Finding]], tuple[Tree, list[Finding]]]:

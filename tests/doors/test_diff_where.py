@@ -79,3 +79,16 @@ def test_a_field_of_one_version_alone_counts_there(base: Path, tmp_path: Path) -
     (other / "config.yaml").write_text(config.replace("size: {type: integer}", "kind: {type: string}"), "utf-8")
     assert run_in(other, ["put", "Note", '{"id": "new", "kind": "k"}']).code == 0
     assert names(other, "-w", "kind = 'k'", "--", "Note") == ["new"]
+
+
+def test_a_filter_over_what_did_not_change_is_refused_where_find_would_refuse_it(base: Path, tmp_path: Path) -> None:
+    same = tmp_path / "kb"
+    git(tmp_path, "clone", "-q", str(base), str(same))
+    found = run_in(same, ["find", "Note", "-w", "sise > 5"])
+    for more in ([], ["--stat"], ["--ignore", "size"]):
+        ran = run_in(same, ["diff", "-w", "sise > 5", *more, "--", "Note"])
+        assert (ran.code, ran.out, ran.err) == (2, "", found.err)
+    assert run_in(same, ["diff", "-w", "sise > 5"]).code == 2
+    assert run_in(same, ["diff", "-w", "size > 5", "--", "Person"]).code == 2
+    for answered in (["size > 5"], ["size > 5", "--", "Note", "Person"], ["extra.level = 2", "--", "Note"]):
+        assert names(same, "-w", *answered) == []
