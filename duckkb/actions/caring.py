@@ -23,7 +23,7 @@ from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.truth.commit import lock
-from duckkb.truth.git import history
+from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_memory import rules_of
 
 __all__ = [
@@ -94,8 +94,8 @@ def status_unread(root: Path, settings: Settings, trusted: bool) -> dict[str, An
 def _facts(root: Path, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
     return {
         "root": str(root),
-        "revision": history.head_commit(root),
-        "branch": history.branch(root) or None,
+        "revision": repository.head_commit(root),
+        "branch": repository.branch(root) or None,
         "records": None,
         "pending": None,
         "stale": None,

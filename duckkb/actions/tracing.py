@@ -21,7 +21,7 @@ from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, Ground, Origin
 from duckkb.review.provenance.provenance_log import Entry, Wanted
 from duckkb.truth.files.table import StoredRow
-from duckkb.truth.git import history, revisions
+from duckkb.truth.git import repository, revisions, run
 
 
 def origins(base: Base, hits: Sequence[Hit]) -> list[Origin]:
@@ -99,10 +99,10 @@ def _row(base: Base, kind: RecordType, named: Identity) -> StoredRow:
 def _ground(base: Base) -> Ground:
     """The revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside of git."""
     at = base.wiring.at
-    if at is None and history.head_commit(base.root) is not None:
+    if at is None and repository.head_commit(base.root) is not None:
         at = revisions.revision(base.root, "HEAD")
     elif at is None:
-        revisions.repository_of(base.root)
+        run.repository_of(base.root)
     elif not at.commit:
         raise StateError(
             f"{at.name} is a tree, and no commit", code="E_REVISION", suggestion="name a commit, branch or tag"

@@ -12,7 +12,7 @@ from textwrap import indent
 from duckkb import config
 from duckkb.errors import UsageError
 from duckkb.truth import state
-from duckkb.truth.git import history
+from duckkb.truth.git import places, repository, run
 from duckkb.values import dataclass
 
 _WORKFLOWS = ".github/workflows"
@@ -47,8 +47,8 @@ def github(root: Path, install: str | None = None) -> Hosted:
     pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`) or a version (`==0.1.0`); else it is where this one came from. Raises `errors.UsageError` (E_PATH) where that is
     behind a link, or outside of the base in a sandbox, and (E_USAGE) for an `install` that is neither."""
     origin = _checked(install) if install is not None else _origin()
-    repository = history.find_repository(root)
-    top = repository.work_tree if repository else root.resolve()
+    found = places.find_repository(root)
+    top = found.work_tree if found else root.resolve()
     if config.environment().sandbox and top != root.resolve():
         raise UsageError(
             f"the workflows belong into {top}, which is outside of the base, and DUCKKB_SANDBOX is set", code="E_PATH"
@@ -69,8 +69,8 @@ def github(root: Path, install: str | None = None) -> Hosted:
 
 def _main_branch(root: Path) -> str:
     """The branch that others start from: as the remote has it, else the one that is checked out."""
-    here = history.branch(root)
-    return history.default_branch(root) or (here if here != history.head_commit(root) else "") or "main"
+    here = repository.branch(root)
+    return repository.default_branch(root) or (here if here != repository.head_commit(root) else "") or "main"
 
 
 def not_shared(install: str) -> str:
@@ -99,10 +99,10 @@ def _origin() -> str:
     if by_git.get("vcs") == "git":
         return f" @ git+{_without_secrets(noted['url'])}@{by_git['commit_id']}"
     place = Path(str(files("duckkb"))).parent
-    commit = history.head_commit(place) if (place / ".git").exists() else None
+    commit = repository.head_commit(place) if (place / ".git").exists() else None
     if commit is None:
         return f"=={version('duckkb')}"
-    remote = (history.run(place, ["config", "--get", "remote.origin.url"]) or b"").decode(errors="replace").strip()
+    remote = run.text(place, ["config", "--get", "remote.origin.url"]).strip()
     return f" @ git+{_as_url(remote) or place.as_uri()}@{commit}"
 
 

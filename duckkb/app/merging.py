@@ -12,7 +12,7 @@ from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
 from duckkb.settings import Settings, Shrink
 from duckkb.truth.commit import outside
-from duckkb.truth.git import history
+from duckkb.truth.git import repository
 from duckkb.truth.merge import merge_memory, merge_rules
 from duckkb.truth.merge.merge_rules import Rules
 from duckkb.values import dataclass
@@ -152,7 +152,7 @@ def _said_at(root: Path) -> tuple[Rules, Shrink, int]:
     try:
         loaded = config.load(root, config.around(root))
     except OntologyError:
-        return Rules() if history.tracks_state(root) else merge_rules.load(root), Shrink(), Settings().max_depth
+        return Rules() if repository.tracks_state(root) else merge_rules.load(root), Shrink(), Settings().max_depth
     said = loaded.settings
     return merge_memory.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
 
@@ -166,7 +166,7 @@ def _of_ontology(root: Path) -> tuple[Finding, ...]:
 
 
 def _violations(root: Path, lock_timeout: float) -> tuple[Finding, ...]:
-    commit = history.head_commit(root) or ""
+    commit = repository.head_commit(root) or ""
     try:
         with KnowledgeBase(root, Choice(lenient=True, lock_timeout=lock_timeout)) as kb, kb._in_turn() as base:
             return merging.broken(base, commit)

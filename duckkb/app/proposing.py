@@ -13,7 +13,7 @@ from duckkb.errors import NotFound, Refused
 from duckkb.review import propose
 from duckkb.truth import state
 from duckkb.truth.git import branch as branches
-from duckkb.truth.git import history, revisions
+from duckkb.truth.git import repository, revisions
 from duckkb.truth.git.branch import Branch
 from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass, field
@@ -102,6 +102,6 @@ class Proposing:
         commit = branches.commit(self._root, self._target, self._parent, files, message, self._writer)
         self._parent = revisions.revision(self._root, commit)
         self._target = Branch(self._target.name, self._parent)
-        opening = propose.opening(self._remote, self._target.name, history.branch(self._root))
+        opening = propose.opening(self._remote, self._target.name, repository.branch(self._root))
         self.proposed.commit, self.proposed.files = commit, tuple(sorted(files))
         self.proposed.push, self.proposed.url = opening.push, opening.url

@@ -230,12 +230,12 @@ def _prefix(ctx: click.Context) -> str:
     """The folder of the base inside its repository, as far as both can be found."""
     from duckkb import config
     from duckkb.errors import DuckkbError
-    from duckkb.truth.git import history
+    from duckkb.truth.git import places
 
     with suppress(DuckkbError, OSError):
         root = config.find_root(Path.cwd(), ctx.ensure_object(dict).get("kb"), config.environment())
-        repository = history.find_repository(root)
-        return repository.prefix if repository else ""
+        found = places.find_repository(root)
+        return found.prefix if found else ""
     return ""
 
 

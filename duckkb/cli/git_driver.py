@@ -106,7 +106,7 @@ def textconv(file: Path) -> int:
 def _rules(root: Path) -> "Rules":
     """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
     read, as after a pull, it is read first, and noted for the files to come."""
-    from duckkb.truth.git.history import tracks_state
+    from duckkb.truth.git.repository import tracks_state
     from duckkb.truth.merge import merge_rules
 
     if tracks_state(root):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb.settings import Environment
-from duckkb.truth.git import history
+from duckkb.truth.git import places, repository
 
 _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
@@ -56,11 +56,11 @@ def _machine_cache(state_home: Path) -> Path | None:
 
 def _apart(root: Path, folder: Path) -> Path:
     """Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
-    place, repository = folder.resolve(), history.find_repository(root)
+    place, around = folder.resolve(), places.find_repository(root)
     if place.is_relative_to(root.resolve()):
         return _NOWHERE
-    inside = repository is not None and place.is_relative_to(repository.work_tree)
-    return _NOWHERE if inside and history.tracks(root, place) else folder
+    inside = around is not None and place.is_relative_to(around.work_tree)
+    return _NOWHERE if inside and repository.tracks(root, place) else folder
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:

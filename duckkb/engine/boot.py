@@ -18,7 +18,7 @@ from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.survey import survey
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import history, skipped
+from duckkb.truth.git import repository, skipped
 from duckkb.truth.merge import merge_memory
 from duckkb.truth.snapshot.snapshot import Snapshot
 
@@ -179,7 +179,7 @@ def _spoken(finding: Finding) -> Notice:
 
 def refuse_tracked_state(root: Path) -> None:
     """A clone that brings its own .duckkb/ could bring a journal or a cache: nothing in it is read."""
-    if history.tracks_state(root):
+    if repository.tracks_state(root):
         raise StateError(
             "git tracks files in .duckkb/, which must be local; nothing in it is read",
             code="E_TRACKED_STATE",
@@ -195,7 +195,7 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     """
     if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
-    if history.head_has_records(root) and not state.is_emptied(root, history.head_commit(root)):
+    if repository.head_has_records(root) and not state.is_emptied(root, repository.head_commit(root)):
         left_out = skipped.missing(root)
         raise StateError(
             "data/ is missing or empty, but HEAD has records",

@@ -5,7 +5,7 @@ from datetime import date, timedelta
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
-from duckkb.engine.write import commit, patch, settled
+from duckkb.engine.write import commit, patch_of, settled
 from duckkb.errors import Refused
 from duckkb.queries import Receipt
 from duckkb.records import Change, Changeset
@@ -13,7 +13,7 @@ from duckkb.truth.files import render
 from duckkb.truth.files.compact import compacted
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import git_changes, history
+from duckkb.truth.git import git_changes, places
 
 
 def fmt(base: Base, check_only: bool) -> Receipt:
@@ -33,7 +33,7 @@ def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
     with settled(base):
         mended = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
         parts = render.render(base.tree, Changeset(tuple(mended)), render.Writer())
-        said = patch(base, parts) if dry_run else ""
+        said = patch_of(base, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)
@@ -46,9 +46,9 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
         parts = compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
-        if parts and history.find_repository(base.root) is not None:
+        if parts and places.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
-        said = patch(base, parts) if dry_run else ""
+        said = patch_of(base, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
     return _receipt(parts, dry_run, said)

@@ -14,7 +14,7 @@ from duckkb.records import FROM, TO, Change, Changeset, Identity, Record, TypedE
 from duckkb.settings import Shrink
 from duckkb.truth.files.ends import end_identity
 from duckkb.truth.files.tree import Ambiguous, Ref, StoredRow, Tree
-from duckkb.truth.git import history, skipped
+from duckkb.truth.git import repository, skipped
 from duckkb.values import dataclass
 
 
@@ -22,7 +22,7 @@ def settle(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
     refuse_unreadable(base.tree)
     skipped.refuse_missing(base.root)
-    under_way = history.operation_in_progress(base.root)
+    under_way = repository.operation_in_progress(base.root)
     if under_way:
         raise Refused(
             f"a {under_way} is in progress; a write would mix with it",

@@ -19,7 +19,7 @@ from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
 from duckkb.truth.files.line import Shape, etag, record_line
 from duckkb.truth.files.render import RenderedPart
-from duckkb.truth.git import history
+from duckkb.truth.git import patch, places, repository
 from duckkb.values import dataclass
 
 _MANY_VECTORS = 100
@@ -49,7 +49,7 @@ def write(base: Base, request: Request, options: Options) -> Receipt:
         parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
         notices += field_notices(base, request, drafted)
         if options.dry_run:
-            return _receipt(base, drafted, parts, notices, patch=patch(base, parts))
+            return _receipt(base, drafted, parts, notices, patch=patch_of(base, parts))
         known = known if known and known.holds(base) else None
         commit(base, parts)
         if known:
@@ -105,7 +105,7 @@ def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[Non
     added = any(change.data for change in changes if layout.parse_part(change.path))
     last = bool(base.tree.parts) and base.tree.parts.keys() <= gone and not added
     if last:
-        state.mark_emptied(base.root, history.head_commit(base.root))
+        state.mark_emptied(base.root, repository.head_commit(base.root))
     try:
         yield
     except BaseException:
@@ -116,9 +116,9 @@ def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[Non
         state.unmark_emptied(base.root)
 
 
-def patch(base: Base, parts: Iterable[RenderedPart]) -> str:
+def patch_of(base: Base, parts: Iterable[RenderedPart]) -> str:
     """The unified diff that git would show for these parts."""
-    return history.diff_text(
+    return patch.unified(
         (part.path, _bytes(base, part.path) if part.before is not None else None, part.data) for part in parts
     )
 
@@ -153,7 +153,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
 
 def _offer(base: Base, computed: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
-    if not computed or base.cache.team_paths() or history.find_repository(base.root) is None:
+    if not computed or base.cache.team_paths() or places.find_repository(base.root) is None:
         return ()
     if computed < _MANY_VECTORS and base.cache.has_local_vectors:
         return ()
@@ -176,7 +176,7 @@ def _writer(base: Base) -> render.Writer:
         return render.Writer()
     clone = base.wiring.env.writer or state.clone_id(base.root)
     proposal = base.wiring.proposal
-    return render.Writer(layout.base_number(clone, proposal.branch if proposal else history.branch(base.root)))
+    return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(base.root)))
 
 
 def _check(base: Base, request: Request, drafted: Draft, options: Options) -> None:

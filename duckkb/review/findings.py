@@ -16,7 +16,7 @@ from duckkb.records import FROM, TO, identity_text
 from duckkb.review.homoglyphs import hidden_in, may_hide, mixed_identity
 from duckkb.truth import layout
 from duckkb.truth.files.tree import Ambiguous, Part, StoredRow, Tree
-from duckkb.truth.git import history, repository, skipped
+from duckkb.truth.git import places, repository, skipped
 from duckkb.values import dataclass
 
 
@@ -60,7 +60,7 @@ def check(base: Base) -> CheckReport:
     findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
     findings += of_tree(base.tree, Rules(base.validator, base.lengths), Scope())
-    found = history.find_repository(base.root)
+    found = places.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
     return CheckReport(in_order(findings), records, found.prefix if found else "")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from duckkb.errors import Finding
 from duckkb.review.diff.sides import Range
 from duckkb.review.guards import finding
-from duckkb.truth.git import revisions
+from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision, Touched
 
 _ATTRIBUTES = ".gitattributes"
@@ -38,7 +38,7 @@ def of_files(root: Path, wanted: Range, base: str, head: str) -> Iterator[Findin
 
 
 def _jobs(root: Path, touched: Iterable[Touched]) -> Iterator[Finding]:
-    top = revisions.repository_of(root)
+    top = run.repository_of(root)
     for one in touched:
         old, new = (_text(root, top.work_tree, one, side) for side in (one.old, one.new))
         if old is None or "duckkb" not in old or old == new:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from duckkb.truth.git import history, revisions
+from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
 
 _SCP = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!//)(.+)")
@@ -39,11 +39,11 @@ def branch_name(verb: str, what: str, unique: str) -> str:
 
 def remote(root: Path) -> Remote | None:
     """The remote that the branch checked out follows, else `origin`, else the only one."""
-    names = (revisions.asked(root, ["remote"]) or "").split("\n")
-    followed = revisions.asked(root, ["config", "--get", f"branch.{history.branch(root)}.remote"])
+    names = (run.text(root, ["remote"]) or "").split("\n")
+    followed = run.text(root, ["config", "--get", f"branch.{repository.branch(root)}.remote"])
     for name in (followed, "origin", names[0] if len(names) == 1 else None):
         if name and name in names:
-            address = revisions.asked(root, ["config", "--get", f"remote.{name}.url"]) or ""
+            address = run.text(root, ["config", "--get", f"remote.{name}.url"]) or ""
             return Remote(name, *_forge(address))
     return None
 

@@ -113,8 +113,7 @@ def weakened(folder: Path, *changes: tuple[str, str, str]) -> Path:
 def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> None:
     sources = weakened(
         tmp_path / "weak",
-        ("truth/git/history.py", '"--no-ext-diff", "--no-textconv", ', ""),
-        ("truth/git/history.py", "def hardening(own: Path | None = None) -> dict[str, str]:\n", _NOTHING),
+        ("truth/git/run.py", "def hardening(settings: Mapping[str, str]) -> dict[str, str]:\n", _NOTHING),
     )
     ran = []
     with Runner(sources) as weak:
@@ -126,4 +125,4 @@ def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> Non
     assert len(ran) >= 4, ran
 
 
-_NOTHING = "def hardening(own: Path | None = None) -> dict[str, str]:\n    return {}\n"
+_NOTHING = "def hardening(settings: Mapping[str, str]) -> dict[str, str]:\n    return {}\n"

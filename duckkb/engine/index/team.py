@@ -7,12 +7,12 @@ from duckkb.engine.index.counted import indexed, slabs
 from duckkb.engine.write import settled
 from duckkb.queries import Notice
 from duckkb.truth.commit import protocol
-from duckkb.truth.git import history
+from duckkb.truth.git import repository
 
 
 def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
-    on_main = history.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
+    on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
     with settled(base):
         live = _live_keys(base)
         changes = _changes(base, live)

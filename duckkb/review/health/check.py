@@ -11,7 +11,7 @@ from duckkb.errors import DuckkbError
 from duckkb.ports import Clock
 from duckkb.review import findings
 from duckkb.settings import Environment
-from duckkb.truth.git import history, repository
+from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
 
 Status = Literal["ok", "warning", "error", "skipped"]
@@ -79,11 +79,11 @@ class Ground:
 
     @cached_property
     def is_state_tracked(self) -> bool:
-        return history.tracks_state(self.root)
+        return repository.tracks_state(self.root)
 
     @cached_property
     def git_version(self) -> tuple[int, ...] | None:
-        return repository.git_version(self.root)
+        return run.version()
 
     @cached_property
     def repository(self) -> repository.Shape | None:

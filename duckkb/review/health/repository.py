@@ -9,7 +9,7 @@ from duckkb.codes import CODES
 from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
 from duckkb.review.health.truth import pointers
 from duckkb.truth import layout
-from duckkb.truth.git import history, repository, skipped
+from duckkb.truth.git import repository, skipped
 
 OLDEST = (2, 30)
 _PART = "data/nodes/any/20260101/part_000.jsonl"
@@ -39,7 +39,7 @@ def history_kept(ground: Ground) -> Verdict:
 
 
 def _state(ground: Ground, found: repository.Shape) -> Iterator[Verdict]:
-    under_way = history.operation_in_progress(ground.root)
+    under_way = repository.operation_in_progress(ground.root)
     if under_way:
         remedy = f"finish it, or git {under_way} --abort"
         yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)

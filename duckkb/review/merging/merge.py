@@ -13,7 +13,7 @@ from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Merged, merge_trees
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
-from duckkb.truth.git import git_changes, history, revisions, skipped
+from duckkb.truth.git import git_changes, repository, revisions, skipped
 from duckkb.truth.merge.merge_rules import Rules
 from duckkb.values import dataclass
 
@@ -75,7 +75,7 @@ def abort(root: Path, timeout: float) -> Outcome:
     """Take everything back to before the merge. Raises `errors.Refused` where none is under way."""
     refuse_tracked_state(root)
     with protocol.writing(root, timeout):
-        if history.operation_in_progress(root) != "merge":
+        if repository.operation_in_progress(root) != "merge":
             raise Refused("no merge is under way", suggestion="git status")
         git_changes.abort_merge(root)
         return Outcome("aborted", _commit(root, "HEAD"))
@@ -123,7 +123,7 @@ def _commit(root: Path, name: str) -> str:
 
 
 def _refuse_under_way(root: Path) -> None:
-    under_way = history.operation_in_progress(root)
+    under_way = repository.operation_in_progress(root)
     if under_way:
         raise Refused(
             f"a {under_way} is under way already",

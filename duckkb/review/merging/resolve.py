@@ -20,7 +20,7 @@ from duckkb.review.merging.trees import Merged, Tree, merge_trees
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
-from duckkb.truth.git import git_changes, history, skipped
+from duckkb.truth.git import git_changes, repository, skipped
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
@@ -94,7 +94,7 @@ def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
         skipped.refuse_missing(root)
     with protocol.writing(root, options.timeout):
         index = git_changes.read_index(root)
-        operation = history.operation_in_progress(root) or ""
+        operation = repository.operation_in_progress(root) or ""
         sides = versions.under_way(root, index, rules) if operation or index.unmerged else None
         merging = _Merging(root, rules, index, sides)
         parts = merging.parts()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from duckkb.review.merging.trees import Contents, Tree, merge_trees
-from duckkb.truth.git import git_changes, history, revisions
+from duckkb.truth.git import git_changes, places, revisions
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.git.revisions import Revision
 from duckkb.truth.merge.merge_rules import Rules, TableRules
@@ -108,7 +108,7 @@ def _joined(root: Path, bases: list[str], contents: Contents, rules: Rules) -> T
 
 def _heads(root: Path) -> Mapping[str, str]:
     """What git's files say is being merged into HEAD."""
-    repository = history.find_repository(root)
+    repository = places.find_repository(root)
     found = {}
     for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"):
         path = repository.git_dir / name if repository else root / name

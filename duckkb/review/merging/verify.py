@@ -10,7 +10,7 @@ from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Contents, Merged, Tree, merge_trees
-from duckkb.truth.git import git_changes, history
+from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, is_marker, read
 from duckkb.truth.merge.field_merge import split
 from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
@@ -27,8 +27,8 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
     is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
     clone)."""
-    known = history.head_commit(root) if commit == "HEAD" else commit
-    if not known or not history.can_be_asked(root):
+    known = repository.head_commit(root) if commit == "HEAD" else commit
+    if not known or not repository.can_be_asked(root):
         return []
     commit = known
     heads = git_changes.parents(root, commit)

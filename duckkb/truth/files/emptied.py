@@ -7,7 +7,7 @@ merge takes the last record: a driver cannot remove a file.
 from pathlib import Path
 
 from duckkb.errors import Finding
-from duckkb.truth.git import history, revisions
+from duckkb.truth.git import repository, revisions, run
 
 
 def finding(root: Path, path: str) -> Finding | None:
@@ -30,7 +30,7 @@ def _held_at(root: Path, path: str) -> str | None:
     at_head = _content(root, "HEAD", path)
     if at_head is None or at_head.strip():
         return "" if at_head is None else "HEAD"
-    told = (revisions.asked(root, ["log", "-1", "--format=%H %P", "HEAD", "--", path]) or "").split()
+    told = (run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", path]) or "").split()
     if len(told) != 2:  # a commit with one parent
         return None
     return f"{told[0][:12]}^" if (_content(root, told[1], path) or "").strip() else None
@@ -38,6 +38,6 @@ def _held_at(root: Path, path: str) -> str | None:
 
 def _content(root: Path, revision: str, path: str) -> str | None:
     """A file at a revision; None where that has none, or git cannot be asked."""
-    if not history.can_be_asked(root) or history.head_commit(root) is None:
+    if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return None
-    return revisions.asked(root, ["cat-file", "blob", f"{revision}:{revisions.prefix(root)}{path}"])
+    return run.text(root, ["cat-file", "blob", f"{revision}:{revisions.prefix(root)}{path}"])

@@ -79,13 +79,13 @@ def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:
 
 
 def _is_git_at_work(root: Path) -> bool:
-    from duckkb.truth.git import history  # which few reads need
+    from duckkb.truth.git import places  # which few reads need
 
     try:
-        repository = history.find_repository(root)
+        found = places.find_repository(root)
     except (OSError, Unavailable):
         return False
-    return repository is not None and (repository.git_dir / "index.lock").exists()
+    return found is not None and (found.git_dir / "index.lock").exists()
 
 
 def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:

@@ -4,14 +4,18 @@ History is what git tells of a branch's ancestors, simplified to the commits tha
 stands before its parents, and a merge that took one side whole leads to that side alone.
 """
 
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from duckkb.truth.git import revisions
+from duckkb.truth.git import revisions, run
+from duckkb.truth.git.places import read_text
 from duckkb.truth.git.revisions import Revision, Touched
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from git.cmd import Git
 
 _FIRST, _MOST = 32, 1_024  # commits that are looked into at once: few, as the newest ones answer most questions
 
@@ -41,12 +45,8 @@ def steps(root: Path, at: Revision, folder: str) -> Iterator[Step]:
     """The commits that touched a folder (relative to the base), the newest first, each before its parents."""
     if not at.commit:
         return
-    place = revisions.repository_of(root).prefix + folder
-    told = revisions.run(
-        root,
-        ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", place],
-        at=revisions.repository_of(root).work_tree,
-    )
+    place = revisions.prefix(root) + folder
+    told = run.output(root, ["rev-list", "--parents", "--topo-order", "--end-of-options", at.commit, "--", place])
     lines = [line.split() for line in told.decode().splitlines()]
     size, start = _FIRST, 0
     while start < len(lines):
@@ -64,7 +64,7 @@ def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
     if not wanted:
         return {}
     form = "--format=%H%x00%an%x00%ae%x00%aI%x00%s%x00"
-    told = revisions.run(
+    told = run.output(
         root,
         ["log", "--no-walk=unsorted", "--no-show-signature", "--no-notes", "--no-color", "--stdin", form],
         stdin="".join(f"{commit}\n" for commit in wanted).encode(),
@@ -79,10 +79,7 @@ def signatures(root: Path, commits: Iterable[str]) -> dict[str, Signature]:
 
 def boundary(root: Path) -> frozenset[str]:
     """The commits of a shallow clone whose parents are not here: what they seem to bring may be older."""
-    try:
-        return frozenset((revisions.repository_of(root).common_dir / "shallow").read_text("ascii").split())
-    except (OSError, ValueError):
-        return frozenset()
+    return frozenset(read_text(run.repository_of(root).common_dir / "shallow").split())
 
 
 class Blobs:
@@ -94,7 +91,7 @@ class Blobs:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._kept: dict[str, bytes] = {}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Git.AutoInterrupt | None = None
 
     def __enter__(self) -> "Blobs":
         return self
@@ -117,14 +114,14 @@ class Blobs:
 
     def _ask(self, blob: str) -> bytes:
         if self._process is None:
-            self._process = revisions.started(self._root, ["cat-file", "--batch"])
+            self._process = run.started(self._root, ["cat-file", "--batch"])
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None and sink is not None, "both are pipes"
         try:
             sink.write(f"{blob}\n".encode())
             sink.flush()
             words = source.readline().split()
-            data = source.read(int(words[2]) + 1)[:-1] if len(words) == 3 else None
+            data: bytes | None = source.read(int(words[2]) + 1)[:-1] if len(words) == 3 else None
         except (OSError, ValueError):
             data = None
         if data is None:
@@ -136,13 +133,12 @@ def _differences(root: Path, pairs: Sequence[tuple[str, str]], place: str) -> li
     """For each (commit, parent) the files in which they differ."""
     if not pairs:
         return []
-    told = revisions.run(
+    told = run.output(
         root,
         ["diff-tree", "--stdin", "--always", "-r", "--raw", "-z", "--no-renames", "--abbrev=64", "--", place],
         stdin="".join(f"{commit} {parent}\n" for commit, parent in pairs).encode(),
-        at=revisions.repository_of(root).work_tree,
     )
-    repository = revisions.repository_of(root)
+    repository = run.repository_of(root)
     groups: list[list[bytes]] = []
     for piece in told.split(b"\0"):
         if len(piece) in (40, 64) and not piece.startswith(b":") and _is_head(groups):

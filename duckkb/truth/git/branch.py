@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.truth.git import revisions
+from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass
 
@@ -37,26 +37,24 @@ class Branch:
 def branch(root: Path, name: str) -> Branch:
     """A branch that may be written; raises `errors.UsageError` for what is no name of one, `errors.Refused` for one that is
     checked out, here or in another work tree, or that another branch's name leaves no room for."""
-    if revisions.asked(root, ["check-ref-format", "--branch", name]) != name or name == "HEAD":
+    if run.text(root, ["check-ref-format", "--branch", name]) != name or name == "HEAD":
         raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
     ref = f"refs/heads/{name}"
-    used = revisions.asked(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref]) or ""
-    here = revisions.asked(root, ["symbolic-ref", "--quiet", "HEAD"])
+    used = run.text(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref])
+    here = run.text(root, ["symbolic-ref", "--quiet", "HEAD"])
     if used.strip() or here == ref:
         raise Refused(
             f"branch {name} is checked out, and its files would not follow",
             suggestion="propose on another branch: --branch NAME",
         )
     _refuse_in_the_way(root, name)
-    known = revisions.asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
-    return Branch(name, revisions.revision(root, ref) if known else None)
+    return Branch(name, _known(root, ref))
 
 
 def _refuse_in_the_way(root: Path, name: str) -> None:
     """Git keeps branches as files and folders: where `a` is one, `a/b` cannot be, nor the other way round; and where file
     names have no case, `A` is `a`."""
-    told = revisions.asked(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]) or ""
-    for other in told.splitlines():
+    for other in run.text(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]).splitlines():
         if other.startswith(f"{name}/") or name.startswith(f"{other}/"):
             said = f"there is a branch {other}, beside which git can have none named {name}"
         elif other != name and _folded(other) == _folded(name):
@@ -72,14 +70,17 @@ def _folded(name: str) -> str:
 
 def pushed(root: Path, remote: str, name: str) -> Revision | None:
     """Where a branch was at a remote when that was last fetched from or pushed to; None for none."""
-    ref = f"refs/remotes/{remote}/{name}"
-    known = revisions.asked(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
+    return _known(root, f"refs/remotes/{remote}/{name}")
+
+
+def _known(root: Path, ref: str) -> Revision | None:
+    known = run.text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", ref])
     return revisions.revision(root, ref) if known else None
 
 
 def is_made_by(root: Path, writer: str, name: str, tip: Revision) -> bool:
     """Whether `commit` made the tip of a branch as it is, for this writer."""
-    told = revisions.asked(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"]) or ""
+    told = run.text(root, ["log", "-1", "--format=%P%n%B", tip.commit, "--"])
     parent, _, message = told.partition("\n")
     return message.rstrip("\n").rpartition("\n")[2] == _MARK + _marked(writer, name, parent, tip.tree)
 
@@ -90,7 +91,7 @@ def _marked(writer: str, name: str, parent: str, tree: str) -> str:
 
 def contains(root: Path, newer: Revision, older: Revision) -> bool:
     """Whether one commit is the other or an ancestor of it."""
-    return revisions.asked(root, ["merge-base", "--is-ancestor", older.commit, newer.commit]) is not None
+    return run.answer(root, ["merge-base", "--is-ancestor", older.commit, newer.commit]).code == 0
 
 
 def commit(
@@ -102,23 +103,21 @@ def commit(
     Raises `errors.Conflict` (E_STALE) where the branch is not where it was, `errors.Unavailable` (E_GIT) where git fails, as
     without a name to commit by.
     """
-    repository = revisions.repository_of(root)
+    prefix = revisions.prefix(root)
     with TemporaryDirectory(prefix="duckkb-index-") as folder:
         index = Path(folder) / "index"
-        revisions.run(root, ["read-tree", parent.commit], index=index)
-        lines = [_index_line(root, parent, repository.prefix + path, data) for path, data in sorted(files.items())]
-        revisions.run(
-            root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index, at=repository.work_tree
-        )
-        tree = revisions.run(root, ["write-tree"], index=index, more=_DURABLE).decode().strip()
+        run.output(root, ["read-tree", parent.commit], index=index)
+        lines = [_index_line(root, parent, prefix + path, data) for path, data in sorted(files.items())]
+        run.output(root, ["update-index", "-z", "--index-info"], stdin=b"".join(lines), index=index)
+        tree = run.output(root, ["write-tree"], index=index, settings=_DURABLE).decode().strip()
     mark = _MARK + _marked(writer, target.name, parent.commit, tree)
     message = f"{message.rstrip()}\n\n{mark}\n"
-    made = revisions.run(
-        root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), more=_COMMIT
+    made = run.output(
+        root, ["commit-tree", "--no-gpg-sign", "-p", parent.commit, tree], stdin=message.encode(), settings=_COMMIT
     )
     new = made.decode().strip()
     old = target.tip.commit if target.tip else "0" * len(new)
-    if revisions.asked(root, ["update-ref", "-m", "duckkb propose", target.ref, new, old]) is None:
+    if run.answer(root, ["update-ref", "-m", "duckkb propose", target.ref, new, old]).code:
         raise Conflict(
             f"branch {target.name} moved meanwhile; nothing was proposed",
             code="E_STALE",
@@ -130,5 +129,5 @@ def commit(
 def _index_line(root: Path, parent: Revision, path: str, data: bytes | None) -> bytes:
     if data is None:
         return b"0 " + b"0" * len(parent.commit) + b"\t" + path.encode() + b"\0"
-    blob = revisions.run(root, ["hash-object", "-w", "--stdin"], stdin=data, more=_DURABLE).strip()
+    blob = run.output(root, ["hash-object", "-w", "--stdin"], stdin=data, settings=_DURABLE).strip()
     return _FILE.encode() + b" " + blob + b"\t" + path.encode() + b"\0"

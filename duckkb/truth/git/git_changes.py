@@ -1,19 +1,18 @@
 """What duckkb has git change in a repository, when a verb's name says so: merges, the index, local settings.
 
-As in `revisions` git runs hardened: no hook, filter or merge driver of the repository, no editor, no signing program. Other
+As everywhere git runs hardened: no hook, filter or merge driver of the repository, no editor, no signing program. Other
 files than parts are merged as lines, as git does without drivers.
 """
 
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from duckkb.errors import Refused, StateError, Unavailable
-from duckkb.truth.git.history import find_repository
-from duckkb.truth.git.revisions import FETCH_ALL, Entry, is_partial_clone, process, without_filters
+from duckkb.errors import Refused
+from duckkb.truth.git.revisions import Entry, listed_in, prefix
+from duckkb.truth.git.run import GitAnswer, answer, output, repository_of, setting_names, without_filters
 from duckkb.values import dataclass
 
 PARTS = ("data/nodes", "data/edges")
@@ -24,6 +23,7 @@ _PICKED = re.compile(r"^\(cherry picked from commit ([0-9a-f]{40,64})\)$", re.MU
 _REVERTED = re.compile(r"^This reverts commit ([0-9a-f]{40,64})\.$", re.MULTILINE)
 _OWN = {
     "commit.gpgSign": "false",
+    "core.editor": "true",
     "core.fsync": "all",
     "core.symlinks": "true",
     "merge.autoStash": "false",
@@ -46,77 +46,77 @@ class Index:
 
 def read_index(root: Path) -> Index:
     """What the index holds of parts."""
-    prefix = _prefix(root)
     merged: dict[str, Entry] = {}
     unmerged: dict[str, dict[int, Entry]] = {}
-    for stage, entry, path in _listed(run(root, ["ls-files", "-s", "-z", "--full-name", "--", *_places(prefix)])):
-        if stage:
-            unmerged.setdefault(path.removeprefix(prefix), {})[stage] = entry
+    places = _places(root)
+    for mode, blob, stage, path in listed_in(root, output(root, ["ls-files", "-s", "-z", "--", *places])):
+        if stage == "0":
+            merged[path] = Entry(mode, blob)
         else:
-            merged[path.removeprefix(prefix)] = entry
-    resolved = _listed(run(root, ["ls-files", "--resolve-undo", "-z", "--full-name", "--", *_places(prefix)]))
-    all_unmerged = {path for _, _, path in _listed(run(root, ["ls-files", "-u", "-z", "--full-name"]))}
-    others = all_unmerged - {prefix + path for path in unmerged}
-    return Index(
-        merged, unmerged, frozenset(path.removeprefix(prefix) for _, _, path in resolved), tuple(sorted(others))
-    )
+            unmerged.setdefault(path, {})[int(stage)] = Entry(mode, blob)
+    resolved = listed_in(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
+    everywhere = output(root, ["ls-files", "-u", "-z"]).split(b"\0")
+    others = {os.fsdecode(line.partition(b"\t")[2]) for line in everywhere if line} - {
+        prefix(root) + path for path in unmerged
+    }
+    return Index(merged, unmerged, frozenset(path for *_, path in resolved), tuple(sorted(others)))
 
 
 def put_index(root: Path, entries: Mapping[str, Mapping[int, Entry]]) -> None:
     """Give paths new entries by stage, 0 alone for a path without conflict, none for one that is gone."""
     if not entries:
         return
-    prefix = _prefix(root)
+    folder = prefix(root)
     lines = []
     for path, stages in sorted(entries.items()):
-        lines.append(f"0 {_ZERO} 0\t{prefix}{path}\0")
-        lines += [f"{one.mode} {one.blob} {stage}\t{prefix}{path}\0" for stage, one in sorted(stages.items())]
+        lines.append(f"0 {_ZERO} 0\t{folder}{path}\0")
+        lines += [f"{one.mode} {one.blob} {stage}\t{folder}{path}\0" for stage, one in sorted(stages.items())]
     # To write its index git compares files as young as the index itself with what it holds, through their filters.
-    run(root, ["update-index", "-z", "--index-info"], stdin="".join(lines).encode(), more=without_filters(root))
+    stdin = "".join(lines).encode()
+    output(root, ["update-index", "-z", "--index-info"], stdin=stdin, settings=without_filters(root))
 
 
 def refresh(root: Path) -> None:
     """Have the index know the files as they are, so that nothing looks changed that is not."""
-    process(root, ["update-index", "-q", "--refresh"], b"", _top(root), without_filters(root))
+    answer(root, ["update-index", "-q", "--refresh"], settings=without_filters(root))
 
 
 def store_files(root: Path, paths: Sequence[str]) -> dict[str, Entry]:
     """The files at some paths as blobs of the repository."""
     if not paths:
         return {}
-    prefix = _prefix(root)
-    names = "".join(f"{prefix}{path}\n" for path in paths).encode()
-    told = run(root, ["hash-object", "-w", "--no-filters", "--stdin-paths"], stdin=names).decode().split()
+    names = "".join(f"{prefix(root)}{path}\n" for path in paths).encode()
+    told = output(root, ["hash-object", "-w", "--no-filters", "--stdin-paths"], stdin=names).decode().split()
     return {path: Entry("100644", blob) for path, blob in zip(paths, told, strict=True)}
 
 
 def store_bytes(root: Path, data: bytes) -> str:
     """Bytes as a blob of the repository; its id."""
-    return run(root, ["hash-object", "-w", "--no-filters", "--stdin"], stdin=data).decode().strip()
+    return output(root, ["hash-object", "-w", "--no-filters", "--stdin"], stdin=data).decode().strip()
 
 
 def merge_bases(root: Path, one: str, *others: str) -> list[str]:
     """The best common ancestors of a commit and the merge of others, oldest first; empty where there is none."""
-    done = process(root, ["merge-base", "--all", one, *others])
-    return done.stdout.decode().split()[::-1] if done.returncode == 0 else []
+    done = answer(root, ["merge-base", "--all", one, *others])
+    return done.output.decode().split()[::-1] if done.code == 0 else []
 
 
 def parents(root: Path, commit: str) -> list[str]:
     """The parents of a commit that are here, in order; none of a commit that is not here."""
-    done = process(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
-    return done.stdout.decode().split()[1:] if done.returncode == 0 else []
+    done = answer(root, ["rev-list", "--parents", "-n", "1", "--end-of-options", commit])
+    return done.output.decode().split()[1:] if done.code == 0 else []
 
 
 def is_root(root: Path, commit: str) -> bool:
     """Whether a commit is here and has no parents, rather than parents that are not here."""
-    found = process(root, ["cat-file", "commit", commit])
-    return found.returncode == 0 and b"\nparent " not in found.stdout.partition(b"\n\n")[0]
+    found = answer(root, ["cat-file", "commit", commit])
+    return found.code == 0 and b"\nparent " not in found.output.partition(b"\n\n")[0]
 
 
 def carried(root: Path, commit: str) -> tuple[str, str] | None:
     """The two commits between which lies the change that a commit says it carries over: a pick (`cherry-pick -x`) or a
     revert; None for another commit, and where the change is not here."""
-    told = process(root, ["cat-file", "commit", commit]).stdout.decode(errors="replace").partition("\n\n")[2]
+    told = answer(root, ["cat-file", "commit", commit]).output.decode(errors="replace").partition("\n\n")[2]
     picked, reverted = _PICKED.findall(told), _REVERTED.findall(told)
     if not picked and len(reverted) != 1:
         return None
@@ -129,15 +129,12 @@ def carried(root: Path, commit: str) -> tuple[str, str] | None:
 
 def touched_elsewhere(root: Path, paths: Sequence[str]) -> list[tuple[str, str]]:
     """Of these files those that another branch has changed since it left HEAD's history: path and branch."""
-    prefix = _prefix(root)
-    wanted = {prefix + path: path for path in paths}
+    wanted = {prefix(root) + path: path for path in paths}
     found = []
-    names = run(root, ["for-each-ref", "--format=%(refname)", "--no-merged=HEAD", "refs/heads", "refs/remotes"])
+    names = output(root, ["for-each-ref", "--format=%(refname)", "--no-merged=HEAD", "refs/heads", "refs/remotes"])
     for name in names.decode().split():
-        told = run(
-            root,
-            ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"HEAD...{name}", "--", *_places(prefix)],
-        )
+        command = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", f"HEAD...{name}"]
+        told = output(root, [*command, "--", *_places(root)])
         found += [(wanted[path], name) for each in told.split(b"\0") if (path := os.fsdecode(each)) in wanted]
     return found
 
@@ -152,8 +149,7 @@ def begin_merge(root: Path, name: str, message: str | None) -> None:
     `errors.Refused` where git does not begin."""
     told = ["-m", message] if message is not None else []
     _merge(root, ["--no-ff", "--no-commit", *told, "--end-of-options", name], {0, 1})
-    found = find_repository(root)
-    if found is None or not (found.git_dir / "MERGE_HEAD").exists():
+    if not (repository_of(root).git_dir / "MERGE_HEAD").exists():
         raise Refused(f"git did not begin to merge {name}", suggestion="git status")
 
 
@@ -161,114 +157,63 @@ def conclude(root: Path, message: str | None) -> None:
     """Commit what is merged, with the message that the merge was given, or git's own."""
     told = ["-m", message] if message is not None else ["--no-edit", "--cleanup=strip"]
     done = _change(root, ["commit", "-q", "--no-verify", "--no-gpg-sign", *told])
-    if done.returncode:
-        raise _failed("commit", done.stderr, "git commit")
+    if done.code:
+        raise done.failure("commit", "git commit")
 
 
 def abort_merge(root: Path) -> None:
     """Take files and index back to before the merge."""
     done = _change(root, ["merge", "--abort"])
-    if done.returncode:
-        raise _failed("merge --abort", done.stderr, "git status")
+    if done.code:
+        raise done.failure("merge --abort", "git status")
 
 
 def merge_lines(
     base: bytes, ours: bytes, theirs: bytes, root: Path, style: Sequence[str] = ("--diff3",)
 ) -> tuple[bytes, bool]:
     """The merge of three files by lines, and whether it is clean."""
-    with tempfile.TemporaryDirectory(prefix="duckkb-merge-") as folder:
+    with TemporaryDirectory(prefix="duckkb-merge-") as folder:
         names = [Path(folder) / name for name in ("ours", "base", "theirs")]
         for name, data in zip(names, (ours, base, theirs), strict=True):
             name.write_bytes(data)
         labels = ["-L", "ours", "-L", "base", "-L", "theirs"]
-        done = process(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
-    if done.returncode == 129 and style:  # an older git does not know it
+        done = answer(root, ["merge-file", "-p", *style, *labels, *map(str, names)])
+    if done.code == 129 and style:  # an older git does not know it
         return b"", False
-    if done.returncode < 0 or done.returncode > 127:
-        raise _failed("merge-file", done.stderr, "git status")
-    return done.stdout, done.returncode == 0
+    if done.code < 0 or done.code > 127:
+        raise done.failure("merge-file", "git status")
+    return done.output, done.code == 0
 
 
 def settings(root: Path, names: Iterable[str]) -> dict[str, str | None]:
     """The values of settings of this repository alone; None for one that is not set."""
     found: dict[str, str | None] = {}
     for name in names:
-        done = process(root, ["config", "--local", "--get", name])
-        found[name] = done.stdout.decode().removesuffix("\n") if done.returncode == 0 else None
+        done = answer(root, ["config", "--local", "--get", name])
+        found[name] = done.output.decode().removesuffix("\n") if done.code == 0 else None
     return found
 
 
 def set_setting(root: Path, name: str, value: str | None) -> None:
     """Set a setting of this repository; None takes it away."""
     told = ["--replace-all", name, value] if value is not None else ["--unset-all", name]
-    done = process(root, ["config", "--local", *told])
-    if done.returncode not in (0, 5):
-        raise _failed("config", done.stderr, "git config --local --list")
-
-
-def run(root: Path, arguments: Sequence[str], *, stdin: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
-    """What git prints, run at the top of the work tree; raises `errors.Unavailable` (E_GIT) where it fails. `more` are
-    settings for this run."""
-    done = process(root, arguments, stdin, _top(root), more or {})
-    if done.returncode:
-        raise _failed(
-            arguments[0],
-            done.stderr,
-            FETCH_ALL if is_partial_clone(root) else "`git status` and `git fsck` say more",
-        )
-    return done.stdout
+    done = answer(root, ["config", "--local", *told])
+    if done.code not in (0, 5):
+        raise done.failure("config", "git config --local --list")
 
 
 def _merge(root: Path, arguments: Sequence[str], expected: set[int]) -> None:
     done = _change(root, ["merge", "-q", "--no-stat", "--no-gpg-sign", *arguments])
-    if done.returncode not in expected:
-        raise Refused(f"git refused to merge: {_said(done.stderr) or done.returncode}", suggestion="git status")
+    if done.code not in expected:
+        raise Refused(f"git refused to merge: {done.reason}", suggestion="git status")
 
 
-def _change(root: Path, arguments: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
-    more = _OWN | without_filters(root) | _without_drivers(root)
-    more["core.editor"] = "true"
-    return process(root, arguments, b"", _top(root), more)
+def _change(root: Path, arguments: Sequence[str]) -> GitAnswer:
+    # Merging by lines stands in the place of each merge driver that the repository names.
+    by_lines = "git merge-file --marker-size=%L -L ours -L base -L theirs %A %O %B"
+    drivers = dict.fromkeys(setting_names(root, r"^merge\..*\.driver$"), by_lines)
+    return answer(root, arguments, settings=_OWN | without_filters(root) | drivers)
 
 
-def _without_drivers(root: Path) -> dict[str, str]:
-    """Merging by lines in the place of each merge driver that the repository names."""
-    done = process(root, ["config", "-z", "--name-only", "--get-regexp", r"^merge\..*\.driver$"])
-    names = [name.decode(errors="surrogateescape") for name in done.stdout.split(b"\0") if name]
-    return dict.fromkeys(names, "git merge-file --marker-size=%L -L ours -L base -L theirs %A %O %B")
-
-
-def _listed(told: bytes) -> list[tuple[int, Entry, str]]:
-    """`MODE BLOB STAGE` TAB path NUL, again and again."""
-    found = []
-    for line in told.split(b"\0"):
-        if line:
-            head, _, name = line.partition(b"\t")
-            mode, blob, stage = head.decode().split(" ")
-            found.append((int(stage), Entry(mode, blob), os.fsdecode(name)))
-    return found
-
-
-def _places(prefix: str) -> list[str]:
-    return [prefix + place for place in PARTS]
-
-
-def _prefix(root: Path) -> str:
-    found = find_repository(root)
-    if found is None:
-        raise StateError(f"{root} lies in no git repository", code="E_GIT", suggestion="git init")
-    return found.prefix
-
-
-def _top(root: Path) -> Path:
-    found = find_repository(root)
-    return found.work_tree if found else root
-
-
-def _failed(what: str, stderr: bytes, suggestion: str) -> Unavailable:
-    return Unavailable(f"git {what} failed: {_said(stderr)}", code="E_GIT", suggestion=suggestion)
-
-
-def _said(stderr: bytes) -> str:
-    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    return "; ".join(line.removeprefix("error: ").removeprefix("fatal: ") for line in lines[:4])
+def _places(root: Path) -> list[str]:
+    return [prefix(root) + place for place in PARTS]

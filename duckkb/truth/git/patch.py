@@ -1,8 +1,11 @@
-"""Unified patches in git's form without git: `git apply` takes them. Standard library only."""
+"""Unified patches in git's form: `git apply` takes them. Standard library only."""
 
 import difflib
 import hashlib
 from collections.abc import Iterable, Iterator
+
+Change = tuple[str, bytes | None, bytes | None]
+"""A path, and what it holds in the old and in the new version (None: no such file)."""
 
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _ABSENT = "0" * 7
@@ -11,9 +14,11 @@ _CONTEXT_LINES = 3
 _BINARY_PROBE = 8000
 
 
-def unified(changes: Iterable[tuple[str, bytes | None, bytes | None]]) -> str:
-    """The patch from old to new contents (None: no such file); bytes that are not UTF-8 show as U+FFFD."""
-    return "".join(line.decode(errors="replace") for path, old, new in changes for line in _file(path, old, new))
+def unified(changes: Iterable[Change]) -> str:
+    """The patch from old to new contents, in the order of paths, as `git diff --no-renames` shows it; of lines that stand
+    several times git may cut the hunks differently. Bytes that are not UTF-8 show as U+FFFD."""
+    lines = (line for path, old, new in sorted(changes) for line in _file(path, old, new))
+    return "".join(line.decode(errors="replace") for line in lines)
 
 
 def quoted(path: str) -> str:

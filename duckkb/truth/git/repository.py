@@ -1,12 +1,25 @@
-"""Facts about the git around a base that say whether it will keep the files as they are. Asked through `history.run`."""
+"""Facts about the git repository around a knowledge base. Nothing here changes a repository.
+
+What a small file in `.git` tells is read from there; all else is asked of git. Without git, or without a repository, every
+question has an answer.
+"""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from duckkb.truth.git import history
+from duckkb.truth import state
+from duckkb.truth.git import run
+from duckkb.truth.git.places import find_repository, read_bytes, read_ref, read_text, unseen
 from duckkb.values import dataclass
 
+_MAIN_BRANCHES = frozenset({"main", "master"})
+_HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_PART = re.compile(r"data/(?:nodes|edges)/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl")
+_SYMBOLIC_REF_DEPTH = 5
+_IN_TABLES = "ref: refs/heads/.invalid"
+"""What HEAD holds where refs are kept in tables."""
 _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 
 
@@ -19,12 +32,119 @@ class Shape:
     linked: bool = False
 
 
-def git_version(root: Path) -> tuple[int, ...] | None:
-    """The version of git as numbers; None where there is no git."""
-    said = (history.run(root, ["version"]) or b"").decode(errors="replace").split()
-    if said[:2] != ["git", "version"] or len(said) < 3:
+def branch(root: Path) -> str:
+    """The short name of the branch that is checked out; a detached HEAD's commit id; empty without git."""
+    repository = find_repository(root)
+    if repository is None:
+        return ""
+    head = read_text(repository.git_dir / "HEAD")
+    target = _asked(root, "symbolic-ref", "--quiet", "HEAD") if head == _IN_TABLES else head.removeprefix("ref: ")
+    return target.removeprefix("refs/heads/") if target.startswith("refs/") else head_commit(root) or ""
+
+
+def head_commit(root: Path) -> str | None:
+    """The commit that HEAD names; None before the first one, or without git."""
+    repository = find_repository(root)
+    value = "ref: HEAD" if repository else ""
+    for _ in range(_SYMBOLIC_REF_DEPTH):
+        if repository is None or not value.startswith("ref: "):
+            break
+        if value == _IN_TABLES:
+            value = _asked(root, "rev-parse", "--quiet", "--verify", "--end-of-options", "HEAD^{commit}")
+        else:
+            value = read_ref(repository, value.removeprefix("ref: "))
+    return value if _HEX.fullmatch(value) else None
+
+
+def can_be_asked(root: Path) -> bool:
+    """Whether there is a repository, and git would not wait for ever where it begins to read it: at a FIFO, say."""
+    repository = find_repository(root)
+    if repository is None:
+        return False
+    places = (repository.git_dir / "HEAD", repository.common_dir / "packed-refs")
+    return all(place.is_file() or not os.path.lexists(place) for place in places)
+
+
+def is_main_branch(root: Path) -> bool:
+    """Whether this is the branch that others start from: main, master, or what origin/HEAD names. A folder without git
+    has but one line of history, which counts as main."""
+    name = branch(root)
+    if find_repository(root) is None or name in _MAIN_BRANCHES:
+        return True
+    return bool(name) and name == default_branch(root)
+
+
+def default_branch(root: Path) -> str:
+    """The branch that origin/HEAD names; empty where that is not known."""
+    repository = find_repository(root)
+    head = read_text(repository.common_dir / "refs/remotes/origin/HEAD") if repository else ""
+    prefix = "ref: refs/remotes/origin/"
+    return head.removeprefix(prefix) if head.startswith(prefix) else ""
+
+
+def operation_in_progress(root: Path) -> str | None:
+    """What git is in the middle of: `merge`, `rebase`, `am`, `cherry-pick`, `revert`, or None."""
+    repository = find_repository(root)
+    if repository is None:
         return None
-    return tuple(int(part) for part in said[2].split(".")[:3] if part.isdecimal())
+    at = repository.git_dir
+    # A rebase that stopped leaves CHERRY_PICK_HEAD too, so it is asked for first.
+    if (at / "rebase-merge").is_dir():
+        return "rebase"
+    if (at / "rebase-apply").is_dir():
+        return "am" if (at / "rebase-apply/applying").exists() else "rebase"
+    for name, file in (("merge", "MERGE_HEAD"), ("cherry-pick", "CHERRY_PICK_HEAD"), ("revert", "REVERT_HEAD")):
+        if (at / file).exists():
+            return name
+    # Between two of several picks there is no *_HEAD, only what is left to do.
+    return {"pick": "cherry-pick", "revert": "revert"}.get(read_text(at / "sequencer/todo").split(" ")[0])
+
+
+def tracks_state(root: Path) -> bool:
+    """Whether git tracks `.duckkb` or anything in it, as a hostile clone would to bring a journal or a cache along.
+
+    The index's bytes answer for nearly every repository; git is asked only where the name occurs in them, or where the
+    format shortens or moves names.
+    """
+    repository = find_repository(root)
+    index = read_bytes(repository.git_dir / "index") if repository else None
+    if repository is None or index is None:
+        return False
+    try:
+        is_split = any(repository.git_dir.glob("sharedindex.*"))
+    except OSError as error:
+        raise unseen(repository.git_dir, error) from error
+    if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
+        return False
+    listed = _tracked(root, repository.prefix + state.FOLDER)
+    if listed is None:  # no git to ask: better one refusal too many
+        return (repository.prefix + state.FOLDER).encode() in index
+    return bool(listed)
+
+
+def index_versions(root: Path) -> set[int]:
+    """The numbers of the format of the files that make git's index; none without git."""
+    repository = find_repository(root)
+    if repository is None:
+        return set()
+    heads = [read_bytes(path, 8) for path in (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))]
+    return {int.from_bytes(head[4:8], "big") for head in heads if head}
+
+
+def tracks(root: Path, folder: Path) -> bool:
+    """Whether git tracks anything below a folder of the work tree; True where git cannot be asked."""
+    repository = find_repository(root)
+    return repository is None or _tracked(root, os.path.relpath(folder, repository.work_tree)) != b""
+
+
+def head_has_records(root: Path) -> bool:
+    """Whether HEAD's tree holds a part file of this base; False without git or before the first commit."""
+    repository, commit = find_repository(root), head_commit(root)
+    if repository is None or commit is None:
+        return False
+    folders = [f"{repository.prefix}data/nodes/", f"{repository.prefix}data/edges/"]
+    listed = _asked(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit, *folders)
+    return any(_PART.fullmatch(name[len(repository.prefix) :]) for name in listed.split("\0"))
 
 
 def has_marker(root: Path) -> bool:
@@ -35,29 +155,48 @@ def has_marker(root: Path) -> bool:
 
 def shape(root: Path) -> Shape | None:
     """None without a repository."""
-    repository = history.find_repository(root)
+    repository = find_repository(root)
     if repository is None:
         return Shape(False) if has_marker(root) else None
-    if history.run(root, ["rev-parse", "--git-dir"]) is None:
+    commit = head_commit(root)
+    wanted = [["rev-parse", "--git-dir"], *([["cat-file", "-e", f"{commit}^{{tree}}"]] if commit else [])]
+    try:
+        if any(run.answer(root, arguments).code for arguments in wanted):
+            return Shape(False)
+    except run.NoGit:
         return Shape(False)
-    commit = history.head_commit(root)
-    if commit is not None and history.run(root, ["cat-file", "-e", f"{commit}^{{tree}}"]) is None:
-        return Shape(False)
-    shallow = (repository.common_dir / "shallow").exists()
-    return Shape(True, shallow, repository.git_dir != repository.common_dir)
+    return Shape(True, repository.is_shallow, repository.git_dir != repository.common_dir)
 
 
 def settings(root: Path) -> dict[str, str]:
     """The settings of git that change files or their names, by lower-case key; of several values the last counts."""
-    listed = history.run(root, ["config", "-z", "--get-regexp", _SETTINGS]) or b""
-    pairs = (entry.decode(errors="replace").partition("\n") for entry in listed.split(b"\0") if entry)
+    listed = _asked(root, "config", "-z", "--get-regexp", _SETTINGS)
+    pairs = (entry.partition("\n") for entry in listed.split("\0") if entry)
     return {key.lower(): value.lower() for key, _, value in pairs}
 
 
 def attributes(root: Path, path: str, names: Sequence[str] = ("text", "eol", "filter")) -> dict[str, str] | None:
     """What git does to one path of the base, by attribute; None where git does not tell."""
-    listed = history.run(root, ["check-attr", "-z", *names, "--", path])
-    if not listed:
+    repository = find_repository(root)
+    listed = _asked(root, "check-attr", "-z", *names, "--", f"{repository.prefix}{path}") if repository else ""
+    fields = listed.split("\0")
+    return dict(zip(fields[1::3], fields[2::3], strict=False)) or None
+
+
+def _tracked(root: Path, place: str) -> bytes | None:
+    """The tracked files at a place in the work tree; None where git cannot be asked."""
+    try:
+        listed = run.answer(root, ["ls-files", "-z", "--end-of-options", place])
+    except run.NoGit:
         return None
-    fields = listed.decode(errors="replace").split("\0")
-    return dict(zip(fields[1::3], fields[2::3], strict=False))
+    return None if listed.code else listed.output
+
+
+def _asked(root: Path, *arguments: str) -> str:
+    """What git prints; empty where it fails, and where there is no git or no repository."""
+    if find_repository(root) is None:
+        return ""
+    try:
+        return run.text(root, arguments)
+    except run.NoGit:
+        return ""

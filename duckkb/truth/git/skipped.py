@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from duckkb.errors import Finding, Refused, Unavailable
-from duckkb.truth.git import history
+from duckkb.truth.git import repository, run
 
 _PLACES = ("data/nodes", "data/edges", "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
@@ -22,7 +22,7 @@ def missing(root: Path) -> tuple[str, ...]:
     Costs a few bytes of the index where nothing is: an entry says that it is skipped from version 3 of the format on, which
     git writes where an entry needs it (and 4 where that is configured).
     """
-    if max(history.index_versions(root), default=0) <= _SKIPPED:
+    if max(repository.index_versions(root), default=0) <= _SKIPPED:
         return ()
     return tuple(path for tag, path in _listed(root) if tag in "Ss" and not os.path.lexists(root / path))
 
@@ -58,9 +58,7 @@ def said(paths: Sequence[str]) -> str:
 
 def remedy(root: Path, paths: Sequence[str]) -> str:
     """The command that brings files back into the checkout."""
-    from duckkb.truth.git import revisions
-
-    if revisions.asked(root, ["config", "--type=bool", "core.sparseCheckout"]) == "true":
+    if run.text(root, ["config", "--type=bool", "core.sparseCheckout"]) == "true":
         return _widened(root, paths)
     if len(paths) <= _MANY:
         return _BRING_BACK.format(" ".join(map(shlex.quote, paths)))
@@ -71,28 +69,25 @@ def remedy(root: Path, paths: Sequence[str]) -> str:
 def _widened(root: Path, paths: Sequence[str]) -> str:
     """The command that has a sparse checkout hold files: their folders in a cone, else the files, as a pattern that leaves a
     folder out is weaker than one that names what is in it."""
-    from duckkb.truth.git import revisions
-
-    repository = revisions.repository_of(root)
-    is_cone = revisions.asked(root, ["config", "--type=bool", "core.sparseCheckoutCone"]) != "false"
-    begin = f"git -C {shlex.quote(str(repository.work_tree))} sparse-checkout"
+    found = run.repository_of(root)
+    is_cone = run.text(root, ["config", "--type=bool", "core.sparseCheckoutCone"]) != "false"
+    begin = f"git -C {shlex.quote(str(found.work_tree))} sparse-checkout"
     wanted = {path.partition("/")[0] for path in paths} if is_cone else {*paths}
     if len(wanted) > _MANY or (is_cone and not all("/" in path for path in paths)):
         return f"{begin} disable"
     mark = "" if is_cone else "/"
-    return f"{begin} add {' '.join(shlex.quote(mark + repository.prefix + one) for one in sorted(wanted))}"
+    return f"{begin} add {' '.join(shlex.quote(mark + found.prefix + one) for one in sorted(wanted))}"
 
 
 def _listed(root: Path) -> list[tuple[str, str]]:
     """The files of the base in the index, each with git's letter for how it looks at them: `S` skipped, small where it takes
     them for unchanged. None where git cannot be asked."""
-    from duckkb.truth.git import revisions
-
-    if not history.can_be_asked(root):
+    if not repository.can_be_asked(root):
         return []
     try:
-        told = revisions.process(root, ["ls-files", "-v", "-z", "--", *_PLACES])
+        prefix = run.repository_of(root).prefix
+        told = run.answer(root, ["ls-files", "-v", "-z", "--", *(prefix + place for place in _PLACES)])
     except Unavailable:
         return []
-    names = (os.fsdecode(one) for one in told.stdout.split(b"\0") if one)
-    return [(name[0], name[2:]) for name in names]
+    names = (os.fsdecode(one) for one in told.output.split(b"\0") if one)
+    return [(name[0], name[2:].removeprefix(prefix)) for name in names]

@@ -1,0 +1,215 @@
+"""The one way to ask git: GitPython runs it, hardened so that neither a repository's configuration nor a value from data can
+make git run a command, reach a host or write.
+
+`answer` gives what git says whatever its exit code, `output` raises where it fails, `text` is empty there. Git runs at the
+top of the work tree: paths start there. Where a repository lies is read from its files; GitPython, a tenth of a second to
+import, is loaded when git is asked for the first time.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckkb.errors import StateError, Unavailable
+from duckkb.truth.git.places import Repository, find_repository
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from git.cmd import Git
+
+SECONDS = 60.0
+FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
+"""Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
+_LOOK = "`git status` and `git fsck` say more"
+
+# A repository's own settings count for less than these.
+_SETTINGS = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.symlinks": "false",
+    "core.pager": "cat",
+    "core.quotePath": "true",
+    "protocol.allow": "never",
+    "protocol.ext.allow": "never",
+    "submodule.recurse": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+_ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",  # a partial clone would fetch a missing object by a command that its configuration names
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_PAGER": "cat",
+    "GIT_CONFIG_PARAMETERS": "",  # what `git -c` hands down to a hook would win over the settings above
+    # A path of ours is no pattern, whatever the caller's environment says.
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_GLOB_PATHSPECS": "0",
+    "GIT_NOGLOB_PATHSPECS": "0",
+    "GIT_ICASE_PATHSPECS": "0",
+    "LC_ALL": "C",
+}
+
+
+class NoGit(Unavailable):
+    """There is no git to ask."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "git is not installed, and comparing revisions needs it", code="E_GIT", suggestion="install git"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GitAnswer:
+    """How a git command ended: its exit code, what it printed, and what it said of errors."""
+
+    code: int
+    output: bytes
+    error: str
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in a line."""
+        lines = [line.strip().removeprefix("error: ").removeprefix("fatal: ") for line in self.error.splitlines()]
+        return "; ".join([line for line in lines if line][:4]) or f"exit code {self.code}"
+
+    def failure(self, what: str, suggestion: str = _LOOK) -> Unavailable:
+        return Unavailable(f"git {what} failed: {self.reason}", code="E_GIT", suggestion=suggestion)
+
+
+def repository_of(root: Path) -> Repository:
+    """As `find_repository`; raises `errors.StateError` (E_GIT) where there is none."""
+    found = find_repository(root)
+    if found is None:
+        raise StateError(
+            f"{root} lies in no git repository, and this needs one",
+            code="E_GIT",
+            suggestion="`git init`, and commit what is there",
+        )
+    return found
+
+
+def output(
+    root: Path,
+    arguments: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    settings: Mapping[str, str] | None = None,
+    index: Path | None = None,
+) -> bytes:
+    """What git prints; raises `errors.Unavailable` (E_GIT) where it fails, and as `answer` does."""
+    done = answer(root, arguments, stdin=stdin, settings=settings, index=index)
+    if done.code:
+        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else _LOOK)
+    return done.output
+
+
+def text(root: Path, arguments: Sequence[str]) -> str:
+    """What git prints without the last line end; empty where it fails. Raises as `answer` does."""
+    done = answer(root, arguments)
+    return "" if done.code else done.output.decode(errors="surrogateescape").rstrip("\n")
+
+
+def answer(
+    root: Path,
+    arguments: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    settings: Mapping[str, str] | None = None,
+    index: Path | None = None,
+) -> GitAnswer:
+    """Git's whole answer, run on the repository around `root`; `settings` are for this run, `index` is a file to use as the
+    index instead of the repository's own. What comes from data stands behind `--end-of-options` or `--`, or in `stdin`.
+
+    Raises `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) where git takes more than `SECONDS`,
+    and its child `NoGit`.
+    """
+    from tempfile import TemporaryFile  # as GitPython: loaded where git is asked
+
+    with TemporaryFile() as source:
+        source.write(stdin)
+        source.seek(0)
+        code, told, error = _run(root, arguments, settings, index, istream=source, with_extended_output=True)
+    if code < 0 and error.startswith("Timeout: "):
+        raise Unavailable(f"git {arguments[0]} took more than {SECONDS:g} s", code="E_GIT")
+    return GitAnswer(code, told, error)
+
+
+def started(root: Path, arguments: Sequence[str]) -> "Git.AutoInterrupt":
+    """A git that stays, with pipes for its streams; raises as `answer` does."""
+    from subprocess import PIPE
+
+    process: Git.AutoInterrupt = _run(root, arguments, istream=PIPE, as_process=True)
+    return process
+
+
+def version() -> tuple[int, ...] | None:
+    """The version of git as numbers; None where there is no git."""
+    try:
+        return tuple(_git_python()().version_info[:3])
+    except NoGit:
+        return None
+
+
+def is_partial_clone(root: Path) -> bool:
+    """Whether git leaves objects at a remote until they are asked for, which no command of ours does."""
+    return bool(text(root, ["config", "--get-regexp", r"^remote\..*\.promisor$"]))
+
+
+def without_filters(root: Path) -> dict[str, str]:
+    """Settings that take the commands away which a repository would have its files go through."""
+    wanted = r"^filter\..*\.(clean|smudge|process|required)$"
+    return {name: "false" if name.endswith(".required") else "" for name in setting_names(root, wanted)}
+
+
+def setting_names(root: Path, wanted: str) -> list[str]:
+    """The settings whose names a pattern finds."""
+    told = answer(root, ["config", "-z", "--name-only", "--get-regexp", wanted]).output
+    return [name.decode(errors="surrogateescape") for name in told.split(b"\0") if name]
+
+
+def hardening(settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables that keep a repository's settings and the caller's environment from deciding what git does."""
+    found = dict(_ENVIRONMENT)
+    pairs = [*_SETTINGS.items(), *settings.items()]
+    for number, (name, value) in enumerate(pairs):
+        found |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return found | {"GIT_CONFIG_COUNT": str(len(pairs))}
+
+
+def _run(
+    root: Path,
+    arguments: Sequence[str],
+    settings: Mapping[str, str] | None = None,
+    index: Path | None = None,
+    **wanted: Any,
+) -> Any:
+    """What GitPython gives of a command; of which type depends on what is `wanted` of it."""
+    git, repository = _git_python(), repository_of(root)
+    from git.exc import GitCommandNotFound
+
+    places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
+    try:
+        return git(str(repository.work_tree)).execute(
+            [git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments],
+            env=hardening(settings or {}) | {"GIT_INDEX_FILE": str(index or repository.git_dir / "index")},
+            shell=False,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            kill_after_timeout=None if sys.platform == "win32" else SECONDS,
+            **wanted,
+        )
+    except GitCommandNotFound as error:
+        raise NoGit from error
+
+
+def _git_python() -> "type[Git]":
+    try:
+        from git.cmd import Git
+    except ImportError as error:  # GitPython refuses to load where there is no git
+        raise NoGit from error
+    return Git
