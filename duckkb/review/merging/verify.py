@@ -112,24 +112,26 @@ class _Table:
 
 
 def _in_part(path: str, wanted: bytes, held: bytes, table: _Table) -> Iterator[Finding]:
-    own = _numbered(held)
-    there = {_id(line) or line: (line_no, line) for line_no, line in own}
+    own = {_key(line): (path, line_no, line) for line_no, line in _numbered(held)}
     expected: set[str | bytes] = set()
     for item in read(wanted) or []:
         block = item if isinstance(item, Block) else Block(None, item, item)
         told = block.ours or block.theirs or b""
-        line_no, line = there.get(_id(told) or told, (0, None))
-        if line is not None and line == item:
-            expected.add(_id(line) or line)
-            continue
-        spot = (path, line_no, line) if line is not None else table.standing(told)
+        spot = own.get(_key(told)) or table.standing(told)
         if spot is not None and spot[0] == path:
-            expected.add(_id(spot[2]) or spot[2])
+            expected.add(_key(spot[2]))
+            if spot[2] == item:
+                continue
         yield _finding(spot or (path, 0, told), _said(item, spot, path, table.rules), table.rules, block)
-    for line_no, line in own:
-        if (_id(line) or line) not in expected:
+    for line_no, line in _numbered(held):
+        if _key(line) not in expected:
             said = "a merge by records does not keep it here"
             yield _finding((path, line_no, line), said, table.rules, Block(None, line, line))
+
+
+def _key(line: bytes) -> str | bytes:
+    """What tells a line's record from others of its part: its id, else the line itself."""
+    return _id(line) or line
 
 
 def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules) -> str:

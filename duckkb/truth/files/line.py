@@ -219,23 +219,27 @@ def _held(value: Any, depth: int, name: str) -> Any:
     """A value as orjson must write it: nested keys sorted, unusual floats in our form. Raises ValueError naming the field."""
     if value is None or isinstance(value, (str, bool)):
         return value
-    if isinstance(value, int):
-        if not INT64_MIN <= value <= INT64_MAX:
-            raise ValueError(f"{name}: an integer past int64")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{name}: {value} is not a finite number")
-        return value if _has_common_form(value) else orjson.Fragment(_float_text(value))
-    if isinstance(value, (list, tuple, Mapping)) and depth <= 0:
+    if isinstance(value, (int, float)):
+        return _held_number(value, name)
+    if not isinstance(value, (list, tuple, Mapping)):
+        raise ValueError(f"{name}: a {type(value).__name__} is not a JSON value")
+    if depth <= 0:
         raise ValueError(f"{name}: values are nested too deep")
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise ValueError(f"{name}: a key that is not text")
         return {key: _held(value[key], depth - 1, name) for key in sorted(value)}
-    if isinstance(value, (list, tuple)):
-        return [_held(each, depth - 1, name) for each in value]
-    raise ValueError(f"{name}: a {type(value).__name__} is not a JSON value")
+    return [_held(each, depth - 1, name) for each in value]
+
+
+def _held_number(value: int | float, name: str) -> Any:
+    if isinstance(value, int):
+        if not INT64_MIN <= value <= INT64_MAX:
+            raise ValueError(f"{name}: an integer past int64")
+        return value
+    if not math.isfinite(value):
+        raise ValueError(f"{name}: {value} is not a finite number")
+    return value if _has_common_form(value) else orjson.Fragment(_float_text(value))
 
 
 def _has_common_form(value: float) -> bool:

@@ -42,18 +42,20 @@ def _file(path: str, old: bytes | None, new: bytes | None) -> Iterator[bytes]:
         return
     source, target = quoted(f"a/{path}"), quoted(f"b/{path}")
     yield f"diff --git {source} {target}\n".encode()
+    mode = " 100644"
     if old is None:
+        source, mode = "/dev/null", ""
         yield b"new file mode 100644\n"
     if new is None:
+        target, mode = "/dev/null", ""
         yield b"deleted file mode 100644\n"
-    mode = "" if old is None or new is None else " 100644"
     yield f"index {_blob(old)}..{_blob(new)}{mode}\n".encode()
-    source, target = "/dev/null" if old is None else source, "/dev/null" if new is None else target
-    if b"\0" in (old or b"")[:_BINARY_PROBE] or b"\0" in (new or b"")[:_BINARY_PROBE]:
+    before, after = old or b"", new or b""
+    if b"\0" in before[:_BINARY_PROBE] + after[:_BINARY_PROBE]:
         yield f"Binary files {source} and {target} differ\n".encode()
-    elif old or new:
+    elif before or after:
         yield f"--- {_ended(source)}\n+++ {_ended(target)}\n".encode()
-        yield from _hunks(_lines(old or b""), _lines(new or b""))
+        yield from _hunks(_lines(before), _lines(after))
 
 
 def _ended(name: str) -> str:

@@ -85,37 +85,54 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
     the conflict shows there. Raises `Unmergeable`.
     """
     versions = (base, ours, theirs)
-    for path, held in base.items():
-        if held.strip() and any(path in side and not side[path].strip() for side in (ours, theirs)):
-            raise Unmergeable(path, 0, "it was cut off: no record is in it")  # which deletes none
+    _refuse_cut_off(versions)
     sides = _keyed([list(_rows(files, table)) for files in versions])
-    parts: dict[str, list[_Item]] = {}
+    parts: dict[str, list[_Item]] = {path: [] for path in sorted({path for files in versions for path in files})}
     conflicts = []
     for key in dict.fromkeys(key for side in sides for key in side):
         rows = [side.get(key) for side in sides]
-        try:
-            old, mine, other = (None if row is None else row.line for row in rows)
-            merged = merge_record(old, mine, other, table.rules.of_bases() if is_base else table.rules)
-        except ValueError as error:
-            raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
-        if merged.alternatives is not None and is_base:
-            merged = _as_it_was(merged, rows[0], table)
+        content = _merged(rows, table, is_base)
+        if content is None:
+            continue
         path = _path(*rows)
-        if merged.alternatives is not None:
-            block = Block(old, *merged.alternatives)
-            conflicts.append(Conflict(path, identity_of(block, table), block))
-            parts.setdefault(path, []).append(_Item(key, block))
-        elif merged.line is not None:
-            parts.setdefault(path, []).append(_Item(key, merged.line))
-    paths = sorted({path for files in versions for path in files})
-    data = {path: _as_a_side_has_it(parts.get(path, []), path, versions) for path in paths}
-    for path, items in parts.items():
-        if data[path] is None:
-            ordered = (
-                _in_order(items, table) if table.known else _woven(items, [_keys(side, path) for side in sides[1:]])
-            )
-            data[path] = written([item.content for item in ordered])
-    return TableMerge(data, tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))))
+        parts[path].append(_Item(key, content))
+        if isinstance(content, Block):
+            conflicts.append(Conflict(path, identity_of(content, table), content))
+    return TableMerge(
+        {path: _laid(items, path, versions, sides, table) for path, items in parts.items()},
+        tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))),
+    )
+
+
+def _refuse_cut_off(versions: Sequence[Files]) -> None:
+    """A part that held records and holds nothing was cut off, which deletes none."""
+    base, *sides = versions
+    for path, held in base.items():
+        if held.strip() and any(path in side and not side[path].strip() for side in sides):
+            raise Unmergeable(path, 0, "it was cut off: no record is in it")
+
+
+def _merged(rows: "Sequence[_Row | None]", table: TableRules, is_base: bool) -> bytes | Block | None:
+    """What three versions of a record make: a line, a block where they conflict, None where it is deleted."""
+    old, mine, other = (None if row is None else row.line for row in rows)
+    try:
+        merged = merge_record(old, mine, other, table.rules.of_bases() if is_base else table.rules)
+    except ValueError as error:
+        raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
+    if merged.alternatives is None:
+        return merged.line
+    return _as_it_was(merged, old, table) if is_base else Block(old, *merged.alternatives)
+
+
+def _laid(
+    items: "list[_Item]", path: str, versions: Sequence[Files], sides: "Sequence[Mapping[Any, _Row]]", table: TableRules
+) -> bytes | None:
+    """The bytes of a part with these lines and blocks: as a version has it, where one does; None where nothing is left."""
+    known = _as_a_side_has_it(items, path, versions)
+    if known is not None or not items:
+        return known
+    ordered = _in_order(items, table) if table.known else _woven(items, [_keys(side, path) for side in sides[1:]])
+    return written([item.content for item in ordered])
 
 
 def identity_of(block: Block, table: TableRules) -> str:
@@ -188,17 +205,17 @@ def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
     return min(ours.path, theirs.path)
 
 
-def _as_it_was(merged: Merged, base: _Row | None, table: TableRules) -> Merged:
+def _as_it_was(merged: Merged, base: bytes | None, table: TableRules) -> bytes | None:
     """The clean edits of both sides, and what conflicts as the base has it."""
     mine = merged.alternatives[0] if merged.alternatives else None
     if mine is None or any(not conflict.name for conflict in merged.conflicts):
-        return Merged(base.line if base else None)
-    fields, old = split(mine), split(base.line) if base else {}
+        return base
+    fields, old = split(mine), split(base) if base else {}
     for conflict in merged.conflicts:
         fields.pop(conflict.name, None)
         if conflict.name in old:
             fields[conflict.name] = old[conflict.name]
-    return Merged(join(fields, table.rules.identity))
+    return join(fields, table.rules.identity)
 
 
 def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
