@@ -198,9 +198,9 @@ def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campai
             path.unlink()
     stage.rmdir()
     return facts
-    _seal(write, on_step)
+    facts |= _seal(work, targets)
 """
-    sources = weakened(tmp_path / "weak", {"truth/commit/protocol": ("    _seal(write, on_step)\n", naive)})
+    sources = weakened(tmp_path / "weak", {"truth/commit/protocol": ("    facts |= _seal(work, targets)\n", naive)})
     rng = campaign.random("control")
     with forge(tmp_path / "workers", sources) as workers:
         for number in range(60):

@@ -81,12 +81,11 @@ def test_content_that_is_there_already_is_not_written_again(tmp_path: Path) -> N
     assert not (tmp_path / ".duckkb").exists()
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path, durable: bool) -> None:
+def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path) -> None:
     write(tmp_path, PART).chmod(0o600)
     before = os.umask(0o027)
     try:
-        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")], durable=durable)
+        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")])
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / PART).stat().st_mode) == 0o600

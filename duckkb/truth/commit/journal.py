@@ -27,7 +27,7 @@ _HOMES = ("data", "ontology")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One target. Hashes are SHA-256 in hex, None for absent; `mode` is that of the file replaced, None for a new one."""
 
     path: str
@@ -43,7 +43,7 @@ class Journal:
     """The targets in the order of their replacement, and the folders made for them, parents first."""
 
     id: str
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     folders: tuple[str, ...] = ()
 
 
@@ -102,7 +102,7 @@ def load(stage: Path, name: str) -> Journal | None:
         values = json.loads(body)
         if values.pop("format") != _FORMAT:
             raise ValueError("another format")
-        entries = tuple(Entry(**entry) for entry in values.pop("entries"))
+        entries = tuple(JournalEntry(**entry) for entry in values.pop("entries"))
         journal = Journal(entries=entries, folders=tuple(values.pop("folders")), **values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _foreign(stage, name) from error
@@ -183,12 +183,12 @@ def _not_a_file(path: str, code: str) -> errors.StateError:
     return errors.StateError(finding.message, code=code, suggestion=f"Move {path} away.", findings=(finding,))
 
 
-def write_images(stage: Path, images: Iterable[bytes], *, durable: bool) -> None:
+def write_images(stage: Path, images: Iterable[bytes]) -> None:
     """Old and new bytes of each entry, in the entries' order; absent is empty."""
-    state.write_new(stage / IMAGES, images, durable=durable)
+    state.write_new(stage / IMAGES, images)
 
 
-def read_image(stage: Path, journal: Journal, entry: Entry, side: str) -> bytes:
+def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) -> bytes:
     """The `old` or `new` bytes of an entry. Raises `errors.StateError` (`E_RECOVER`) where the stage no longer has them."""
     at = sum(e.old_size + e.new_size for e in journal.entries[: journal.entries.index(entry)])
     start, size, wanted = (at, entry.old_size, entry.old)

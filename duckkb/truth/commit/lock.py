@@ -13,7 +13,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -58,16 +58,10 @@ def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
     """
-    descriptor, _ = _taken(root, "exclusive", timeout)
+    descriptor, _ = _locked_file(root, "exclusive", timeout)
     assert descriptor is not None, "without a lock file there is an error"
-    try:
-        _sign(descriptor)
-        try:
-            yield Hold()
-        finally:
-            _release(descriptor, signed=True)
-    finally:
-        os.close(descriptor)
+    with _released(descriptor, signed=True):
+        yield Hold()
 
 
 @contextmanager
@@ -77,20 +71,11 @@ def shared(root: Path, timeout: float) -> Iterator[Hold]:
     A base that cannot be written is read without a lock file (`Hold.read_only`). Raises `errors.Unavailable` with
     `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
     """
-    descriptor, read_only = _taken(root, "shared", timeout)
-    if descriptor is None:
-        _refuse_sealed(root)
-        yield Hold(read_only=True)
-        return
-    try:
-        try:
-            if read_only:
-                _refuse_sealed(root)
-            yield Hold(read_only)
-        finally:
-            _release(descriptor, signed=False)
-    finally:
-        os.close(descriptor)
+    descriptor, read_only = _locked_file(root, "shared", timeout)
+    with _released(descriptor) if descriptor is not None else contextlib.nullcontext():
+        if read_only:
+            _refuse_sealed(root)
+        yield Hold(read_only)
 
 
 @contextmanager
@@ -106,14 +91,9 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
         return
     except OSError as error:
         raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
-    try:
-        _acquire(descriptor, "shared", timeout)
-        try:
-            yield
-        finally:
-            _release(descriptor, signed=False)
-    finally:
-        os.close(descriptor)
+    _acquire(descriptor, "shared", timeout)
+    with _released(descriptor):
+        yield
 
 
 @contextmanager
@@ -121,14 +101,9 @@ def holding(path: Path, timeout: float) -> Iterator[None]:
     """Hold another file's lock alone, for derived state; wait at most `timeout` seconds. The file is made where it is
     missing. Raises OSError, and `errors.Unavailable` (`E_LOCKED`, `E_IO`)."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
-    try:
-        _acquire(descriptor, "exclusive", timeout)
-        try:
-            yield
-        finally:
-            _release(descriptor, signed=False)
-    finally:
-        os.close(descriptor)
+    _acquire(descriptor, "exclusive", timeout)
+    with _released(descriptor):
+        yield
 
 
 @contextmanager
@@ -138,38 +113,28 @@ def job(root: Path, timeout: float) -> Iterator[None]:
     Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
     """
     state.ensure(root)
-    try:
-        descriptor = _open_lock(state.job_lock_path(root), os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise state.refusal(f"{state.FOLDER}/job cannot be opened", error) from error
-    try:
-        if not _wait(descriptor, "exclusive", time.monotonic() + timeout):
-            raise _busy(_read_holder(descriptor))
-        _sign(descriptor)
-        try:
-            yield
-        finally:
-            _release(descriptor, signed=True)
-    finally:
-        os.close(descriptor)
+    descriptor = _open_to_write(state.job_lock_path(root))
+    _acquire(descriptor, "exclusive", timeout, _busy)
+    with _released(descriptor, signed=True):
+        yield
 
 
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
-    return _held(state.lock_path(root))[1]
+    return _look(state.lock_path(root))[1]
 
 
 def is_held(root: Path) -> bool:
     """Whether somebody holds the lock exclusively at this moment."""
-    return _held(state.lock_path(root))[0]
+    return _look(state.lock_path(root))[0]
 
 
 def is_job_running(root: Path) -> bool:
     """Whether an index job runs on this base, here or on another machine that shares the folder."""
-    return _held(state.job_lock_path(root))[0]
+    return _look(state.job_lock_path(root))[0]
 
 
-def _held(path: Path) -> tuple[bool, Holder | None]:
+def _look(path: Path) -> tuple[bool, Holder | None]:
     """Whether somebody holds a lock exclusively, and who, if it says so."""
     try:
         descriptor = _open_lock(path, os.O_RDONLY)
@@ -177,18 +142,35 @@ def _held(path: Path) -> tuple[bool, Holder | None]:
         return False, None
     try:
         if _try_lock(descriptor, "shared"):
-            _release(descriptor, signed=False)
+            kernel_lock.unlock(descriptor)
             return False, None
         return True, _read_holder(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _taken(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
+@contextmanager
+def _released(descriptor: int, *, signed: bool = False) -> Iterator[None]:
+    """Give a lock back at the end of the block, and close its file; where it is `signed`, our name stands in it until then."""
+    try:
+        if signed:
+            _sign(descriptor)
+        yield
+    finally:
+        try:
+            if signed:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, 0)
+            kernel_lock.unlock(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bool]:
     """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
     deadline = time.monotonic() + timeout
     while True:
-        descriptor, read_only = (_open_to_write(root), False) if mode == "exclusive" else _open_to_read(root)
+        descriptor, read_only = _open_to_read(root) if mode == "shared" else (_open_own(root), False)
         if descriptor is None:
             return None, read_only
         try:
@@ -217,7 +199,7 @@ def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
             yield came
         finally:
             if came:
-                _release(descriptor, signed=False)
+                kernel_lock.unlock(descriptor)
     finally:
         os.close(descriptor)
 
@@ -230,12 +212,16 @@ def _is_the_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _open_to_write(root: Path) -> int:
-    state.ensure(root)
+def _open_to_write(path: Path) -> int:
     try:
-        return _open_lock(state.lock_path(root), os.O_RDWR | os.O_CREAT)
+        return _open_lock(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
+        raise state.refusal(f"{state.FOLDER}/{path.name} cannot be opened", error) from error
+
+
+def _open_own(root: Path) -> int:
+    state.ensure(root)
+    return _open_to_write(state.lock_path(root))
 
 
 def _open_to_read(root: Path) -> tuple[int | None, bool]:
@@ -245,7 +231,7 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
     seeing the owner's writes half done.
     """
     try:
-        descriptor = _open_to_write(root)
+        descriptor = _open_own(root)
         return descriptor, not os.access(state.folder_of(root), os.W_OK)
     except errors.Unavailable:
         if not state.is_folder(state.folder_of(root)):
@@ -266,9 +252,19 @@ def _open_lock(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _acquire(descriptor: int, mode: Mode, timeout: float) -> None:
-    if not _wait(descriptor, mode, time.monotonic() + timeout):
-        raise _locked(_read_holder(descriptor), timeout)
+def _acquire(
+    descriptor: int,
+    mode: Mode,
+    timeout: float,
+    refused: "Callable[[Holder | None, float], errors.Unavailable] | None" = None,
+) -> None:
+    """Lock an open file, or close it and raise."""
+    try:
+        if not _wait(descriptor, mode, time.monotonic() + timeout):
+            raise (refused or _locked)(_read_holder(descriptor), timeout)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
@@ -307,7 +303,7 @@ def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
     )
 
 
-def _busy(holder: Holder | None) -> errors.Unavailable:
+def _busy(holder: Holder | None, timeout: float) -> errors.Unavailable:
     return errors.Unavailable(
         f"An index job is under way: {holder or 'another process, which does not say its name'}.",
         code="E_LOCKED",
@@ -359,13 +355,6 @@ def _is_alive(pid: int) -> bool:
     except (OSError, OverflowError, TypeError):
         return True
     return True
-
-
-def _release(descriptor: int, *, signed: bool) -> None:
-    if signed:
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-    kernel_lock.unlock(descriptor)
 
 
 def _refuse_sealed(root: Path) -> None:

@@ -13,8 +13,9 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,12 +23,11 @@ from duckkb import errors
 from duckkb.truth import state
 from duckkb.truth.commit import journal as journals
 from duckkb.truth.commit import lock, replay
-from duckkb.truth.commit.journal import DRAFT, SEALED, UNDO, Entry, Journal, pending
+from duckkb.truth.commit.journal import DRAFT, SEALED, UNDO, Journal, JournalEntry, pending
+from duckkb.truth.commit.replay import Observer, Work, sync_folders
 from duckkb.values import dataclass
 
 __all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
-
-Observer = Callable[[str], None]
 
 _UNSEEN = "An interrupted write cannot be looked at"
 
@@ -59,23 +59,11 @@ class _Target:
     before: bytes | None
     mode: int | None
 
-    def entry(self) -> Entry:
+    def entry(self) -> JournalEntry:
         data = self.change.data
         new = None if data is None else journals.digest(data)
         sizes = len(self.before or b""), len(data or b"")
-        return Entry(self.change.path, self.change.old, new, *sizes, self.mode)
-
-
-@dataclass(slots=True)
-class _Write:
-    """A write that is being staged; `facts` fills as files are staged."""
-
-    root: Path
-    stage: Path
-    targets: list[_Target]
-    journal: Journal
-    durable: bool
-    facts: dict[str, os.stat_result]
+        return JournalEntry(self.change.path, self.change.old, new, *sizes, self.mode)
 
 
 def _unobserved(step: str) -> None:
@@ -112,13 +100,11 @@ def writing(root: Path, timeout: float) -> Iterator[Recovery]:
             raise
 
 
-def commit(
-    root: Path, changes: Iterable[FileChange], *, durable: bool = True, on_step: Observer = _unobserved
-) -> dict[str, os.stat_result]:
+def commit(root: Path, changes: Iterable[FileChange], *, on_step: Observer = _unobserved) -> dict[str, os.stat_result]:
     """Make all changes or none; returns the facts of each file written, as they were when it was staged.
 
-    A change to the content that is there already writes nothing. `durable=False` leaves out every fsync. `on_step` is
-    told the name of each step before it is taken.
+    A change to the content that is there already writes nothing. `on_step` is told the name of each step before it is
+    taken.
 
     Raises, with every file as it was: `errors.UsageError` (`E_PATH`), `errors.Conflict` (`E_STALE`) where a file is not
     at `old`, `errors.StateError` (`E_SYMLINK`, `E_NOT_REGULAR`), `errors.Unavailable` (`E_IO`). Raises after the commit
@@ -130,12 +116,12 @@ def commit(
         targets, facts = _compare(root, wanted)
         if not targets:
             return facts
-        write = _plan(root, targets, facts, durable)
+        work = _planned(root, targets, on_step)
     except OSError as error:
         raise _nothing_written(error) from error
-    _seal(write, on_step)
-    _carry_out(write, on_step)
-    return write.facts
+    facts |= _seal(work, targets)
+    _carry_out(work)
+    return facts
 
 
 def recover(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
@@ -182,9 +168,9 @@ def forward(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
         raise errors.StateError(
             "This write is being undone.", code="E_RECOVER", suggestion="`duckkb recover --abort` ends it."
         )
-    work = replay.Work(root, stage, journal, rescue=True)
+    work = Work(root, stage, journal, on_step, rescue=True)
     with _io("The interrupted write cannot be finished"):
-        replay.run(replay.forward(work), on_step)
+        replay.forward(work)
     return _recovery("finished", work)
 
 
@@ -194,9 +180,9 @@ def abort(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
     found = _stage_to_decide(root)
     if found is None:
         return recover(root, on_step=on_step)
-    work = replay.Work(root, *found, rescue=True)
+    work = Work(root, *found, on_step, rescue=True)
     with _io("The interrupted write cannot be undone"):
-        replay.run(replay.backward(work), on_step)
+        replay.backward(work)
     return _recovery("aborted", work)
 
 
@@ -253,93 +239,85 @@ def _stale(paths: list[str]) -> errors.Conflict:
     )
 
 
-def _plan(root: Path, targets: list[_Target], facts: dict[str, os.stat_result], durable: bool) -> _Write:
+def _planned(root: Path, targets: list[_Target], on_step: Observer) -> Work:
     state.ensure(root)
     identifier = os.urandom(8).hex()
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
     made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
     journal = Journal(identifier, tuple(target.entry() for target in targets), made)
-    return _Write(root, journals.new_stage(root, identifier), targets, journal, durable, facts)
+    return Work(root, journals.new_stage(root, identifier), journal, on_step)
 
 
-def _seal(write: _Write, on_step: Observer) -> None:
-    """Stage and seal, or leave everything as it was."""
+def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
+    """Stage and seal, or leave everything as it was; returns the facts of the files staged."""
     try:
-        replay.run(_stage_steps(write), on_step)
+        facts = _stage(work, targets)
+        work.on_step("seal")
+        (work.stage / DRAFT).replace(work.stage / SEALED)
     except BaseException as error:
-        if (write.stage / SEALED).exists():  # interrupted right after the commit point: recovery will finish it
+        if (work.stage / SEALED).exists():  # interrupted right after the commit point: recovery will finish it
             raise
         with contextlib.suppress(OSError):
-            replay.run(replay.discard(write.root, write.stage), _unobserved)
+            replay.discard(work.root, work.stage, _unobserved)
         if isinstance(error, OSError):
             raise _nothing_written(error) from error
         raise
+    return facts
 
 
-def _stage_steps(write: _Write) -> Iterator[str]:
-    yield "make the stage"
-    write.stage.parent.mkdir(exist_ok=True)
-    if not state.is_folder(write.stage.parent):
+def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
+    stage, facts = work.stage, {}
+    work.on_step("make the stage")
+    stage.parent.mkdir(exist_ok=True)
+    if not state.is_folder(stage.parent):
         raise OSError(errno.ENOTDIR, f"{state.FOLDER}/txn is not a folder of its own")
-    write.stage.mkdir()
-    for index, target in enumerate(write.targets):
-        if target.change.data is not None:
-            yield f"stage {target.change.path}"
-            staged = journals.staged_file(write.stage, index)
-            facts = state.write_new(staged, target.change.data, mode=target.mode, durable=write.durable)
-            write.facts[target.change.path] = facts
-    yield "stage the images"
-    images = (image or b"" for target in write.targets for image in (target.before, target.change.data))
-    journals.write_images(write.stage, images, durable=write.durable)
-    yield "draft the journal"
-    state.write_new(write.stage / DRAFT, journals.dump(write.journal), durable=write.durable)
-    yield "make the stage durable"
+    stage.mkdir()
+    for index, target in enumerate(targets):
+        path, data = target.change.path, target.change.data
+        if data is not None:
+            work.on_step(f"stage {path}")
+            facts[path] = state.write_new(journals.staged_file(stage, index), data, mode=target.mode)
+    work.on_step("stage the images")
+    journals.write_images(stage, (image or b"" for one in targets for image in (one.before, one.change.data)))
+    work.on_step("draft the journal")
+    state.write_new(stage / DRAFT, journals.dump(work.journal))
+    work.on_step("make the stage durable")
     # Up to the root: whoever made a folder on the way may have died before its name was durable.
-    _sync(write, [write.stage, *list(write.stage.parents)[:3]])
-    for folder in write.journal.folders:
-        yield f"make {folder}"
-        (write.root / folder).mkdir(exist_ok=True)
-    _sync(write, sorted({(write.root / folder).parent for folder in write.journal.folders}))
-    yield "compare again"
-    _refuse_other_device(write)
-    _compare(write.root, [target.change for target in write.targets])
-    yield "seal"
-    (write.stage / DRAFT).replace(write.stage / SEALED)
+    sync_folders([stage, *list(stage.parents)[:3]])
+    for folder in work.journal.folders:
+        work.on_step(f"make {folder}")
+        (work.root / folder).mkdir(exist_ok=True)
+    sync_folders(sorted({(work.root / folder).parent for folder in work.journal.folders}))
+    work.on_step("compare again")
+    _refuse_other_device(work)
+    _compare(work.root, [target.change for target in targets])
+    return facts
 
 
-def _sync(write: _Write, folders: list[Path]) -> None:
-    if write.durable:
-        for folder in folders:
-            state.fsync_folder(folder)
-
-
-def _refuse_other_device(write: _Write) -> None:
+def _refuse_other_device(work: Work) -> None:
     """A rename that cannot work must fail before the commit point: other device, other mount, or no rights.
 
     The kernel looks at the mounts before it looks for the file, so renaming a file that is not there tells them apart
     and changes nothing.
     """
-    for folder in sorted({(write.root / target.change.path).parent for target in write.targets}):
+    for folder in sorted({(work.root / entry.path).parent for entry in work.journal.entries}):
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, f"{folder.relative_to(write.root)} cannot be written")
-        try:
-            (write.stage / "no such file").rename(folder / "no such file")
-        except FileNotFoundError:
-            continue
+            raise OSError(errno.EACCES, f"{folder.relative_to(work.root)} cannot be written")
+        with contextlib.suppress(FileNotFoundError):
+            (work.stage / "no such file").rename(folder / "no such file")
 
 
-def _carry_out(write: _Write, on_step: Observer) -> None:
+def _carry_out(work: Work) -> None:
     """Finish a sealed write. What fails once may pass (a full disk that was emptied), so it is tried once more."""
-    work = replay.Work(write.root, write.stage, write.journal, write.durable)
     try:
         try:
-            replay.run(replay.forward(work), on_step)
+            replay.forward(work)
         except OSError as error:
-            if not (write.stage / SEALED).exists():  # all is in place; the next recovery removes what is left
+            if not (work.stage / SEALED).exists():  # all is in place; the next recovery removes what is left
                 return
             if error.errno == errno.EIO:  # a failed fsync passes the second time without having synced
                 raise
-            replay.run(replay.forward(work), _unobserved)
+            replay.forward(replace(work, on_step=_unobserved))
     except OSError as error:
         raise _committed(state.refusal("The write is committed, but not all files are in place", error)) from error
     except errors.StateError as error:
@@ -363,22 +341,20 @@ def _nothing_written(error: OSError) -> errors.Unavailable:
 
 
 def _recover_stage(root: Path, stage: Path, on_step: Observer) -> Recovery:
-    undo = journals.load(stage, UNDO)
-    if undo is not None:
-        work = replay.Work(root, stage, undo, rescue=True)
-        replay.run(replay.backward(work), on_step)
+    if (undo := journals.load(stage, UNDO)) is not None:
+        work = Work(root, stage, undo, on_step, rescue=True)
+        replay.backward(work)
         return _recovery("aborted", work)
-    sealed = journals.load(stage, SEALED)
-    if sealed is None:
-        replay.run(replay.discard(root, stage), on_step)
-        return Recovery("discarded")
-    replay.stop_at_third(root, sealed)
-    work = replay.Work(root, stage, sealed)
-    replay.run(replay.forward(work), on_step)
-    return _recovery("finished", work)
+    if (sealed := journals.load(stage, SEALED)) is not None:
+        replay.stop_at_third(root, sealed)
+        work = Work(root, stage, sealed, on_step)
+        replay.forward(work)
+        return _recovery("finished", work)
+    replay.discard(root, stage, on_step)
+    return Recovery("discarded")
 
 
-def _recovery(action: Literal["finished", "aborted"], work: replay.Work) -> Recovery:
+def _recovery(action: Literal["finished", "aborted"], work: Work) -> Recovery:
     return Recovery(action, tuple(entry.path for entry in work.journal.entries), tuple(work.rescued))
 
 
