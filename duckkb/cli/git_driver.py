@@ -85,7 +85,7 @@ def _write(file: Path, data: bytes) -> None:
 
 def textconv(file: Path) -> int:
     """Print a part with a line for each field, so that `git diff` shows which of them changed."""
-    from duckkb.truth.merge.field_merge import split
+    from duckkb.truth.files.source_text import split
 
     shown = []
     for line in file.read_bytes().split(b"\n"):

@@ -10,8 +10,8 @@ from duckkb.records import CREATED_AT, component_of
 from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
 from duckkb.review.homoglyphs import hidden_in_change, mixed_identity
 from duckkb.settings import Shrink
+from duckkb.truth.files.source_text import split
 from duckkb.truth.layout import Kind, parse_part
-from duckkb.truth.merge.field_merge import split
 from duckkb.values import dataclass, field
 
 _INDICES = "data/indices/"

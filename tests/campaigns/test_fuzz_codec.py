@@ -9,7 +9,8 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from duckkb.truth.files.line import Decoded, Limits, Shape, encode
-from duckkb.truth.merge.field_merge import MergeRules, merge_duplicates, merge_record
+from duckkb.truth.files.source_text import merge_duplicates
+from duckkb.truth.merge.field_merge import MergeRules, merge_record
 from tests.campaigns.conftest import Campaign
 from tests.campaigns.fuzz_book import canonical_line
 from tests.campaigns.fuzz_cli import Command, run_here

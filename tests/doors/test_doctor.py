@@ -514,7 +514,7 @@ def test_a_machine_without_git_or_with_an_old_one(wordy: Path, tmp_path: Path) -
     for folder in (empty, old):
         folder.mkdir()
     (old / "git").write_text(
-        f'#!/bin/sh\ncase "$*" in *" version") echo git version 2.20.1;; *) exec {shutil.which("git")} "$@";; esac\n',
+        f'#!/bin/sh\ncase "$*" in version) echo git version 2.20.1;; *) exec {shutil.which("git")} "$@";; esac\n',
         "utf-8",
     )
     (old / "git").chmod(0o755)

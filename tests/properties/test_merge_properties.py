@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.truth.files.line import Limits, Shape, decode, encode
-from duckkb.truth.merge.field_merge import MergeRules, merge_duplicates, merge_record, split
+from duckkb.truth.files.source_text import merge_duplicates, split
+from duckkb.truth.merge.field_merge import MergeRules, merge_record
 
 SHAPE = Shape(("name",))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from duckkb.truth.files.line import Limits, Shape, decode
-from duckkb.truth.merge.field_merge import FieldConflict, MergeRules, merge_duplicates, merge_record, split
+from duckkb.truth.files.source_text import merge_duplicates, split
+from duckkb.truth.merge.field_merge import FieldConflict, MergeRules, merge_record
 
 T1, T2, T3 = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

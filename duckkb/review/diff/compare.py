@@ -16,9 +16,9 @@ from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Place, RecordChange, Versions
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.lines import Lines
+from duckkb.truth.files.source_text import split
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.layout import DATA, parse_part
-from duckkb.truth.merge.field_merge import split
 from duckkb.values import dataclass
 
 Key = tuple[str, str]

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from duckkb.ontology.source import pointer
 from duckkb.review.diff.words import Run, json_words
-from duckkb.truth.merge.field_merge import elements, split
+from duckkb.truth.files.source_text import elements, split
 from duckkb.values import dataclass
 
 _MOST_STEPS = 1_000_000

@@ -9,9 +9,10 @@ from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.files.source_text import split
 from duckkb.truth.files.strict import HARD_DEPTH
 from duckkb.truth.merge.conflict import Block
-from duckkb.truth.merge.field_merge import MergeRules, split
+from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.truth.merge.merge_rules import TableRules
 from duckkb.truth.merge.table_merge import identity_of
 from duckkb.values import dataclass

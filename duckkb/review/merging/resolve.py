@@ -20,11 +20,11 @@ from duckkb.review.merging.trees import Merged, Tree, merge_trees
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
+from duckkb.truth.files.source_text import split
 from duckkb.truth.git import git_changes, repository, skipped
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
-from duckkb.truth.merge.field_merge import split
 from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
 from duckkb.truth.merge.table_merge import arranged, table_of
 from duckkb.values import dataclass

@@ -10,9 +10,9 @@ from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Contents, Merged, Tree, merge_trees
+from duckkb.truth.files.source_text import split
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, is_marker, read
-from duckkb.truth.merge.field_merge import split
 from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
 from duckkb.truth.merge.table_merge import identity_of, table_of
 

@@ -12,11 +12,11 @@ from duckkb.records import ID
 from duckkb.review.provenance.provenance_lines import Finder, Place
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
+from duckkb.truth.files.source_text import elements, split
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
 from duckkb.truth.git.ancestry import Blobs, Signature, Step
 from duckkb.truth.git.revisions import Entry, Revision
-from duckkb.truth.merge.field_merge import elements, split
 from duckkb.values import dataclass
 
 Texts = Mapping[str, bytes]

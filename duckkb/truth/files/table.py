@@ -15,7 +15,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, identity_key
 from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, Shape, decode, record_line
-from duckkb.truth.merge.field_merge import merge_duplicates
+from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.values import dataclass
 
 

@@ -8,7 +8,8 @@ import, is loaded when git is asked for the first time.
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,8 @@ def started(root: Path, arguments: Sequence[str]) -> "Git.AutoInterrupt":
 def version() -> tuple[int, ...] | None:
     """The version of git as numbers; None where there is no git."""
     try:
-        return tuple(_git_python()().version_info[:3])
+        with _git_python() as git:
+            return tuple(git().version_info[:3])
     except NoGit:
         return None
 
@@ -188,11 +190,9 @@ def _run(
     **wanted: Any,
 ) -> Any:
     """What GitPython gives of a command; of which type depends on what is `wanted` of it."""
-    git, repository = _git_python(), repository_of(root)
-    from git.exc import GitCommandNotFound
-
+    repository = repository_of(root)
     places = [f"--git-dir={repository.git_dir}", f"--work-tree={repository.work_tree}"]
-    try:
+    with _git_python() as git:
         return git(str(repository.work_tree)).execute(
             [git.GIT_PYTHON_GIT_EXECUTABLE or "git", "--no-pager", *places, *arguments],
             env=hardening(settings or {}) | {"GIT_INDEX_FILE": str(index or repository.git_dir / "index")},
@@ -203,13 +203,17 @@ def _run(
             kill_after_timeout=None if sys.platform == "win32" else SECONDS,
             **wanted,
         )
-    except GitCommandNotFound as error:
-        raise NoGit from error
 
 
-def _git_python() -> "type[Git]":
+@contextmanager
+def _git_python() -> "Iterator[type[Git]]":
+    """GitPython's commands; raises `NoGit` where there is no git, without which it refuses to load."""
     try:
         from git.cmd import Git
-    except ImportError as error:  # GitPython refuses to load where there is no git
+        from git.exc import GitCommandNotFound
+    except ImportError as error:
         raise NoGit from error
-    return Git
+    try:
+        yield Git
+    except GitCommandNotFound as error:
+        raise NoGit from error

@@ -7,7 +7,8 @@ what is open. So a block says by itself what has been chosen of it and what has 
 import re
 from collections.abc import Iterator, Sequence
 
-from duckkb.truth.merge.field_merge import MergeRules, join, split
+from duckkb.truth.files.source_text import join, split
+from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.values import dataclass
 
 OURS, BASE, THEIRS = b"ours (duckkb resolve)", b"base", b"theirs"

@@ -8,23 +8,19 @@ but texts that `x-merge: text` joins and arrays that `x-merge: set` joins from t
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import SequenceMatcher
 from math import isfinite
 from typing import Any
 
+from duckkb.truth.files.source_text import Field, elements, join, split, text_of
 from duckkb.values import dataclass, field
 
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
-_SPACE = re.compile(r"[ \t\n\r]*")
 _TIME = re.compile('"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z"')
 _DAY = re.compile("[0-9]{4}(?:-[0-9]{2}){0,2}")
 _MOMENT = re.compile(r"([0-9-]{10}T[0-9:]{8})(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})")
 _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-# Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
-_SCAN: Callable[[str, int], tuple[Any, int]] = vars(_DECODER)["scan_once"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +65,6 @@ class Merged:
     alternatives: tuple[bytes | None, bytes | None] | None = None
 
 
-_Field = tuple[str, str]
-"""A key and a value, both as source text."""
-
-
 def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, rules: MergeRules) -> Merged:
     """Merge one record of three versions of a file, None where a version lacks it. Lines come and go without LF.
 
@@ -97,102 +89,12 @@ def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, r
     return _merge_fields(split(base) if base is not None else {}, split(ours), split(theirs), rules)
 
 
-def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
-    """One line out of several of the same record, whatever their order.
-
-    Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
-    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are the smallest, `__updated_at` the latest.
-    """
-    versions = sorted(((split(line), line) for line in lines), key=lambda each: (_value(each[0], _UPDATED_AT), each[1]))
-    merged: dict[str, _Field] = {}
-    spelling: dict[str, str] = {}
-    for version, _ in versions:
-        for name, field_text in version.items():
-            merged.pop(spelling.get(name.casefold(), name), None)
-            spelling[name.casefold()] = name
-            merged[name] = field_text
-    for name in (_ID, _CREATED_AT):
-        held = [version[name] for version, _ in versions if name in version]
-        if held:
-            merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
-    return join(merged, identity)
-
-
-def split(line: bytes) -> dict[str, _Field]:
-    """The fields of an object by name, each as the source text of its key and of its value.
-
-    >>> split(b'{"a":1.50,"b":[1, 2]}')
-    {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
-    """
-    text = line.decode()
-    if (compact := _split_compact(text)) is not None:
-        return compact
-    found: dict[str, _Field] = {}
-    at = _after(text, _skip(text, 0), "{")
-    if text[at : at + 1] != "}":
-        while True:
-            name, end = _read(text, at)
-            start = _after(text, _skip(text, end), ":")
-            stop = _read(text, start)[1]
-            if text[at] != '"' or name in found:
-                raise ValueError(f"the key {name!r} is no text, or stands twice")
-            found[name] = (text[at:end], text[start:stop])
-            at = _skip(text, stop)
-            if text[at : at + 1] != ",":
-                break
-            at = _skip(text, at + 1)
-    if text[_skip(text, _after(text, at, "}")) :]:
-        raise ValueError("something follows the object")
-    return found
-
-
-def _split_compact(text: str) -> dict[str, _Field] | None:
-    """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
-    found: dict[str, _Field] = {}
-    at, stop = 1, 0
-    try:
-        while text[stop] == (",{"[stop == 0]):
-            name, end = _SCAN(text, at)
-            stop = _SCAN(text, end + 1)[1]
-            if text[at] != '"' or text[end] != ":" or name in found:
-                return None
-            found[name] = (text[at:end], text[end + 1 : stop])
-            at = stop + 1
-    except (StopIteration, IndexError, ValueError, RecursionError):
-        return None
-    return found if text[stop:] == "}" else None
-
-
-def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
-
-
-def _after(text: str, at: int, mark: str) -> int:
-    """The place after a mark that must stand here, and after the space that follows it."""
-    if text[at : at + 1] != mark:
-        raise ValueError(f"{mark} expected at column {at + 1}")
-    return _skip(text, at + 1)
-
-
-def _read(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that starts here, and the place after it."""
-    try:
-        return _DECODER.raw_decode(text, at)
-    except RecursionError as error:
-        raise ValueError("values are nested too deep") from error
-
-
-def _value(fields: Mapping[str, _Field], name: str) -> str:
-    return fields[name][1] if name in fields else ""
-
-
 def _merge_fields(
-    base: Mapping[str, _Field], ours: Mapping[str, _Field], theirs: Mapping[str, _Field], rules: MergeRules
+    base: Mapping[str, Field], ours: Mapping[str, Field], theirs: Mapping[str, Field], rules: MergeRules
 ) -> Merged:
-    clean: dict[str, _Field] = {}
+    clean: dict[str, Field] = {}
     conflicts = []
-    later = _later(_value(ours, _UPDATED_AT), _value(theirs, _UPDATED_AT))
+    later = _later(text_of(ours, _UPDATED_AT), text_of(theirs, _UPDATED_AT))
     for name in {**base, **ours, **theirs}:
         sides = base.get(name), ours.get(name), theirs.get(name)
         merged, is_clean = _merge_field(name, sides, rules.fields.get(name, ""), later)
@@ -218,13 +120,13 @@ def _alike(names: Collection[str]) -> list[str]:
     return [name for name in names if times[name.casefold()] > 1]
 
 
-def _source(fields: Mapping[str, _Field], name: str) -> bytes | None:
+def _source(fields: Mapping[str, Field], name: str) -> bytes | None:
     return fields[name][1].encode() if name in fields else None
 
 
 def _merge_field(
-    name: str, sides: tuple[_Field | None, _Field | None, _Field | None], rule: str, later: str
-) -> tuple[_Field | None, bool]:
+    name: str, sides: tuple[Field | None, Field | None, Field | None], rule: str, later: str
+) -> tuple[Field | None, bool]:
     """The merged field (None: it is left out), and whether the merge is clean. `sides` are base, ours and theirs, `later`
     names the one whose record was changed later."""
     base, ours, theirs = sides
@@ -307,20 +209,6 @@ def _merge_set(base: str | None, ours: str, theirs: str) -> str | None:
     return f"[{','.join(kept + added)}]"
 
 
-def elements(text: str) -> list[str] | None:
-    """The elements of an array as source text, None for another value."""
-    if not text.startswith("["):
-        return None
-    found = []
-    at = _skip(text, 1)
-    while text[at] != "]":
-        end = _read(text, at)[1]
-        found.append(text[at:end])
-        at = _skip(text, end)
-        at = _skip(text, at + 1) if text[at] == "," else at
-    return found
-
-
 def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
     """A merge line by line of two strings; None where they overlap, or where a value is no string."""
     texts = [json.loads(text, strict=False) if text.startswith('"') else None for text in (base or '""', ours, theirs)]
@@ -375,11 +263,3 @@ def _shared(base: list[str], ours: list[str], theirs: list[str]) -> Iterator[tup
         else:
             right += 1
     yield len(base), len(ours), len(theirs), 0
-
-
-def join(fields: Mapping[str, _Field], identity: Sequence[str]) -> bytes:
-    """The line of fields as `split` gives them, in canonical order."""
-    rest = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
-    ordered = [_ID, *identity, *rest, _CREATED_AT, _UPDATED_AT]
-    body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in ordered if name in fields)
-    return f"{{{body}}}".encode()

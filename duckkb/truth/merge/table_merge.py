@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.records import component_key, component_of
+from duckkb.truth.files.source_text import join, split
 from duckkb.truth.merge.conflict import Block, is_marker, written
-from duckkb.truth.merge.field_merge import Merged, join, merge_record, split
+from duckkb.truth.merge.field_merge import Merged, merge_record
 from duckkb.truth.merge.merge_rules import Key, TableRules
 from duckkb.values import dataclass, field
 

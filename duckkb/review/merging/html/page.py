@@ -18,7 +18,7 @@ from duckkb.review.html.page import KINDS, document, finding, safe
 from duckkb.review.invisible import unseen, visible
 from duckkb.review.merging.conflicts import OpenConflict
 from duckkb.review.merging.resolve import Resolved
-from duckkb.truth.merge.field_merge import split
+from duckkb.truth.files.source_text import split
 
 MOST_CHARACTERS = 100_000_000
 """Of the data of conflicts; a browser opens a page of this size. What does not fit is counted by type."""

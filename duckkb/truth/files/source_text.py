@@ -1,0 +1,136 @@
+"""A record as source text: the fields of its line, each as it stands there, and a line made of them.
+
+Values are copied, never written anew, so that a number or a text comes out as it went in. The standard library is enough: git
+starts a merge once per file.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+# Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, strict=False)
+_SCAN: Callable[[str, int], tuple[Any, int]] = vars(_DECODER)["scan_once"]
+
+
+Field = tuple[str, str]
+"""A key and a value, both as source text."""
+
+
+def split(line: bytes) -> dict[str, Field]:
+    """The fields of an object by name, each as the source text of its key and of its value.
+
+    >>> split(b'{"a":1.50,"b":[1, 2]}')
+    {'a': ('"a"', '1.50'), 'b': ('"b"', '[1, 2]')}
+    """
+    text = line.decode()
+    if (compact := _split_compact(text)) is not None:
+        return compact
+    found: dict[str, Field] = {}
+    at = _after(text, _skip(text, 0), "{")
+    if text[at : at + 1] != "}":
+        while True:
+            name, end = _read(text, at)
+            start = _after(text, _skip(text, end), ":")
+            stop = _read(text, start)[1]
+            if text[at] != '"' or name in found:
+                raise ValueError(f"the key {name!r} is no text, or stands twice")
+            found[name] = (text[at:end], text[start:stop])
+            at = _skip(text, stop)
+            if text[at : at + 1] != ",":
+                break
+            at = _skip(text, at + 1)
+    if text[_skip(text, _after(text, at, "}")) :]:
+        raise ValueError("something follows the object")
+    return found
+
+
+def elements(text: str) -> list[str] | None:
+    """The elements of an array as source text, None for another value."""
+    if not text.startswith("["):
+        return None
+    found = []
+    at = _skip(text, 1)
+    while text[at] != "]":
+        end = _read(text, at)[1]
+        found.append(text[at:end])
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+    return found
+
+
+def join(fields: Mapping[str, Field], identity: Sequence[str]) -> bytes:
+    """The line of fields as `split` gives them, in canonical order."""
+    rest = sorted(fields.keys() - {_ID, *identity, _CREATED_AT, _UPDATED_AT})
+    ordered = [_ID, *identity, *rest, _CREATED_AT, _UPDATED_AT]
+    body = ",".join(f"{fields[name][0]}:{fields[name][1]}" for name in ordered if name in fields)
+    return f"{{{body}}}".encode()
+
+
+def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
+    """One line out of several of the same record, whatever their order.
+
+    Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
+    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are the smallest, `__updated_at` the latest.
+    """
+    versions = sorted(
+        ((split(line), line) for line in lines), key=lambda each: (text_of(each[0], _UPDATED_AT), each[1])
+    )
+    merged: dict[str, Field] = {}
+    spelling: dict[str, str] = {}
+    for version, _ in versions:
+        for name, field_text in version.items():
+            merged.pop(spelling.get(name.casefold(), name), None)
+            spelling[name.casefold()] = name
+            merged[name] = field_text
+    for name in (_ID, _CREATED_AT):
+        held = [version[name] for version, _ in versions if name in version]
+        if held:
+            merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
+    return join(merged, identity)
+
+
+def text_of(fields: Mapping[str, Field], name: str) -> str:
+    """The source text of a value; empty where there is none."""
+    return fields[name][1] if name in fields else ""
+
+
+def _split_compact(text: str) -> dict[str, Field] | None:
+    """As `split`, several times as fast, of an object without blanks around its keys and values; None for any other."""
+    found: dict[str, Field] = {}
+    at, stop = 1, 0
+    try:
+        while text[stop] == (",{"[stop == 0]):
+            name, end = _SCAN(text, at)
+            stop = _SCAN(text, end + 1)[1]
+            if text[at] != '"' or text[end] != ":" or name in found:
+                return None
+            found[name] = (text[at:end], text[end + 1 : stop])
+            at = stop + 1
+    except (StopIteration, IndexError, ValueError, RecursionError):
+        return None
+    return found if text[stop:] == "}" else None
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """The place after a mark that must stand here, and after the space that follows it."""
+    if text[at : at + 1] != mark:
+        raise ValueError(f"{mark} expected at column {at + 1}")
+    return _skip(text, at + 1)
+
+
+def _read(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that starts here, and the place after it."""
+    try:
+        return _DECODER.raw_decode(text, at)
+    except RecursionError as error:
+        raise ValueError("values are nested too deep") from error
