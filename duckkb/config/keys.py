@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from duckkb.ontology.rules import (
@@ -20,7 +21,7 @@ from duckkb.ontology.rules import (
     Whole,
 )
 from duckkb.ontology.section import Section
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Expansion, Fusion, Settings, Shrink, VectorSettings
+from duckkb.settings import DEFAULT_MODEL, Settings
 from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
@@ -81,14 +82,22 @@ class Include:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One setting. `name` is its dotted place in config.yaml; a default of None means absent, and may be written so.
-    `where` says what else may set it, for less than the whole base."""
+    """One setting. `name` is its dotted place in config.yaml, `attribute` that in `Settings`, whose standard is its default;
+    one of None means absent, and may be written so. `where` says what else may set it, for less than the whole base."""
 
     name: str
-    default: Any
+    attribute: str
     rule: Rule
     meaning: str
     where: str = ""
+
+    @property
+    def default(self) -> Any:
+        return self.of(_STANDARD)
+
+    def of(self, settings: Settings) -> Any:
+        """Its value in these settings."""
+        return attrgetter(self.attribute)(settings) if self.attribute else INCLUDE
 
     @property
     def section(self) -> tuple[str, ...]:
@@ -107,94 +116,109 @@ class Variable:
     meaning: str
 
 
-_BASE, _MODEL, _FUSION, _EXPANSION = Settings(), EmbeddingSettings(), Fusion(), Expansion()
+_STANDARD = Settings()
 
 KEYS: tuple[Key, ...] = (
-    Key("global.chunk_size", _BASE.chunk_size, CHUNK_SIZE, "Longest chunk of a text, in characters.", "search item"),
-    Key("global.tokenizer", _BASE.tokenizer, Choice(("jieba", "plain")), "How text becomes words; jieba knows Chinese."),
-    Key("global.language", _BASE.language, LANGUAGE, "Whose word endings are cut for matching.", "search item"),
+    Key("global.chunk_size", "chunk_size", CHUNK_SIZE, "Longest chunk of a text, in characters.", "search item"),
+    Key("global.tokenizer", "tokenizer", Choice(("jieba", "plain")), "How text becomes words; jieba knows Chinese."),
+    Key("global.language", "language", LANGUAGE, "Whose word endings are cut for matching.", "search item"),
     Key(
-        "global.fold_chinese", _BASE.fold_chinese, Choice(("none", "simplified")),
+        "global.fold_chinese", "fold_chinese", Choice(("none", "simplified")),
         "Match traditional characters as simplified ones, in texts and queries.",
     ),
     Key(
-        "global.embedding_model", DEFAULT_MODEL, Text(),
+        "global.embedding_model", "embedding.model", Text(),
         f"The model behind similarity: {DEFAULT_MODEL} runs offline, {NO_MODEL} turns vectors off,"
         f" any other is asked at base_url. Of OpenAI's ({', '.join(KNOWN_MODELS)}) address and key variable are known;"
         " until `duckkb trust` and a key, search is by words.",
     ),
-    Key("global.embedding.base_url", None, Url(), "An OpenAI-compatible endpoint; used after `duckkb trust`."),
-    Key("global.embedding.api_key_env", None, VariableName(), "The environment variable that holds the endpoint's key."),
-    Key("global.embedding.dimensions", None, Whole(1, 16_384), "Length of the vectors to ask an endpoint for."),
-    Key("global.embedding.batch_size", _MODEL.batch_size, Whole(1, 2_048), "Texts in one request to an endpoint."),
     Key(
-        "global.embedding.concurrency", None, Whole(1, 64),
+        "global.embedding.base_url", "embedding.base_url", Url(),
+        "An OpenAI-compatible endpoint; used after `duckkb trust`.",
+    ),
+    Key(
+        "global.embedding.api_key_env", "embedding.api_key_env", VariableName(),
+        "The environment variable that holds the endpoint's key.",
+    ),
+    Key(
+        "global.embedding.dimensions", "embedding.dimensions", Whole(1, 16_384),
+        "Length of the vectors to ask an endpoint for.",
+    ),
+    Key("global.embedding.batch_size", "embedding.batch_size", Whole(1, 2_048), "Texts in one request to an endpoint."),
+    Key(
+        "global.embedding.concurrency", "embedding.concurrency", Whole(1, 64),
         "Batches that are embedded at the same time; where it is not set, 4 at an endpoint and 1 offline.",
     ),
     Key(
-        "global.embedding.price_per_million_tokens", None, Number(0, 1_000_000),
+        "global.embedding.price_per_million_tokens", "embedding.price_per_million_tokens", Number(0, 1_000_000),
         "What an endpoint asks for a million tokens, in any currency; `duckkb index plan` then says what a job costs.",
     ),
-    Key("global.embedding.timeout_s", _MODEL.timeout_s, Number(0.1, 600), "Longest wait for one answer, in seconds."),
-    Key("global.embedding.max_retries", _MODEL.max_retries, Whole(0, 20), "Repeats of a request that failed."),
     Key(
-        "global.embedding.symmetric", _MODEL.symmetric, Flag(),
+        "global.embedding.timeout_s", "embedding.timeout_s", Number(0.1, 600),
+        "Longest wait for one answer, in seconds.",
+    ),
+    Key("global.embedding.max_retries", "embedding.max_retries", Whole(0, 20), "Repeats of a request that failed."),
+    Key(
+        "global.embedding.symmetric", "embedding.symmetric", Flag(),
         "Treat queries as texts: for bases where both are the same kind of thing.",
     ),
     Key(
-        "global.embedding.mode", _MODEL.mode, Choice(("q4", "int8")),
+        "global.embedding.mode", "embedding.mode", Choice(("q4", "int8")),
         "How the offline model computes; int8 is faster on some machines and a little less exact.",
     ),
-    Key("global.fusion.method", _FUSION.method, FUSION["method"], "How two lists become one: ranks or scores.", "policy"),
-    Key("global.fusion.k", _FUSION.k, FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
-    Key("global.fusion.weight", _FUSION.weight, FUSION["weight"], "minmax: the part of the vector list.", "policy"),
     Key(
-        "global.expansion.method", _EXPANSION.method, EXPANSION["method"],
+        "global.fusion.method", "fusion.method", FUSION["method"],
+        "How two lists become one: ranks or scores.", "policy",
+    ),
+    Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
+    Key("global.fusion.weight", "fusion.weight", FUSION["weight"], "minmax: the part of the vector list.", "policy"),
+    Key(
+        "global.expansion.method", "expansion.method", EXPANSION["method"],
         "feedback: search by vector once more, with the question moved towards its first hits.", "policy",
     ),
-    Key("global.expansion.weight", _EXPANSION.weight, EXPANSION["weight"], "feedback: how far it moves.", "policy"),
-    Key("global.expansion.hits", _EXPANSION.hits, EXPANSION["hits"], "feedback: how many first hits.", "policy"),
+    Key("global.expansion.weight", "expansion.weight", EXPANSION["weight"], "feedback: how far it moves.", "policy"),
+    Key("global.expansion.hits", "expansion.hits", EXPANSION["hits"], "feedback: how many first hits.", "policy"),
     Key(
-        "global.ann", _BASE.vectors.ann, ANN,
+        "global.ann", "vectors.ann", ANN,
         "How vectors are compared: all of them (exact), those that a graph leads to (hnsw; made by index jobs, with the extra"
         " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
     ),
     Key(
-        "global.vector_storage", _BASE.vectors.storage, VECTOR_STORAGE,
+        "global.vector_storage", "vectors.storage", VECTOR_STORAGE,
         "As what numbers vectors are kept and compared: float16 takes half of the memory of float32, int8 a quarter, and both"
         " lose a little.", "policy",
     ),
     Key(
-        "layout.part", _BASE.part, Choice(("branch", "fixed")),
+        "layout.part", "part", Choice(("branch", "fixed")),
         "Which file new records go to: one of each clone and branch, or always the first of the day (one writer only).",
     ),
     Key(
-        "limits.max_record_bytes", _BASE.max_record_bytes, Whole(1_024, 256 * 1024 * 1024),
+        "limits.max_record_bytes", "max_record_bytes", Whole(1_024, 256 * 1024 * 1024),
         "Longest line of a record, in bytes.",
     ),
-    Key("limits.max_depth", _BASE.max_depth, Whole(2, 128), "Deepest nesting of a record's values."),
+    Key("limits.max_depth", "max_depth", Whole(2, 128), "Deepest nesting of a record's values."),
     Key(
-        "limits.shrink_records", _BASE.shrink.records, Whole(0, 1_000_000_000),
+        "limits.shrink_records", "shrink.records", Whole(0, 1_000_000_000),
         "Records of a table that one write, merge or pull request may delete; more need --allow-shrink.",
     ),
     Key(
-        "limits.shrink_share", _BASE.shrink.share, Number(0, 1),
+        "limits.shrink_share", "shrink.share", Number(0, 1),
         "The part of a table's records that it may delete, where that is more than shrink_records.",
     ),
     Key(
-        "merge.granularity", _BASE.merge_granularity, Choice(GRANULARITIES),
+        "merge.granularity", "merge_granularity", Choice(GRANULARITIES),
         "What two branches may both change without a conflict: different fields of a record, or different records.",
         "type",
     ),
     Key(
-        "search.embed_wait_s", _BASE.embed_wait_s, Number(0, 3_600),
+        "search.embed_wait_s", "embed_wait_s", Number(0, 3_600),
         "How long a search computes missing vectors before it answers without them, in seconds.",
     ),
     Key(
-        "snapshot.min_bytes", _BASE.snapshot_bytes, Whole(0, 1 << 40),
+        "snapshot.min_bytes", "snapshot_bytes", Whole(0, 1 << 40),
         "Size of all parts together from which a snapshot of them is kept in .duckkb/, in bytes; a smaller base is read whole.",
     ),
-    Key("include", INCLUDE, Include(), "More files with nodes, edges, policies and questions, beside this one."),
+    Key("include", "", Include(), "More files with nodes, edges, policies and questions, beside this one."),
 )  # fmt: skip
 
 SECTIONS: Mapping[str, str] = {
@@ -276,45 +300,12 @@ def _check_model(section: Section, values: Mapping[str, Any]) -> None:
 
 
 def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:
-    return Settings(
-        chunk_size=values["global.chunk_size"],
-        tokenizer=values["global.tokenizer"],
-        language=values["global.language"],
-        fold_chinese=values["global.fold_chinese"],
-        embedding=_embedding(values),
-        fusion=Fusion(
-            method=values["global.fusion.method"],
-            k=values["global.fusion.k"],
-            weight=float(values["global.fusion.weight"]),
-        ),
-        expansion=Expansion(
-            method=values["global.expansion.method"],
-            weight=float(values["global.expansion.weight"]),
-            hits=values["global.expansion.hits"],
-        ),
-        vectors=VectorSettings(ann=values["global.ann"], storage=values["global.vector_storage"]),
-        part=values["layout.part"],
-        max_record_bytes=values["limits.max_record_bytes"],
-        max_depth=values["limits.max_depth"],
-        shrink=Shrink(values["limits.shrink_records"], float(values["limits.shrink_share"])),
-        merge_granularity=values["merge.granularity"],
-        embed_wait_s=float(values["search.embed_wait_s"]),
-        snapshot_bytes=values["snapshot.min_bytes"],
-        origins=origins,
-    )
-
-
-def _embedding(values: Mapping[str, Any]) -> EmbeddingSettings:
-    return EmbeddingSettings(
-        model=values["global.embedding_model"],
-        base_url=values["global.embedding.base_url"],
-        api_key_env=values["global.embedding.api_key_env"],
-        dimensions=values["global.embedding.dimensions"],
-        batch_size=values["global.embedding.batch_size"],
-        timeout_s=float(values["global.embedding.timeout_s"]),
-        max_retries=values["global.embedding.max_retries"],
-        symmetric=values["global.embedding.symmetric"],
-        mode=values["global.embedding.mode"],
-        concurrency=values["global.embedding.concurrency"],
-        price_per_million_tokens=values["global.embedding.price_per_million_tokens"],
-    )
+    own: dict[str, Any] = {}
+    inside: dict[str, dict[str, Any]] = {}
+    for key in KEYS:
+        group, _, name = key.attribute.rpartition(".")
+        value = values[key.name]
+        if key.attribute:
+            (inside.setdefault(group, {}) if group else own)[name] = float(value) if type(key.default) is float else value
+    groups = {group: type(getattr(_STANDARD, group))(**given) for group, given in inside.items()}
+    return Settings(**own, **groups, origins=origins)

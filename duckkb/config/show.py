@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from duckkb.config.keys import DEFAULT, INCLUDE, KEYS
+from duckkb.config.keys import DEFAULT, KEYS
 from duckkb.config.load import Loaded
 from duckkb.ontology.model import EdgeType, Policy, RecordType, SearchField
 from duckkb.ontology.policies import POLICY_KEYS
 from duckkb.ontology.source import Document, pointer
-from duckkb.settings import Settings
 
 
 def normalised(loaded: Loaded) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def normalised(loaded: Loaded) -> dict[str, Any]:
         place = shown
         for step in key.section:
             place = place.setdefault(step, {})
-        place[key.leaf] = _leaf(_setting(loaded.settings, key.name), loaded.settings.origins.get(key.name, DEFAULT))
+        place[key.leaf] = _leaf(key.of(loaded.settings), loaded.settings.origins.get(key.name, DEFAULT))
     origin = _Origin(loaded.documents)
     nodes = loaded.ontology.nodes.values()
     shown["nodes"] = {kind.name: _type(kind, "nodes", origin) for kind in nodes if not kind.is_collection}
@@ -58,29 +57,6 @@ def _leaf(value: Any, origin: str) -> dict[str, Any]:
 
 def _variable(value: Any, name: str) -> dict[str, Any]:
     return _leaf(value, name if value else DEFAULT)
-
-
-def _setting(settings: Settings, name: str) -> Any:
-    """The effective value of a setting by its dotted name."""
-    section, _, leaf = name.rpartition(".")
-    match section:
-        case "global.embedding":
-            return getattr(settings.embedding, leaf)
-        case "global.fusion":
-            return getattr(settings.fusion, leaf)
-        case "global.expansion":
-            return getattr(settings.expansion, leaf)
-    renamed = {
-        "global.embedding_model": settings.embedding.model,
-        "global.ann": settings.vectors.ann,
-        "global.vector_storage": settings.vectors.storage,
-        "merge.granularity": settings.merge_granularity,
-        "snapshot.min_bytes": settings.snapshot_bytes,
-        "limits.shrink_records": settings.shrink.records,
-        "limits.shrink_share": settings.shrink.share,
-        "include": INCLUDE,
-    }
-    return renamed[name] if name in renamed else getattr(settings, leaf)
 
 
 def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
