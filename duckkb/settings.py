@@ -6,9 +6,8 @@ from typing import Literal
 
 from duckkb.values import dataclass, field
 
-DEFAULT_MODEL = "multilingual-e5-small"
-Ann = Literal["auto", "exact", "hnsw"]
 VectorStorage = Literal["float32", "float16", "int8"]
+DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 _GRAPH_FROM = 2_000_000
 """Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
@@ -37,7 +36,7 @@ class VectorSettings:
     """How the vector lane compares: all chunks (`exact`), or those that a graph leads to (`hnsw`); and as what numbers it
     keeps their vectors."""
 
-    ann: Ann = "auto"
+    ann: Literal["auto", "exact", "hnsw"] = "auto"
     storage: VectorStorage = "float32"
 
     def wants_graph(self, chunks: int) -> bool:

@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
+from duckkb.ontology.policies import OVERRIDES
 from duckkb.ontology.rules import (
-    ANN,
     CHUNK_SIZE,
     EXPANSION,
     FUSION,
     GRANULARITIES,
     LANGUAGE,
-    VECTOR_STORAGE,
     Choice,
     Flag,
     Number,
@@ -21,11 +20,10 @@ from duckkb.ontology.rules import (
     Whole,
 )
 from duckkb.ontology.section import Section
-from duckkb.settings import DEFAULT_MODEL, Settings
+from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
 from duckkb.values import dataclass
 
 INCLUDE = "ontology/**/*.yaml"
-NO_MODEL = "none"
 KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
 """Models that one well-known endpoint alone serves under these names."""
 _OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
@@ -179,12 +177,12 @@ KEYS: tuple[Key, ...] = (
     Key("global.expansion.weight", "expansion.weight", EXPANSION["weight"], "feedback: how far it moves.", "policy"),
     Key("global.expansion.hits", "expansion.hits", EXPANSION["hits"], "feedback: how many first hits.", "policy"),
     Key(
-        "global.ann", "vectors.ann", ANN,
+        "global.ann", "vectors.ann", OVERRIDES["ann"][1],
         "How vectors are compared: all of them (exact), those that a graph leads to (hnsw; made by index jobs, with the extra"
         " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
     ),
     Key(
-        "global.vector_storage", "vectors.storage", VECTOR_STORAGE,
+        "global.vector_storage", "vectors.storage", OVERRIDES["vector_storage"][1],
         "As what numbers vectors are kept and compared: float16 takes half of the memory of float32, int8 a quarter, and both"
         " lose a little.", "policy",
     ),
@@ -306,6 +304,8 @@ def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings
         group, _, name = key.attribute.rpartition(".")
         value = values[key.name]
         if key.attribute:
-            (inside.setdefault(group, {}) if group else own)[name] = float(value) if type(key.default) is float else value
+            (inside.setdefault(group, {}) if group else own)[name] = (
+                float(value) if type(key.default) is float else value
+            )
     groups = {group: type(getattr(_STANDARD, group))(**given) for group, given in inside.items()}
     return Settings(**own, **groups, origins=origins)

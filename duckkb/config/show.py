@@ -97,13 +97,11 @@ def _search_field(item: SearchField) -> dict[str, Any]:
 def _policy(policy: Policy, origin: _Origin) -> dict[str, Any]:
     at = ("policies", policy.name)
     plain = {key: _leaf(policy.source.get(key), origin(*at, key)) for key in POLICY_KEYS if key in policy.source}
-    fusion = asdict(policy.fusion) if policy.fusion else None
-    expansion = asdict(policy.expansion) if policy.expansion else None
+    groups = {key: policy.overrides.get(key) for key in ("fusion", "expansion")}
     return plain | {
         "intents": {
             "allowed": _leaf(list(policy.intents) if policy.intents else None, origin(*at, "intents", "allowed")),
             "default": _leaf(policy.default_intent, origin(*at, "intents", "default")),
         },
-        "fusion": _leaf(fusion, origin(*at, "fusion")),
-        "expansion": _leaf(expansion, origin(*at, "expansion")),
+        **{key: _leaf(asdict(value) if value else None, origin(*at, key)) for key, value in groups.items()},
     }

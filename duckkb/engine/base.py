@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -20,7 +19,7 @@ from duckkb.ontology.validate import Validator
 from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
 from duckkb.queries import Lane
 from duckkb.records import Record
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Environment, Settings
+from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.place import Place
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Differences, Part, StoredRow, Tree
@@ -131,11 +130,11 @@ class Base:
 
     def embedder(self, kind: RecordType) -> Embedder:
         """The model that embeds a type's texts: the base's, or what the type's policy makes of it."""
-        return self.wiring.embedder_for(embedding_of(kind, self.settings.embedding))
+        return self.wiring.embedder_for(kind.settings(self.settings).embedding)
 
     def fingerprint(self, kind: RecordType) -> Fingerprint | None:
         """That of the type's model; None where nothing is embedded."""
-        is_none = embedding_of(kind, self.settings.embedding).model == "none"
+        is_none = kind.settings(self.settings).embedding.model == "none"
         return None if is_none or not kind.has_text_vectors else self.embedder(kind).fingerprint
 
     def lengths(self, kind: RecordType) -> dict[str, int]:
@@ -191,18 +190,17 @@ class Base:
         key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
         return Version(found.folder, found.store, found.revision, found.changed, key, lengths)
 
-    @property
-    def cut_by(self) -> tuple[str, int]:
-        """Names what shapes chunks beside their texts."""
-        return str(chunk.FINGERPRINT), self.settings.chunk_size
+    def cut_by(self, kind: RecordType) -> tuple[object, ...]:
+        """Names what shapes the chunks of a type beside its records."""
+        return str(chunk.FINGERPRINT), kind.settings(self.settings).chunk_size, kind.full_text, kind.vectors
 
     def _lane_key(self, kind: RecordType, lane: Lane | None) -> str:
         """Names what shapes the entries of a type that a lane reads, beside the records."""
         shaped_by: list[object] = [kind.schema, kind.relational]
         if lane == "fts":
-            shaped_by = [self.wiring.tokenizer.fingerprint, *self.cut_by, kind.full_text, kind.vectors]
+            shaped_by = [self.wiring.tokenizer.fingerprint, *self.cut_by(kind)]
         elif lane == "vector":
-            shaped_by = [self.fingerprint(kind), *self.cut_by, kind.full_text, kind.vectors]
+            shaped_by = [self.fingerprint(kind), *self.cut_by(kind)]
         return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def _lengths_key(self, kind: RecordType) -> str:
@@ -328,16 +326,3 @@ class Base:
     def close(self) -> None:
         self.cache.save(sparing=True)
         self.backend.close()
-
-
-def embedding_of(kind: RecordType, standard: EmbeddingSettings) -> EmbeddingSettings:
-    """What the base sets of its model, and what a type's policy sets in its place. A policy cannot name hosts or keys:
-    the offline model and none need no address, any other model is asked at the base's."""
-    chosen = kind.policy.embedding if kind.policy else None
-    if chosen is None:
-        return standard
-    if chosen.model in (DEFAULT_MODEL, "none"):
-        standard = replace(standard, base_url=None, api_key_env=None, dimensions=None)
-        standard = replace(standard, concurrency=None, price_per_million_tokens=None)
-    wanted = {name: value for name, value in asdict(chosen).items() if value is not None}
-    return replace(standard, **wanted)

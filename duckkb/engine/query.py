@@ -19,7 +19,7 @@ from duckkb.records import identity_key, identity_value
 from duckkb.search import explain, syntax
 from duckkb.search.expand import feedback
 from duckkb.search.fuse import Fused, fuse, ranked
-from duckkb.search.plan import Ask, Capabilities, Standard, plan
+from duckkb.search.plan import Ask, Capabilities, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.tree import StoredRow
@@ -188,7 +188,7 @@ def _plan(base: Base, intent: Intent) -> Plan:
         expansion=intent.expansion,
     )
     can = Capabilities(model=base.settings.embedding.model != "none")
-    return plan(ask, intent.kinds, Standard(base.settings.fusion, base.settings.expansion), can)
+    return plan(ask, intent.kinds, base.settings, can)
 
 
 def _allowed(base: Base, intent: Intent) -> dict[str, IdSet | None]:

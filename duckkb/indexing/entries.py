@@ -65,7 +65,7 @@ class EntryBuilder:
         self, tokenizer: Tokenizer, settings: Settings, models: Models, lengths: Lengths, cache: SearchCache
     ) -> None:
         self._tokenizer = tokenizer
-        self._chunk_size = settings.chunk_size
+        self._settings = settings
         self._models = models
         self._lengths = lengths
         self._cache = cache
@@ -142,33 +142,12 @@ class EntryBuilder:
     def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
+        size = kind.settings(self._settings).chunk_size
         if EVERY not in lexical and EVERY not in vectors:
             names = dict.fromkeys([*lexical, *vectors])
-            fields = [self._field(name, lexical.get(name), vectors.get(name)) for name in names]
+            fields = [_field(name, lexical.get(name), vectors.get(name), size) for name in names]
             return [_cut(fields, record) for record in records]
-        return [_cut(list(self._of_record(kind, record, lexical, vectors)), record) for record in records]
-
-    def _of_record(
-        self, kind: RecordType, record: Record, lexical: Mapping[str, SearchField], vectors: Mapping[str, SearchField]
-    ) -> Iterator[_Field]:
-        """The searched fields of one record: those that a lane names, and those that a lane reaches for."""
-        for name in dict.fromkeys([*lexical, *vectors, *record.fields]):
-            value = record.fields.get(name)
-            if value is None or name in kind.given_vectors:
-                continue
-            found = [
-                lane.get(name) or (lane[EVERY] if EVERY in lane and _reaches(lane[EVERY], kind, name, value) else None)
-                for lane in (lexical, vectors)
-            ]
-            if any(found):
-                yield self._field(name, *found)
-
-    def _field(self, name: str, lexical: SearchField | None, vectors: SearchField | None) -> _Field:
-        return _Field(name, self._size(vectors, lexical), lexical is not None, vectors is not None)
-
-    def _size(self, *items: SearchField | None) -> int:
-        sizes = (item.chunk_size for item in items if item and item.chunk_size)
-        return next(sizes, self._chunk_size)
+        return [_cut(list(_of_record(kind, record, (lexical, vectors), size)), record) for record in records]
 
     def _tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
         plain = [text for text in texts if text.isascii()]
@@ -192,6 +171,28 @@ class EntryBuilder:
             return {}
         keys = _keys(model, texts)
         return dict(zip(texts, zip(keys, self._cache.vectors(keys, model), strict=True), strict=True))
+
+
+def _of_record(
+    kind: RecordType, record: Record, lanes: Sequence[Mapping[str, SearchField]], size: int
+) -> Iterator[_Field]:
+    """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for."""
+    for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields]):
+        value = record.fields.get(name)
+        if value is None or name in kind.given_vectors:
+            continue
+        lexical, vectors = (
+            lane.get(name) or (lane[EVERY] if EVERY in lane and _reaches(lane[EVERY], kind, name, value) else None)
+            for lane in lanes
+        )
+        if lexical or vectors:
+            yield _field(name, lexical, vectors, size)
+
+
+def _field(name: str, lexical: SearchField | None, vectors: SearchField | None, chunk_size: int) -> _Field:
+    """`chunk_size` is that of the type, where neither item has one of its own."""
+    sizes = (item.chunk_size for item in (vectors, lexical) if item and item.chunk_size)
+    return _Field(name, next(sizes, chunk_size), lexical is not None, vectors is not None)
 
 
 _Pieces = list[list[tuple[_Field, int, str]]]

@@ -50,7 +50,7 @@ class Shelf:
     def vectors(self) -> "Vectors":
         from duckkb.lanes.vectors.vectors import Vectors
 
-        settings = self.kind.vector_settings(self._settings.vectors)
+        settings = self.kind.settings(self._settings).vectors
         return Vectors(self.rows, self._filled, self.version, settings)
 
     def expect(self, query: LexicalQuery | None = None) -> None:

@@ -1,12 +1,13 @@
 """The ontology as frozen values: what may exist, and how it is searched."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from duckkb.queries import Mode
 from duckkb.records import FROM, TO
-from duckkb.settings import Ann, Expansion, Fusion, VectorSettings, VectorStorage
+from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
 from duckkb.values import dataclass, field
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
@@ -52,39 +53,49 @@ class Fields:
     relational: Reach | tuple[str, ...] = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddingChoice:
-    """What a policy sets of the embedding model in place of the base; None leaves it."""
-
-    model: str | None = None
-    symmetric: bool | None = None
-    dimensions: int | None = None
-
-
 @dataclass(frozen=True)
 class Policy:
-    """How a collection is indexed and queried, never what it contains. None means: the base's setting, or every intent
-    served. `refuse` says by intent what to use instead; `params` where a named parameter goes (a JSON pointer into the
-    policy); `source` is the mapping that declares the policy, `place` its file:line."""
+    """How a collection is indexed and queried, never what it contains. No `intents` means that every one is served.
+    `overrides` are settings in place of the base's, by their place in `Settings` (see `settings_of`). `refuse` says by
+    intent what to use instead; `params` where a named parameter goes (a JSON pointer into the policy); `source` is the
+    mapping that declares the policy, `place` its file:line."""
 
     name: str
     intents: tuple[Mode, ...] | None = None
     default_intent: Mode | None = None
-    fusion: Fusion | None = None
-    expansion: Expansion | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     aliases: tuple[str, ...] = ()
     identity: tuple[str, ...] = ()
     generated: Generated | None = None
     schema: Mapping[str, Any] = field(default_factory=dict)
     fields: Fields | None = None
-    embedding: EmbeddingChoice | None = None
-    ann: Ann | None = None
-    vector_storage: VectorStorage | None = None
     refuse: Mapping[Mode, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
+
+
+def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
+    """The base's settings with what policies set in their place: nothing else overrides one. Of several policies those count
+    that set something, where they set it alike. A policy cannot name hosts or keys: the offline model and none need no
+    address, any other model is asked at the base's."""
+    told = [policy.overrides for policy in policies if policy is not None]
+    changed: dict[str, Any] = {}
+    for place in dict.fromkeys(place for overrides in told for place in overrides):
+        value, *others = (overrides[place] for overrides in told if place in overrides)
+        if any(other != value for other in others):
+            continue
+        group, _, name = place.rpartition(".")
+        if not group:
+            changed[name] = value
+            continue
+        around = changed.get(group, getattr(base, group))
+        if place == "embedding.model" and value in (DEFAULT_MODEL, NO_MODEL):
+            around = replace(around, base_url=None, api_key_env=None, dimensions=None)
+            around = replace(around, concurrency=None, price_per_million_tokens=None)
+        changed[group] = replace(around, **{name: value})
+    return replace(base, **changed) if changed else base
 
 
 @dataclass(frozen=True)
@@ -114,11 +125,9 @@ class _RecordType:
         """The fields whose values are vectors, by name."""
         return {item.name: item for item in self.vectors if item.given}
 
-    def vector_settings(self, standard: VectorSettings) -> VectorSettings:
-        """What the base sets of the vector lane, and what the policy sets in its place."""
-        if self.policy is None:
-            return standard
-        return VectorSettings(self.policy.ann or standard.ann, self.policy.vector_storage or standard.storage)
+    def settings(self, base: Settings) -> Settings:
+        """What holds for this type: the base's settings, and what its policy sets in their place."""
+        return settings_of([self.policy], base)
 
     @property
     def properties(self) -> Mapping[str, Any]:

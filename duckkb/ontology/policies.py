@@ -4,24 +4,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from duckkb.ontology.model import (
-    EVERY,
-    EmbeddingChoice,
-    Fields,
-    Generated,
-    Policy,
-    Reach,
-    SearchField,
-)
+from duckkb.ontology.model import EVERY, Fields, Generated, Policy, Reach, SearchField
 from duckkb.ontology.names import is_policy_name
 from duckkb.ontology.rules import (
-    ANN,
     CHUNK_SIZE,
     EXPANSION,
     FUSION,
     LANGUAGE,
     MODES,
-    VECTOR_STORAGE,
     WEIGHT,
     Choice,
     Flag,
@@ -35,9 +25,15 @@ from duckkb.ontology.section import Section
 from duckkb.queries import Mode
 from duckkb.settings import Expansion, Fusion
 
+OVERRIDES: Mapping[str, tuple[str, Rule]] = {
+    "chunk_size": ("chunk_size", CHUNK_SIZE),
+    "ann": ("vectors.ann", Choice(("auto", "exact", "hnsw"))),
+    "vector_storage": ("vectors.storage", Choice(("float32", "float16", "int8"))),
+}
+"""By the key of a policy the setting in whose place its value stands (a place in `Settings`), and what it may be."""
+_GROUPS = ("fusion", "expansion", "embedding")
 POLICY_KEYS = (
-    "description", "aliases", "identity", "schema", "fields", "chunk_size", "embedding",
-    "ann", "vector_storage", "intents", "fusion", "expansion", "refuse", "params",
+    "description", "aliases", "identity", "schema", "fields", *OVERRIDES, "intents", *_GROUPS, "refuse", "params",
 )  # fmt: skip
 LANES = ("vectors", "lexical")
 FIELD_RULES: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
@@ -54,7 +50,6 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
     if not is_policy_name(name):
         message = f"{shown(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
         section.problem(message, remedy="rename it")
-    chunk_size = section.get("chunk_size", CHUNK_SIZE, None)
     identity, generated = _identity(section)
     allowed, default = _intents(section.sub("intents"))
     if "schema" in section:
@@ -63,17 +58,13 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
         name,
         allowed,
         default,
-        read_fusion(section.sub("fusion")) if "fusion" in section else None,
-        read_expansion(section.sub("expansion")) if "expansion" in section else None,
+        _overrides(section),
         description=section.get("description", Text(500), ""),
         aliases=tuple(alias for alias, _ in section.names("aliases")) if "aliases" in section else (),
         identity=identity,
         generated=generated,
         schema=dict(section.sub("schema").value),
-        fields=_fields(section.sub("fields"), chunk_size) if "fields" in section else None,
-        embedding=_embedding(section.sub("embedding")) if "embedding" in section else None,
-        ann=section.get("ann", ANN, None),
-        vector_storage=section.get("vector_storage", VECTOR_STORAGE, None),
+        fields=_fields(section.sub("fields")) if "fields" in section else None,
         refuse=_refuse(section.sub("refuse"), allowed),
         params=_params(section.sub("params")),
         source=section.value,
@@ -81,18 +72,20 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
     )
 
 
-def read_fusion(section: Section) -> Fusion:
-    """A `fusion` mapping; what it leaves out has its default."""
-    section.refuse_unknown(tuple(FUSION))
-    standard = Fusion()
-    return Fusion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in FUSION.items()})
-
-
-def read_expansion(section: Section) -> Expansion:
-    """An `expansion` mapping; what it leaves out has its default."""
-    section.refuse_unknown(tuple(EXPANSION))
-    standard = Expansion()
-    return Expansion(**{key: section.get(key, rule, getattr(standard, key)) for key, rule in EXPANSION.items()})
+def _overrides(section: Section) -> dict[str, Any]:
+    """The settings of the base in whose place the policy sets others, by their place in `Settings`."""
+    found = {place: section.get(key, rule, None) for key, (place, rule) in OVERRIDES.items()}
+    for key, standard, rules in (("fusion", Fusion(), FUSION), ("expansion", Expansion(), EXPANSION)):
+        if key in section:
+            inner = section.sub(key)
+            inner.refuse_unknown(tuple(rules))
+            given = {name: inner.get(name, rule, getattr(standard, name)) for name, rule in rules.items()}
+            found[key] = type(standard)(**given)
+    if "embedding" in section:
+        inner = section.sub("embedding")
+        inner.refuse_unknown(tuple(EMBEDDING))
+        found |= {f"embedding.{name}": inner.get(name, rule, None) for name, rule in EMBEDDING.items()}
+    return {place: value for place, value in found.items() if value is not None}
 
 
 def _intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | None]:
@@ -135,9 +128,9 @@ def _generated(section: Section) -> Generated | None:
     return None
 
 
-def _fields(section: Section, chunk_size: int | None) -> Fields:
+def _fields(section: Section) -> Fields:
     section.refuse_unknown((*LANES, "relational"))
-    vectors, lexical = (_lane(section, key, chunk_size) for key in LANES)
+    vectors, lexical = (_lane(section, key) for key in LANES)
     relational = section.value.get("relational", "auto")
     if not isinstance(relational, str):
         relational = tuple(name for name, _ in section.names("relational"))
@@ -147,19 +140,19 @@ def _fields(section: Section, chunk_size: int | None) -> Fields:
     return Fields(vectors, lexical, relational)
 
 
-def _lane(section: Section, key: str, chunk_size: int | None) -> tuple[SearchField, ...]:
+def _lane(section: Section, key: str) -> tuple[SearchField, ...]:
     """`none`, `auto` (every text), `all` (every value), or a list of fields."""
     value = section.value.get(key, "none")
     if isinstance(value, str):
         if value in _REACHES:
-            return (SearchField(EVERY, chunk_size=chunk_size, reach=value),)
+            return (SearchField(EVERY, reach=value),)
         if problem := Choice(("none", *_REACHES)).problem(value):
             section.problem(f"{problem}, or a list of fields", key)
         return ()
     found: dict[str, SearchField] = {}
     for index, item in section.items(key):
         entry = section.entry(key, index, item if isinstance(item, dict) else {"field": item})
-        field = _field(entry, GIVEN_RULES if key == "vectors" else {}, chunk_size)
+        field = _field(entry, GIVEN_RULES if key == "vectors" else {})
         if field and field.name in found:
             entry.problem(f"names {shown(field.name)} twice")
         elif field:
@@ -167,7 +160,7 @@ def _lane(section: Section, key: str, chunk_size: int | None) -> tuple[SearchFie
     return tuple(found.values())
 
 
-def _field(entry: Section, more: Mapping[str, Rule], chunk_size: int | None) -> SearchField | None:
+def _field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
     rules = {**FIELD_RULES, **more}
     entry.refuse_unknown(("field", *rules))
     name = entry.value.get("field")
@@ -181,15 +174,10 @@ def _field(entry: Section, more: Mapping[str, Rule], chunk_size: int | None) -> 
         name,
         given["weight"] or 1.0,
         given["language"],
-        given["chunk_size"] or chunk_size,
+        given["chunk_size"],
         given=bool(given.get("given")),
         dimension=given.get("dimension"),
     )
-
-
-def _embedding(section: Section) -> EmbeddingChoice:
-    section.refuse_unknown(tuple(EMBEDDING))
-    return EmbeddingChoice(**{key: section.get(key, rule, None) for key, rule in EMBEDDING.items()})
 
 
 def _refuse(section: Section, allowed: tuple[Mode, ...] | None) -> dict[Mode, str]:

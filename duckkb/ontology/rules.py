@@ -163,8 +163,6 @@ FUSION: Mapping[str, Rule] = {
     "k": Whole(1, 10_000),
     "weight": Number(0, 1),
 }
-ANN = Choice(("auto", "exact", "hnsw"))
-VECTOR_STORAGE = Choice(("float32", "float16", "int8"))
 EXPANSION: Mapping[str, Rule] = {
     "method": Choice(("none", "feedback")),
     "weight": Number(0, 1),

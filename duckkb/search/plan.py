@@ -1,15 +1,12 @@
 """How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from duckkb.errors import UsageError, shell_word
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import RecordType, settings_of
 from duckkb.queries import Lane, Mode, Notice, Plan
-from duckkb.settings import Expansion, Fusion
-from duckkb.values import dataclass, field
-
-Choice = TypeVar("Choice", Fusion, Expansion)
+from duckkb.settings import Expansion, Fusion, Settings
+from duckkb.values import dataclass
 
 RECALL_DEPTH = 50
 RECALL_FACTOR = 5
@@ -33,21 +30,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
-    """What holds where neither the caller nor a policy says otherwise."""
-
-    fusion: Fusion = field(default_factory=Fusion)
-    expansion: Expansion = field(default_factory=Expansion)
-
-
-@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What the base can do now: `model` is False where the configuration has no embedding model at all."""
 
     model: bool = True
 
 
-def plan(ask: Ask, kinds: Sequence[RecordType], standard: Standard, can: Capabilities) -> Plan:
+def plan(ask: Ask, kinds: Sequence[RecordType], base: Settings, can: Capabilities) -> Plan:
     """Choose lanes for these types; raises `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
     if ask.limit <= 0:
         raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
@@ -58,9 +47,8 @@ def plan(ask: Ask, kinds: Sequence[RecordType], standard: Standard, can: Capabil
     mode, notices = _served(mode, ask, kinds)
     lanes = _lanes(mode, ask)
     depth = limit if len(lanes) < 2 else max(RECALL_DEPTH, RECALL_FACTOR * limit)
-    policies = [kind.policy for kind in kinds if kind.policy]
-    fusion = ask.fusion or _agreed(policy.fusion for policy in policies) or standard.fusion
-    expansion = ask.expansion or _agreed(policy.expansion for policy in policies) or standard.expansion
+    settings = settings_of([kind.policy for kind in kinds], base)
+    fusion, expansion = ask.fusion or settings.fusion, ask.expansion or settings.expansion
     if ask.has_vector or "vector" not in lanes:
         expansion = Expansion("none")  # a vector that the caller gives is asked as it is
     return Plan(mode, lanes, limit, depth, fusion, expansion, notices)
@@ -166,12 +154,6 @@ def _lanes(mode: Mode, ask: Ask) -> tuple[Lane, ...]:
     if mode == "hybrid":
         return ("vector", "fts") if ask.has_text else ("vector",)
     return ("vector",) if mode == "similar" else ("fts",)
-
-
-def _agreed(given: Iterable[Choice | None]) -> Choice | None:
-    """What the policies that say something say alike."""
-    chosen = {one for one in given if one is not None}
-    return chosen.pop() if len(chosen) == 1 else None
 
 
 def _unserved(kinds: Sequence[RecordType], mode: Mode, message: str, suggestion: str) -> UsageError:

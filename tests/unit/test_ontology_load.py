@@ -82,7 +82,7 @@ def test_dk_01_types_policies_and_ends_load_with_their_places() -> None:
     assert concept.granularity == "record" and border.granularity is None
     assert concept.policy is ontology.policies["words"]
     assert (concept.policy.intents, concept.policy.default_intent) == (("match", "where"), "match")
-    assert concept.policy.fusion == Fusion("minmax", 60, 0.4)
+    assert concept.policy.overrides["fusion"] == Fusion("minmax", 60, 0.4)
 
 
 def test_dk_01_edges_have_labels_ends_and_an_identity_of_their_own() -> None:

@@ -1,12 +1,14 @@
 """Plans are pure functions of intent, search fields, policy and capabilities."""
 
+from dataclasses import replace
+
 import pytest
 
 from duckkb.errors import UsageError
-from duckkb.ontology.model import NodeType, Policy, SearchField
+from duckkb.ontology.model import NodeType, Policy, SearchField, settings_of
 from duckkb.queries import Mode
-from duckkb.search.plan import Ask, Capabilities, Standard, plan, servable
-from duckkb.settings import Fusion
+from duckkb.search.plan import Ask, Capabilities, plan, servable
+from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Fusion, Settings
 
 BODY = (SearchField("body"),)
 BOTH = NodeType("Both", "both", ("id",), {}, BODY, BODY)
@@ -19,7 +21,7 @@ def _plan(
     kind: NodeType, mode: Mode | None = None, *, limit: int = 10, records: int = 1000, model: bool = True, **ask: bool
 ):
     given = {"has_text": True} | ask
-    return plan(Ask(mode, limit, records, **given), [kind], Standard(), Capabilities(model))
+    return plan(Ask(mode, limit, records, **given), [kind], Settings(), Capabilities(model))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +56,7 @@ def test_what_a_type_cannot_serve_is_refused_with_what_to_use(kind: NodeType, mo
 
 
 def test_a_policy_decides_the_default_and_what_is_allowed() -> None:
-    policy = Policy("p", intents=("match", "hybrid"), default_intent="match", fusion=Fusion("minmax", weight=0.5))
+    policy = Policy("p", intents=("match", "hybrid"), default_intent="match", overrides={"fusion": Fusion("minmax", weight=0.5)})
     kind = NodeType("P", "p", ("id",), {}, BODY, BODY, policy)
     assert _plan(kind).mode == "match"
     assert _plan(kind, "hybrid").fusion == Fusion("minmax", weight=0.5)
@@ -101,3 +103,18 @@ def test_servable_leaves_out_what_a_mode_cannot_use() -> None:
     assert servable(kinds, "similar") == [BOTH, VECTORS]
     assert servable(kinds, None) == [BOTH, WORDS, VECTORS]
     assert servable(kinds, "where") == kinds
+
+
+def test_of_several_types_what_their_policies_set_alike_goes_before_the_base() -> None:
+    base = Settings(fusion=Fusion("rrf", k=10))
+    scores, loose = Policy("a", overrides={"fusion": Fusion("minmax"), "chunk_size": 300}), Policy("b")
+    assert settings_of([scores, loose, None], base) == replace(base, fusion=Fusion("minmax"), chunk_size=300)
+    assert settings_of([scores, Policy("c", overrides={"fusion": Fusion("rrf")})], base).fusion == base.fusion
+
+
+def test_a_policy_with_the_offline_model_asks_at_no_address() -> None:
+    base = Settings(embedding=EmbeddingSettings("far", "https://host/v1", "KEY", 64, symmetric=True))
+    offline = settings_of([Policy("a", overrides={"embedding.model": DEFAULT_MODEL})], base).embedding
+    assert (offline.base_url, offline.api_key_env, offline.dimensions, offline.symmetric) == (None, None, None, True)
+    other = settings_of([Policy("b", overrides={"embedding.model": "near"})], base).embedding
+    assert (other.model, other.base_url) == ("near", "https://host/v1")

@@ -168,10 +168,8 @@ def _grounds(base: Base) -> dict[str, str]:
 
 def _ground(base: Base, kind: RecordType) -> str:
     shape: Sequence[object] = (
-        kind.full_text,
-        kind.vectors,
         kind.identity_fields,
-        base.cut_by,
+        base.cut_by(kind),
         str(base.wiring.tokenizer.fingerprint),
         str(base.fingerprint(kind)),
         base.wiring.lenient,

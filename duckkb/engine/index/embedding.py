@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from duckkb.engine.base import Base, embedding_of
+from duckkb.engine.base import Base
 from duckkb.errors import Unavailable
 from duckkb.llm.deadline import within
 from duckkb.llm.side_by_side import side_by_side
@@ -40,7 +40,7 @@ class Made:
 
 def batch_size(base: Base, kind: RecordType) -> int:
     """Texts that the type's model is given at once."""
-    settings = embedding_of(kind, base.settings.embedding)
+    settings = kind.settings(base.settings).embedding
     return settings.batch_size if settings.base_url else _LOCAL_BATCH
 
 
@@ -109,5 +109,5 @@ def _kept(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unav
 
 def _width(base: Base, kind: RecordType) -> int:
     """How many batches are embedded at the same time."""
-    settings: EmbeddingSettings = embedding_of(kind, base.settings.embedding)
+    settings: EmbeddingSettings = kind.settings(base.settings).embedding
     return settings.concurrency or (_REMOTE_WIDTH if settings.base_url else 1)

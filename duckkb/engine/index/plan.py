@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from duckkb.engine.base import Base, embedding_of
+from duckkb.engine.base import Base
 from duckkb.engine.index import counted, rates
 from duckkb.engine.index.counted import Count, Counts, TeamState, indexed, slabs
 from duckkb.entries import Fingerprint
@@ -187,7 +187,7 @@ def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Itera
 
 
 def _plan(base: Base, one: Survey) -> TypePlan:
-    settings = embedding_of(one.kind, base.settings.embedding)
+    settings = one.kind.settings(base.settings).embedding
     model = base.fingerprint(one.kind)
     tokens, told = _tokens(base, one)
     rate = rates.recall(base, model) if model else None
@@ -212,7 +212,7 @@ def _tokens(base: Base, one: Survey) -> tuple[int, Told]:
     if not one.missing:
         return 0, "counted"
     texts = [text for _, text in sorted(one.sample)[:_SAMPLE]]
-    is_told = embedding_of(one.kind, base.settings.embedding).base_url is None
+    is_told = one.kind.settings(base.settings).embedding.base_url is None
     try:
         counted = sum(base.embedder(one.kind).count_tokens(texts))
     except Unavailable:

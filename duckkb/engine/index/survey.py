@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from duckkb.engine.base import Base, embedding_of
+from duckkb.engine.base import Base
 from duckkb.engine.index import counted, job_state
 from duckkb.engine.index.counted import Counts
 from duckkb.engine.index.plan import survey
@@ -42,7 +42,7 @@ def sample_caches(base: Base) -> None:
         drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
         tokens, vectors = base.builder.wanted(kind, [row.record for row in drawn])
         base.cache.verify_tokens(tokens, base.wiring.tokenizer.tokenize)
-        if kind.has_text_vectors and embedding_of(kind, base.settings.embedding).base_url is None:
+        if kind.has_text_vectors and kind.settings(base.settings).embedding.base_url is None:
             with suppress(Unavailable):
                 base.cache.verify_vectors(vectors, base.embedder(kind).embed_passages)
 

@@ -44,8 +44,8 @@ def local_extra(ground: Ground) -> Verdict:
 
 def ann_extra(ground: Ground) -> Verdict:
     """The optional library of graphs: needed where a type's vectors are to be compared by one."""
-    settings = ground.wiring.settings.vectors
-    needed = any(kind.vectors and kind.vector_settings(settings).ann == "hnsw" for kind in ground.wiring.ontology)
+    settings = ground.wiring.settings
+    needed = any(kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology)
     return _extra("ann", needed, "no type of this base asks for a graph")
 
 
