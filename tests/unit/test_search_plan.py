@@ -56,7 +56,9 @@ def test_what_a_type_cannot_serve_is_refused_with_what_to_use(kind: NodeType, mo
 
 
 def test_a_policy_decides_the_default_and_what_is_allowed() -> None:
-    policy = Policy("p", intents=("match", "hybrid"), default_intent="match", overrides={"fusion": Fusion("minmax", weight=0.5)})
+    policy = Policy(
+        "p", intents=("match", "hybrid"), default_intent="match", overrides={"fusion": Fusion("minmax", weight=0.5)}
+    )
     kind = NodeType("P", "p", ("id",), {}, BODY, BODY, policy)
     assert _plan(kind).mode == "match"
     assert _plan(kind, "hybrid").fusion == Fusion("minmax", weight=0.5)
