@@ -5,16 +5,13 @@ from collections.abc import Iterator, Sequence
 from duckkb.errors import Finding
 from duckkb.review.merging import install, verify
 from duckkb.review.merging.broken import broken
-from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, read_answers
+from duckkb.review.merging.conflicts import ConflictAnswer, OpenConflict, Side, SideChoice, read_answers
 from duckkb.review.merging.install import Fact
-from duckkb.review.merging.merge import Options as MergeOptions
-from duckkb.review.merging.merge import Outcome, abort, merge
-from duckkb.review.merging.resolve import Options as ResolveOptions
-from duckkb.review.merging.resolve import Resolved, resolve
+from duckkb.review.merging.merge import MergeOptions, Outcome, abort, merge
+from duckkb.review.merging.resolve import Resolved, ResolveOptions, resolve
 
 __all__ = [
-    "Answer",
-    "Choice",
+    "ConflictAnswer",
     "Fact",
     "MergeOptions",
     "OpenConflict",
@@ -22,6 +19,7 @@ __all__ = [
     "ResolveOptions",
     "Resolved",
     "Side",
+    "SideChoice",
     "abort",
     "broken",
     "install",

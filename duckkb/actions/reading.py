@@ -13,7 +13,7 @@ from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
 from duckkb.truth.commit import outside
-from duckkb.truth.files.line import Shape, encode, etag
+from duckkb.truth.files.line import LineShape, encode, etag
 from duckkb.truth.files.tree import StoredRow
 from duckkb.values import dataclass
 
@@ -89,7 +89,7 @@ def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
 
 def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:
     """Write the export to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
-    shape = Shape(kind_named(base, type_name).identity_fields)
+    shape = LineShape(kind_named(base, type_name).identity_fields)
     lines = (encode(line, shape) + b"\n" for line in export(base, type_name))
     return outside.write(named, lines, base.root, base.wiring.env, force=force)
 

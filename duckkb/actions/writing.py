@@ -22,7 +22,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError,
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
-from duckkb.truth.files.line import LineError, Shape, encode, parse_json, parse_objects
+from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
 from duckkb.truth.files.lines import collector_paused
 from duckkb.values import dataclass
 
@@ -41,8 +41,8 @@ class Options:
     embed: bool = True
     allow_shrink: bool = False
 
-    def for_engine(self) -> write.Options:
-        return write.Options(self.dry_run, self.allow_shrink, self.embed)
+    def for_engine(self) -> write.WriteOptions:
+        return write.WriteOptions(self.dry_run, self.allow_shrink, self.embed)
 
 
 def put(
@@ -197,7 +197,7 @@ def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
         return LineError([Finding("E_INVALID", "a field's name is not text")])
     nothing = {name: None for name, value in record.items() if value is None}
     try:
-        line = encode(record, Shape(()), base.limits.depth)
+        line = encode(record, LineShape(()), base.limits.depth)
     except ValueError as error:
         return LineError([Finding("E_INVALID", str(error))])
     (_, values), *_ = parse_objects(line, base.limits)

@@ -14,7 +14,7 @@ from duckkb.settings import Settings, Shrink
 from duckkb.truth.commit import outside
 from duckkb.truth.git import repository
 from duckkb.truth.merge import merge_memory, merge_rules
-from duckkb.truth.merge.merge_rules import Rules
+from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
 
@@ -72,7 +72,7 @@ def answers_file(path: "str | Path | None", file: "str | Path") -> bytes:
 def resolve(
     path: "str | Path | None" = None,
     *,
-    choices: Sequence[merging.Choice] = (),
+    choices: Sequence[merging.SideChoice] = (),
     answers: bytes = b"",
     only_list: bool = False,
     stage: bool = False,
@@ -142,17 +142,21 @@ def compact(
         return caring.compact(base, older_than, dry_run)
 
 
-def rules_at(root: Path) -> Rules:
+def rules_at(root: Path) -> RulesByTable:
     """As the ontology says; as it last said where it does not load, unless that came with the clone."""
     return _said_at(root)[0]
 
 
-def _said_at(root: Path) -> tuple[Rules, Shrink, int]:
+def _said_at(root: Path) -> tuple[RulesByTable, Shrink, int]:
     """How records are merged, how many may go, and how deep they may nest."""
     try:
         loaded = config.load(root, config.around(root))
     except OntologyError:
-        return Rules() if repository.tracks_state(root) else merge_rules.load(root), Shrink(), Settings().max_depth
+        return (
+            RulesByTable() if repository.tracks_state(root) else merge_rules.load(root),
+            Shrink(),
+            Settings().max_depth,
+        )
     said = loaded.settings
     return merge_memory.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
 

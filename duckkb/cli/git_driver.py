@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duckkb.truth.merge.merge_rules import Rules, TableRules
+    from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
     from duckkb.truth.merge.table_merge import TableMerge
 
 CLEAN, CONFLICT = 40, 41
@@ -103,14 +103,14 @@ def textconv(file: Path) -> int:
     return 0
 
 
-def _rules(root: Path) -> "Rules":
+def _rules(root: Path) -> "RulesByTable":
     """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
     read, as after a pull, it is read first, and noted for the files to come."""
     from duckkb.truth.git.repository import tracks_state
     from duckkb.truth.merge import merge_rules
 
     if tracks_state(root):
-        return merge_rules.Rules()
+        return merge_rules.RulesByTable()
     if merge_rules.is_current(root):
         return merge_rules.load(root)
     from duckkb.app.merging import rules_at

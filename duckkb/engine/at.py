@@ -18,7 +18,7 @@ from duckkb.truth.files.lines import collector_paused
 from duckkb.truth.files.read import part_of
 from duckkb.truth.files.tree import Stamp, Tree
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import REGULAR, Entry, Revision
+from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)
@@ -82,7 +82,7 @@ def _is_configuration(path: str) -> bool:
 
 
 def _tree(wiring: Wiring, at: Revision, limits: Limits) -> Tree:
-    kinds: dict[str, tuple[RecordType, Entry]] = {}
+    kinds: dict[str, tuple[RecordType, TreeEntry]] = {}
     findings = []
     for path, entry in revisions.entries(wiring.root, at, (layout.DATA,)).items():
         address = layout.parse_part(path)

@@ -17,7 +17,7 @@ from duckkb.records import Identity, Record
 from duckkb.truth import layout, state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
-from duckkb.truth.files.line import Shape, etag, record_line
+from duckkb.truth.files.line import LineShape, etag, record_line
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.git import patch, places, repository
 from duckkb.values import dataclass
@@ -29,7 +29,7 @@ _SLAB = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WriteOptions:
     """`dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken."""
 
     dry_run: bool = False
@@ -37,7 +37,7 @@ class Options:
     embed: bool = True
 
 
-def write(base: Base, request: Request, options: Options) -> Receipt:
+def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
     known = None if options.dry_run or base.wiring.at is not None else Before.of(base)
@@ -179,7 +179,7 @@ def _writer(base: Base) -> render.Writer:
     return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(base.root)))
 
 
-def _check(base: Base, request: Request, drafted: Draft, options: Options) -> None:
+def _check(base: Base, request: Request, drafted: Draft, options: WriteOptions) -> None:
     """Records given whole were held against the schema before the lock; what was merged with stored fields was not."""
     merged = not isinstance(request, Upsert) or request.merge
     guard.check(base, drafted.changeset, allow_shrink=options.allow_shrink, check_schema=merged)
@@ -213,7 +213,7 @@ def _told(
     """A record's id and etag after the write; None where it was deleted."""
     record = written.get((kind.name, identity))
     if record is not None:
-        return record.id, etag(record_line(record, Shape(kind.identity_fields)))
+        return record.id, etag(record_line(record, LineShape(kind.identity_fields)))
     row = base.tree.get(kind, identity)
     return (row.record.id, etag(row.line)) if row else None
 

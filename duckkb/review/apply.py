@@ -7,7 +7,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
 from duckkb.review.diff.patch import Patch, Spot, Step, refusal
-from duckkb.truth.files.line import Limits, LineError, Shape, decode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode
 from duckkb.truth.files.table import record_of
 from duckkb.truth.layout import parse_part
 
@@ -51,7 +51,7 @@ def _record(spot: Spot, ontology: Ontology, limits: Limits) -> Record:
 
 
 def _decoded(spot: Spot, kind: RecordType, limits: Limits) -> Record:
-    values, is_canonical = decode(spot.line, Shape(kind.identity_fields, kind.generated), limits)
+    values, is_canonical = decode(spot.line, LineShape(kind.identity_fields, kind.generated), limits)
     if not is_canonical or not {ID, CREATED_AT, UPDATED_AT} <= values.keys():
         raise LineError([Finding("E_PATCH", "holds a line that is not canonical, or has no __id or times")])
     return record_of(kind, values)

@@ -59,7 +59,7 @@ def _jobs(root: Path, touched: Iterable[Touched]) -> Iterator[Finding]:
             yield finding(f"a job that runs duckkb {said}", path, came[0], "")
 
 
-def _text(root: Path, top: Path, one: Touched, side: revisions.Entry | None) -> str | None:
+def _text(root: Path, top: Path, one: Touched, side: revisions.TreeEntry | None) -> str | None:
     """None where there is no such file on this side; an id of zeros stands for the file as it is."""
     if side is None or side.mode not in revisions.REGULAR:
         return None

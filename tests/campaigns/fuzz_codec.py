@@ -6,7 +6,7 @@ from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.truth.files import strict
-from duckkb.truth.files.line import Decoded, Limits, LineError, Shape, decode, encode, parse_objects
+from duckkb.truth.files.line import Decoded, Limits, LineError, LineShape, decode, encode, parse_objects
 from tests.campaigns import oracle
 from tests.campaigns.fuzz_book import canonical_line, judged, judged_json, same
 from tests.campaigns.fuzz_mutate import ODD_CHARACTERS, Mutator
@@ -41,7 +41,7 @@ class CodecTarget:
     name = "codec"
     modules = ("duckkb/truth/files/line.py", "duckkb/truth/files/strict.py", "duckkb/truth/files/ids.py")
 
-    def __init__(self, read: Callable[[bytes, Shape, Limits], Decoded] = decode) -> None:
+    def __init__(self, read: Callable[[bytes, LineShape, Limits], Decoded] = decode) -> None:
         self._read = read
 
     def inputs(self, chance: Random) -> Iterator[bytes]:
@@ -96,7 +96,7 @@ def _value(chance: Random, depth: int) -> Any:
 
 def check_line(raw: bytes, identity: tuple[str, ...], limits: Limits, read: Any = decode) -> bool:
     """Holds duckkb's verdict on one line against the book's; returns whether it is a JSON object at all."""
-    shape = Shape(identity)
+    shape = LineShape(identity)
     wanted = judged(raw, identity, limits)
     slow, slow_codes = _verdict(lambda: strict.parse(raw, shape, limits))
     fast, codes = _verdict(lambda: read(raw, shape, limits))

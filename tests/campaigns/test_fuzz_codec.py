@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.files.line import Decoded, Limits, Shape, encode
+from duckkb.truth.files.line import Decoded, Limits, LineShape, encode
 from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.truth.merge.field_merge import MergeRules, merge_record
 from tests.campaigns.conftest import Campaign
@@ -118,17 +118,17 @@ def test_lines_of_one_record_that_are_too_long_together_can_still_be_read(tmp_pa
     assert target.part.read_bytes() == b"\n".join(lines) + b"\n"
 
 
-def _believing(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
+def _believing(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
     """A reader that takes what json takes: doubles of keys, NaN, any order."""
     values = json.loads(raw) if raw.startswith(b"{") else {}
     return Decoded(values, encode(values, shape) == raw)
 
 
-def _stumbling(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
+def _stumbling(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
     raise KeyError("id")
 
 
-def _endless(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
+def _endless(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
     while True:
         pass
 

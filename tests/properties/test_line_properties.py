@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.truth.files import strict
-from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode, parse_objects
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode, parse_objects
 
-SHAPE = Shape(("name", "lang"))
+SHAPE = LineShape(("name", "lang"))
 LIMITS = Limits()
 TIMES = st.datetimes().map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ").rjust(27, "0"))
 

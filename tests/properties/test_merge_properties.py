@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.files.line import Limits, Shape, decode, encode
+from duckkb.truth.files.line import Limits, LineShape, decode, encode
 from duckkb.truth.files.source_text import merge_duplicates, split
 from duckkb.truth.merge.field_merge import MergeRules, merge_record
 
-SHAPE = Shape(("name",))
+SHAPE = LineShape(("name",))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})
 PLAIN = MergeRules(("name",))
 FAST = settings(max_examples=200, deadline=None)

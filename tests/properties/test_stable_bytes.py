@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from duckkb.truth.files.line import Shape, encode
+from duckkb.truth.files.line import LineShape, encode
 from tests.conftest import NOTES, make_base, tree_bytes
 
 _SCRIPT = """
@@ -42,7 +42,7 @@ def test_encoding_from_many_threads_gives_the_same_bytes() -> None:
     records = [
         {"__id": 1, "id": f"n{number}", "b": {"y": [1.5, None], "x": "文"}, "a": number} for number in range(500)
     ]
-    shape = Shape(("id",))
+    shape = LineShape(("id",))
     expected = [encode(record, shape) for record in records]
     with ThreadPoolExecutor(8) as pool:
         for _ in range(4):

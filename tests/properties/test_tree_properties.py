@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import Change, Changeset, Record, identity_key
 from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, Shape, encode
+from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.read import changed, load, reload
 from duckkb.truth.files.render import Writer, fmt_parts, render
 from duckkb.truth.files.tree import Tree
@@ -28,13 +28,15 @@ ids = st.sampled_from([hash_id("node", "person", (name,)) for name in NAMES] + [
 
 
 def node(name: str | int, record_id: int, at: str, n: int) -> bytes:
-    return encode({"__id": record_id, "name": name, "n": n, "__created_at": at, "__updated_at": at}, Shape(("name",)))
+    return encode(
+        {"__id": record_id, "name": name, "n": n, "__created_at": at, "__updated_at": at}, LineShape(("name",))
+    )
 
 
 def edge(source: str | int, target: str | int, typed: bool, at: str) -> bytes:
     end = {"type": "Group", "id": target} if typed else target
     values = {"__id": hash_id("edge", "knows", (source, target)), "from": source, "to": end}
-    return encode({**values, "__created_at": at, "__updated_at": at}, Shape(("from", "to")))
+    return encode({**values, "__created_at": at, "__updated_at": at}, LineShape(("from", "to")))
 
 
 bare = st.sampled_from([b'{"name":"a"}', '{"n": 5, "name": "中"}'.encode(), b'{"name":1,"x":2}', b'{"name":', b""])

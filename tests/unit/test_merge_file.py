@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from duckkb.truth.merge import conflict, merge_rules
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.merge_rules import Rules, TableRules
+from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
 from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 
 P, Q, R = (f"data/nodes/note/2026010{day}/part_000.jsonl" for day in (1, 2, 3))
 NOTE = TableRules("Note", MergeRules(("id",), {"tags": "set"}))
-UNKNOWN = Rules().of(("node", "note"))
+UNKNOWN = RulesByTable().of(("node", "note"))
 
 
 def line(number: int, name: Any, updated: int = 1, **fields: Any) -> bytes:
@@ -122,7 +122,7 @@ def test_as_a_base_a_conflict_is_what_it_was_before() -> None:
 
 
 def test_rules_survive_being_written_down_and_nothing_else_is_taken_for_them(tmp_path: Any) -> None:
-    rules = Rules(
+    rules = RulesByTable(
         {("node", "note"): NOTE, ("edge", "cites"): TableRules("cites", MergeRules(("from", "to"), {}, "record"))}
     )
     file = tmp_path / merge_rules.FILE
@@ -139,9 +139,9 @@ def test_rules_survive_being_written_down_and_nothing_else_is_taken_for_them(tmp
         b"[" * 9999,
     ):
         file.write_bytes(held)
-        assert merge_rules.load(tmp_path) == Rules()
+        assert merge_rules.load(tmp_path) == RulesByTable()
     file.unlink()
-    assert merge_rules.load(tmp_path) == Rules()
+    assert merge_rules.load(tmp_path) == RulesByTable()
 
 
 records = st.sampled_from([A, line(1, "a", 2, x=1), line(1, "a", 3, y=1), line(1, "z", 4)])

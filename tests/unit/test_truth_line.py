@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode, etag, parse_json, parse_objects
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode, etag, parse_json, parse_objects
 
-NODE = Shape(("name",))
-EDGE = Shape(("from", "to", "since"))
+NODE = LineShape(("name",))
+EDGE = LineShape(("from", "to", "since"))
 LIMITS = Limits(max_record_bytes=20_000)
 T = "2026-01-02T03:04:05.000006Z"
 
@@ -19,7 +19,7 @@ def line(body: str = '"text":"x"') -> bytes:
     return f'{{"__id":7,"name":"n",{body},"__created_at":"{T}","__updated_at":"{T}"}}'.encode()
 
 
-def codes(raw: bytes, shape: Shape = NODE) -> list[str]:
+def codes(raw: bytes, shape: LineShape = NODE) -> list[str]:
     with pytest.raises(LineError) as caught:
         decode(raw, shape, LIMITS)
     return [finding.code for finding in caught.value.findings]
@@ -274,8 +274,8 @@ def test_lines_take_no_more_memory_than_they_are_long() -> None:
     """Measured in a process of its own: what a library leaves unused behind each line cannot be seen from inside."""
     code = """
 import resource, sys
-from duckkb.truth.files.line import Shape, encode
-shape, text = Shape(("id",)), "word " * 200
+from duckkb.truth.files.line import LineShape, encode
+shape, text = LineShape(("id",)), "word " * 200
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 lines = [encode({"id": str(number), "text": text}, shape) for number in range(20_000)]
 taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duckkb.truth.files.line import Limits, Shape, decode
+from duckkb.truth.files.line import Limits, LineShape, decode
 from duckkb.truth.files.source_text import merge_duplicates, split
 from duckkb.truth.merge.field_merge import FieldConflict, MergeRules, merge_record
 
@@ -117,7 +117,7 @@ def test_texts_merge_line_by_line() -> None:
     ours, theirs = "一。\ntwo\nthree\nfour\n", "一\ntwo\nthree\nfour\u2028\nfive"
     merged = merge_record(line(body=base), line(T2, body=ours), line(T2, body=theirs), RULES)
     assert merged.line is not None
-    decoded = decode(merged.line, Shape(("name",)), Limits())
+    decoded = decode(merged.line, LineShape(("name",)), Limits())
     assert decoded.canonical
     assert decoded.values["body"] == "一。\ntwo\nthree\nfour\u2028\nfive"
 

@@ -12,7 +12,7 @@ from duckkb.errors import Conflict, InvalidRecord, Unreadable
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.records import Change, Changeset, Record
 from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, Shape, record_line
+from duckkb.truth.files.line import Limits, LineShape, record_line
 from duckkb.truth.files.read import changed, load
 from duckkb.truth.files.render import RenderedPart, Writer, fmt_parts, format_change, render
 from duckkb.truth.files.tree import Tree
@@ -21,7 +21,7 @@ from duckkb.truth.layout import PartAddress, part_path
 T1, T2 = "2026-01-01T10:00:00.000000Z", "2026-01-02T10:00:00.000000Z"
 PERSON = NodeType("Person", "person", ("name",), {})
 ONTOLOGY = Ontology({"Person": PERSON})
-SHAPE = Shape(("name",))
+SHAPE = LineShape(("name",))
 DAY = "20260101"
 
 

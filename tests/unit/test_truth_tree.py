@@ -11,7 +11,7 @@ import pytest
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import TypedEnd
 from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, Shape, decode, encode
+from duckkb.truth.files.line import Limits, LineShape, decode, encode
 from duckkb.truth.files.read import changed, load, read_part, reload
 from duckkb.truth.files.tree import Ambiguous, Stamp, Tree
 
@@ -35,7 +35,7 @@ def node(kind: NodeType | EdgeType, *identity: Any, at: str = T1, id: int | None
     named = dict(zip(kind.identity_fields, identity, strict=True))
     number = id or hash_id(kind.kind, kind.table, tuple(map(frozen, identity)))
     times = {"__created_at": T1, "__updated_at": at}
-    return encode({"__id": number, **named, **fields, **times}, Shape(kind.identity_fields))
+    return encode({"__id": number, **named, **fields, **times}, LineShape(kind.identity_fields))
 
 
 def frozen(component: Any) -> Any:
@@ -227,7 +227,7 @@ def test_of_two_records_with_one_id_the_later_gets_a_free_one_in_memory(tmp_path
     assert first is not None and moved is not None
     assert first.record.id == 5 and tree.by_id(PERSON, 5) == first
     assert moved.record.id == hash_id("node", "person", ("a",), 1) and tree.by_id(PERSON, moved.record.id) == moved
-    assert decode(moved.line, Shape(("name",)), LIMITS).values["__id"] == moved.record.id
+    assert decode(moved.line, LineShape(("name",)), LIMITS).values["__id"] == moved.record.id
     assert {key: [row.record.identity for row in rows] for key, rows in tree.id_clashes(PERSON).items()} == {
         5: [("b",), ("a",)]
     }

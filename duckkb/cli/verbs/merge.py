@@ -159,12 +159,12 @@ def resolve_command(
     base, newest), `value`, `record`, or `"delete": true`. --format html is one page on which all of them are chosen in a
     browser; it prints the command, or FILE, that carries the choices out. Exit 1 while any is open.
     """
-    from duckkb.actions.merging import Choice
+    from duckkb.actions.merging import SideChoice
     from duckkb.app import merging
 
     chosen: dict[str, Any] = ctx.ensure_object(dict)
-    choices = [Choice("ours", name) for name in ours] + [Choice("theirs", name) for name in theirs]
-    choices += [Choice("base", name) for name in base] + [Choice("newest", name) for name in newest]
+    choices = [SideChoice("ours", name) for name in ours] + [SideChoice("theirs", name) for name in theirs]
+    choices += [SideChoice("base", name) for name in base] + [SideChoice("newest", name) for name in newest]
     if only_list and (choices or with_file or stage):
         raise click.UsageError("--list changes nothing; leave the choices or --list out")
     to_file = output is not None and output != "-"

@@ -13,7 +13,7 @@ from duckkb.settings import Shrink
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import Entry, Revision
+from duckkb.truth.git.revisions import Revision, TreeEntry
 from duckkb.values import dataclass, field
 
 CONFIG, FOLDER = "config.yaml", "ontology"
@@ -94,7 +94,7 @@ def _at_head(root: Path, wanted: Range, versions: Versions, standing: Sequence[s
     return instead
 
 
-def _entries(root: Path, wanted: Range, versions: Versions) -> dict[str, Entry]:
+def _entries(root: Path, wanted: Range, versions: Versions) -> dict[str, TreeEntry]:
     if wanted.against == "index":
         found = revisions.index_entries(root, (CONFIG, FOLDER))
     else:

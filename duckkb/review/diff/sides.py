@@ -10,7 +10,7 @@ from duckkb.errors import Finding, UsageError
 from duckkb.review.diff.model import Label, Versions
 from duckkb.truth import layout
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import Entry, Revision, Touched
+from duckkb.truth.git.revisions import Revision, Touched, TreeEntry
 from duckkb.values import dataclass
 
 Against = Literal["commit", "index", "worktree"]
@@ -133,7 +133,7 @@ def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
     )
 
 
-def _blob(entry: Entry | None) -> str:
+def _blob(entry: TreeEntry | None) -> str:
     """The id of a regular file's bytes, empty for anything else."""
     return entry.blob if entry is not None and entry.mode in revisions.REGULAR else ""
 
@@ -143,7 +143,7 @@ def _unmerged(path: str) -> Finding:
     return Finding("E_MERGE_IN_PROGRESS", said, path, remedy=CODES["E_MERGE_IN_PROGRESS"].remedy)
 
 
-def _no_file(path: str, entry: Entry | None) -> Iterable[Finding]:
+def _no_file(path: str, entry: TreeEntry | None) -> Iterable[Finding]:
     if entry is not None and not _blob(entry):
         code = "E_SYMLINK" if entry.mode == _LINK else "E_NOT_REGULAR"
         what = {_LINK: "a link", _SUBMODULE: "a submodule"}.get(entry.mode, f"an entry of mode {entry.mode}")

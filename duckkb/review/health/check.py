@@ -86,7 +86,7 @@ class Ground:
         return run.version()
 
     @cached_property
-    def repository(self) -> repository.Shape | None:
+    def repository(self) -> repository.RepositoryState | None:
         return repository.shape(self.root)
 
     @property

@@ -38,7 +38,7 @@ def history_kept(ground: Ground) -> Verdict:
     return worst(_state(ground, found), "a linked work tree" if found.linked else "a repository with work tree")
 
 
-def _state(ground: Ground, found: repository.Shape) -> Iterator[Verdict]:
+def _state(ground: Ground, found: repository.RepositoryState) -> Iterator[Verdict]:
     under_way = repository.operation_in_progress(ground.root)
     if under_way:
         remedy = f"finish it, or git {under_way} --abort"

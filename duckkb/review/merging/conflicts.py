@@ -8,7 +8,7 @@ from typing import Any, Literal
 from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.strict import HARD_DEPTH
 from duckkb.truth.merge.conflict import Block
@@ -51,7 +51,7 @@ class OpenConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SideChoice:
     """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD`, or all (empty)."""
 
     side: Side
@@ -59,7 +59,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ConflictAnswer:
     """What one line of a file of answers says of a record: a `side`, the JSON source of a `value` of one field (None leaves
     it out), the whole `record`, or with all of these None that it is deleted. With an `etag` it is for the conflict alone
     that has it."""
@@ -84,7 +84,9 @@ def open_in(block: Block, table: TableRules, path: str) -> list[OpenConflict]:
     ]
 
 
-def refuse_strangers(choices: Sequence[Choice], answers: Sequence[Answer], open_now: Iterable[OpenConflict]) -> None:
+def refuse_strangers(
+    choices: Sequence[SideChoice], answers: Sequence[ConflictAnswer], open_now: Iterable[OpenConflict]
+) -> None:
     """Raise for choices that contradict each other (E_USAGE), for those that name no open conflict (E_NOT_FOUND), and for
     answers to a conflict that is another one now (E_STALE)."""
     sides: dict[str, Side] = {}
@@ -115,8 +117,8 @@ def settle(
     block: Block,
     table: TableRules,
     path: str,
-    choices: Sequence[Choice],
-    answers: Sequence[Answer],
+    choices: Sequence[SideChoice],
+    answers: Sequence[ConflictAnswer],
     newest: Side | None,
 ) -> Block:
     """The block of a part with what the choices settle settled; alike on both sides where nothing is left open."""
@@ -132,11 +134,11 @@ def settle(
     return block
 
 
-def read_answers(data: bytes, depth: int) -> list[Answer]:
+def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
     """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
     `value` (null leaves the field out), `record` (of at most `depth` levels), or `"delete": true`. Raises
     `errors.InvalidRecord` (E_INVALID)."""
-    found: dict[tuple[str, ...], tuple[int, Answer]] = {}
+    found: dict[tuple[str, ...], tuple[int, ConflictAnswer]] = {}
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
@@ -167,7 +169,7 @@ def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _answer(told: Any, depth: int) -> Answer:
+def _answer(told: Any, depth: int) -> ConflictAnswer:
     if not isinstance(told, dict) or not isinstance(told.get("type"), str) or "identity" not in told:
         raise ValueError("an answer is an object with `type` and `identity`")
     given = [name for name in ("choose", "value", "record", "delete") if name in told]
@@ -178,23 +180,23 @@ def _answer(told: Any, depth: int) -> Answer:
     etag = str(told.get("etag") or "")
     match given[0]:
         case "choose" if told["choose"] in SIDES:
-            return Answer(*named, name, side=told["choose"], etag=etag)
+            return ConflictAnswer(*named, name, side=told["choose"], etag=etag)
         case "value" if name:
-            return Answer(*named, name, value=_source(told["value"], depth), etag=etag)
+            return ConflictAnswer(*named, name, value=_source(told["value"], depth), etag=etag)
         case "record" if isinstance(told["record"], dict):
-            encode(told["record"], Shape(()), depth)  # for what a line cannot hold
-            return Answer(*named, record=told["record"], etag=etag)
+            encode(told["record"], LineShape(()), depth)  # for what a line cannot hold
+            return ConflictAnswer(*named, record=told["record"], etag=etag)
         case "delete" if told["delete"] is True:
-            return Answer(*named, etag=etag)
+            return ConflictAnswer(*named, etag=etag)
     raise ValueError(f"`{given[0]}` is not what it may be here")
 
 
 def _source(value: Any, depth: int) -> str | None:
     """A value as canonical source text."""
-    return None if value is None else split(encode({"v": value}, Shape(()), depth))["v"][1]
+    return None if value is None else split(encode({"v": value}, LineShape(()), depth))["v"][1]
 
 
-def _answered(block: Block, answer: Answer, table: TableRules, newest: Side | None) -> Block:
+def _answered(block: Block, answer: ConflictAnswer, table: TableRules, newest: Side | None) -> Block:
     if answer.side is not None:
         side = newest if answer.side == "newest" else answer.side
         for name in block.open_fields(table.rules):
@@ -220,7 +222,7 @@ def _line(block: Block, record: Mapping[str, Any], table: TableRules) -> bytes:
     fields = {name: value for name, value in record.items() if not name.startswith("_")}
     kept = {name: stored[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored}
     try:
-        return _sound(encode({**fields, **kept}, Shape(table.rules.identity)), table)
+        return _sound(encode({**fields, **kept}, LineShape(table.rules.identity)), table)
     except ValueError as error:
         raise InvalidRecord(f"{table.name}: {error}", exit_code=1) from error
 
@@ -228,7 +230,7 @@ def _line(block: Block, record: Mapping[str, Any], table: TableRules) -> bytes:
 def _sound(line: bytes | None, table: TableRules) -> bytes:
     assert line is not None, "both sides have the record"
     try:
-        decode(line, Shape(table.rules.identity), Limits(max_depth=HARD_DEPTH))
+        decode(line, LineShape(table.rules.identity), Limits(max_depth=HARD_DEPTH))
     except LineError as error:
         raise InvalidRecord(
             f"{table.name}: the record could not be read again", findings=error.findings, exit_code=1
@@ -245,7 +247,7 @@ def _taken(block: Block, name: str, side: Side | None, rules: MergeRules) -> Blo
     return block.with_field(name, block.value(side, name), rules)
 
 
-def _chosen(selectors: Sequence[str], choices: Sequence[Choice]) -> Side | None:
+def _chosen(selectors: Sequence[str], choices: Sequence[SideChoice]) -> Side | None:
     """What the choice that names a conflict most closely says."""
     by_selector = {choice.selector: choice.side for choice in choices}
     return next((by_selector[name] for name in (*reversed(selectors), "") if name in by_selector), None)

@@ -10,7 +10,7 @@ from pathlib import Path
 from duckkb.truth import state
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge import merge_memory, merge_rules
-from duckkb.truth.merge.merge_rules import Rules
+from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
 ATTRIBUTE = "data/**/*.jsonl merge=duckkb diff=duckkb"
@@ -52,7 +52,7 @@ def settings(python: str = sys.executable) -> dict[str, str]:
     }
 
 
-def install(root: Path, rules: Rules) -> list[str]:
+def install(root: Path, rules: RulesByTable) -> list[str]:
     """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT)."""
     wanted = settings()
     known = git_changes.settings(root, wanted)
@@ -84,7 +84,7 @@ def uninstall(root: Path) -> list[str]:
     return changed
 
 
-def check(root: Path, rules: Rules) -> list[Fact]:
+def check(root: Path, rules: RulesByTable) -> list[Fact]:
     """Whether all of it is there, as it should be, and runs. Changes nothing."""
     known = git_changes.settings(root, settings())
     return [
@@ -121,7 +121,7 @@ def _attributes(root: Path) -> Fact:
     return Fact("attributes", True, "parts are merged and shown by duckkb")
 
 
-def _rules(root: Path, rules: Rules) -> Fact:
+def _rules(root: Path, rules: RulesByTable) -> Fact:
     if merge_rules.load(root) != rules:
         return _wrong("rules", f"{merge_rules.FILE} does not say what the ontology says")
     return Fact("rules", True, "identity fields and merge rules are known")

@@ -10,18 +10,18 @@ from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
 from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
 from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Merged, merge_trees
+from duckkb.review.merging.trees import MergedTrees, merge_trees
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import git_changes, repository, revisions, skipped
-from duckkb.truth.merge.merge_rules import Rules
+from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
 Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MergeOptions:
     """`fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
     `timeout` is how long to wait for the lock, in seconds; `shrink` limits how many records may go (None: nothing does)."""
 
@@ -44,7 +44,7 @@ class Outcome:
     files: tuple[str, ...] = ()
 
 
-def merge(root: Path, name: str, rules: Rules, options: Options) -> Outcome:
+def merge(root: Path, name: str, rules: RulesByTable, options: MergeOptions) -> Outcome:
     """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
     `errors.Refused` (E_SHRINK too) where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
     refuse_tracked_state(root)
@@ -81,7 +81,7 @@ def abort(root: Path, timeout: float) -> Outcome:
         return Outcome("aborted", _commit(root, "HEAD"))
 
 
-def _join(root: Path, name: str, sides: Sides, rules: Rules, options: Options) -> Outcome:
+def _join(root: Path, name: str, sides: Sides, rules: RulesByTable, options: MergeOptions) -> Outcome:
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     changed = {path: data for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
     refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
@@ -98,7 +98,7 @@ def _join(root: Path, name: str, sides: Sides, rules: Rules, options: Options) -
     return Outcome(action, _commit(root, "HEAD"), tuple(conflicts), others, tuple(sorted(changed)))
 
 
-def put(root: Path, merged: Merged, sides: Sides) -> None:
+def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
     """Put merged parts in the place of whatever git made of them, in files and index."""
     work.write(root, merged.parts, {path: work.on_disk(root, path) for path in merged.parts})
     torn = {one.path for _, one in merged.conflicts} | {

@@ -13,10 +13,18 @@ from duckkb.engine.boot import refuse_tracked_state
 from duckkb.errors import Refused
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
-from duckkb.review.merging.conflicts import Answer, Choice, OpenConflict, Side, open_in, refuse_strangers, settle
+from duckkb.review.merging.conflicts import (
+    ConflictAnswer,
+    OpenConflict,
+    Side,
+    SideChoice,
+    open_in,
+    refuse_strangers,
+    settle,
+)
 from duckkb.review.merging.shrink import refuse_loss
 from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Merged, Tree, merge_trees
+from duckkb.review.merging.trees import MergedTrees, Tree, merge_trees
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
@@ -25,18 +33,18 @@ from duckkb.truth.git import git_changes, repository, skipped
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
-from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
 from duckkb.truth.merge.table_merge import arranged, table_of
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ResolveOptions:
     """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds;
     `shrink` limits how many records may go (None: nothing does)."""
 
-    choices: Sequence[Choice] = ()
-    answers: Sequence[Answer] = ()
+    choices: Sequence[SideChoice] = ()
+    answers: Sequence[ConflictAnswer] = ()
     only_list: bool = False
     stage: bool = False
     timeout: float = 60.0
@@ -86,7 +94,7 @@ class _Part:
         return conflict.written(self.items) if self.items else None
 
 
-def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
+def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolved:
     """Find what is in conflict, settle what is chosen, write it. Raises `errors.NotFound` for a choice that names nothing,
     `errors.UsageError` for choices that contradict each other; then nothing is changed."""
     refuse_tracked_state(root)
@@ -111,12 +119,12 @@ def resolve(root: Path, rules: Rules, options: Options) -> Resolved:
 class _Merging:
     """The versions, what they make, and what is there of it."""
 
-    def __init__(self, root: Path, rules: Rules, index: Index, sides: Sides | None) -> None:
+    def __init__(self, root: Path, rules: RulesByTable, index: Index, sides: Sides | None) -> None:
         self._root, self._rules, self._index = root, rules, index
         self._knows_all = sides is not None
         self._sides = sides or versions.staged(root, index)
         trees = self._sides
-        self._merged: Merged = merge_trees(trees.base, trees.ours, trees.theirs, trees.contents, rules)
+        self._merged: MergedTrees = merge_trees(trees.base, trees.ours, trees.theirs, trees.contents, rules)
         self._rescued: list[str] = []
         self._by_id: dict[tuple[int, Key | None], dict[bytes, bytes]] = {}
 
@@ -136,7 +144,7 @@ class _Merging:
             if isinstance(item, Block):
                 yield from open_in(item, self._table(part.path), part.path)
 
-    def settle(self, part: _Part, options: Options) -> None:
+    def settle(self, part: _Part, options: ResolveOptions) -> None:
         table = self._table(part.path)
         settled: list[bytes | Block] = []
         for item in part.items:
@@ -169,7 +177,7 @@ class _Merging:
         work.mark(self._root, [part.path for part in parts if part.was_merged and self._is_open(part)], self._sides)
         git_changes.refresh(self._root)
 
-    def resolved(self, operation: str, parts: Sequence[_Part], options: Options) -> Resolved:
+    def resolved(self, operation: str, parts: Sequence[_Part], options: ResolveOptions) -> Resolved:
         open_now = tuple(one for part in parts for one in self.open_in(part))
         unstaged = [part.path for part in parts if not self._is_open(part) and not part.was_merged]
         return Resolved(

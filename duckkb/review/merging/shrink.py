@@ -9,14 +9,14 @@ from duckkb.engine.guard import refuse_shrinking
 from duckkb.review.merging.sides import tree
 from duckkb.review.merging.trees import Contents, Tree
 from duckkb.settings import Shrink
-from duckkb.truth.merge.merge_rules import Key, Rules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import table_of
 
 _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
 
 def refuse_loss(
-    ours: Tree, after: Mapping[str, bytes | None], contents: Contents, rules: Rules, limit: Shrink | None
+    ours: Tree, after: Mapping[str, bytes | None], contents: Contents, rules: RulesByTable, limit: Shrink | None
 ) -> None:
     """Raise `errors.Refused` (E_SHRINK) where too many of our records stand in none of the parts that `after` has by path:
     all those that are not as we have them. None is no limit."""
@@ -35,7 +35,7 @@ def refuse_loss(
     refuse_shrinking({rules.of(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit)
 
 
-def refuse_loss_between(root: Path, head: str, theirs: str, rules: Rules, limit: Shrink | None) -> None:
+def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
     """The same of a commit that takes the place of another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if ours.get(path) != new.get(path)]

@@ -7,7 +7,7 @@ from duckkb.review.merging.trees import Contents, Tree, merge_trees
 from duckkb.truth.git import git_changes, places, revisions
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.git.revisions import Revision
-from duckkb.truth.merge.merge_rules import Rules, TableRules
+from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
 from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 from duckkb.values import dataclass
 
@@ -48,7 +48,7 @@ def alone(path: str, versions: Sequence[bytes | None], table: TableRules) -> byt
         return None
 
 
-def of_commits(root: Path, ours: str, theirs: str, rules: Rules) -> Sides:
+def of_commits(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
     """Two commits and their merge base; where they have several, these merged, as git does it."""
     contents = Contents(root)
     bases = git_changes.merge_bases(root, ours, theirs)
@@ -67,7 +67,7 @@ def tree(root: Path, commit: str) -> Tree:
     return {path: one.blob for path, one in found.items() if one.mode in revisions.REGULAR}
 
 
-def under_way(root: Path, index: Index, rules: Rules) -> Sides | None:
+def under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
     """What git is in the middle of merging, whether for a merge, a pick, a revert, a rebase or a stash; None where that
     cannot be told for sure, and only the index says what is merged."""
     heads = _heads(root)
@@ -90,7 +90,7 @@ def staged(root: Path, index: Index) -> Sides:
     return Sides(trees[0], trees[1], trees[2], Contents(root))
 
 
-def _joined(root: Path, bases: list[str], contents: Contents, rules: Rules) -> Tree:
+def _joined(root: Path, bases: list[str], contents: Contents, rules: RulesByTable) -> Tree:
     """One tree out of several merge bases: merged one by one, each pair by their own; what conflicts stays as it was there."""
     if not bases:
         return {}

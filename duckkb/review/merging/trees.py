@@ -6,8 +6,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from duckkb.truth.git import git_changes, revisions
-from duckkb.truth.merge.merge_rules import Key, Rules
-from duckkb.truth.merge.table_merge import Conflict, TableMerge, Unmergeable, merge_table, table_of
+from duckkb.truth.merge.merge_rules import Key, RulesByTable
+from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeable, merge_table, table_of
 from duckkb.values import dataclass, field
 
 Tree = Mapping[str, str]
@@ -40,18 +40,18 @@ class Contents:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedTrees:
     """The parts in which the versions differ, merged (None: gone); the records in conflict by table; and the parts that
     were merged as lines because a line of them is no record, with whether that left markers."""
 
     parts: Mapping[str, bytes | None] = field(default_factory=dict)
-    conflicts: tuple[tuple[Key, Conflict], ...] = ()
+    conflicts: tuple[tuple[Key, RecordConflict], ...] = ()
     by_lines: Mapping[str, bool] = field(default_factory=dict)
 
 
 def merge_trees(
-    base: Tree, ours: Tree, theirs: Tree, contents: Contents, rules: Rules, *, is_base: bool = False
-) -> Merged:
+    base: Tree, ours: Tree, theirs: Tree, contents: Contents, rules: RulesByTable, *, is_base: bool = False
+) -> MergedTrees:
     """Merge the parts of two trees and their base; paths that all have alike are left out."""
     tables: defaultdict[Key, list[str]] = defaultdict(list)
     for path in sorted({*base, *ours, *theirs}):
@@ -59,7 +59,7 @@ def merge_trees(
         if key is not None and not base.get(path) == ours.get(path) == theirs.get(path):
             tables[key].append(path)
     parts: dict[str, bytes | None] = {}
-    conflicts: list[tuple[Key, Conflict]] = []
+    conflicts: list[tuple[Key, RecordConflict]] = []
     by_lines: dict[str, bool] = {}
     for key, paths in sorted(tables.items()):
         contents.read(one for side in (base, ours, theirs) for path in paths if (one := side.get(path)))
@@ -72,11 +72,11 @@ def merge_trees(
         conflicts += [(key, one) for one in merged.conflicts]
     for path in by_lines:
         parts[path], by_lines[path] = _as_lines(path, (base, ours, theirs), contents)
-    return Merged(parts, tuple(conflicts), by_lines)
+    return MergedTrees(parts, tuple(conflicts), by_lines)
 
 
 def _merge(
-    versions: list[dict[str, bytes]], key: Key, rules: Rules, is_base: bool, by_lines: dict[str, bool]
+    versions: list[dict[str, bytes]], key: Key, rules: RulesByTable, is_base: bool, by_lines: dict[str, bool]
 ) -> TableMerge:
     """The keyed merge; parts that it cannot read are taken out and noted."""
     while True:

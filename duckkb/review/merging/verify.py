@@ -9,11 +9,11 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Contents, Merged, Tree, merge_trees
+from duckkb.review.merging.trees import Contents, MergedTrees, Tree, merge_trees
 from duckkb.truth.files.source_text import split
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, is_marker, read
-from duckkb.truth.merge.merge_rules import Key, Rules, TableRules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
 from duckkb.truth.merge.table_merge import identity_of, table_of
 
 _CODE = "W_MERGED"
@@ -22,7 +22,7 @@ _Spot = tuple[str, int, bytes]
 """A part, the number of a line in it, and the line."""
 
 
-def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
+def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Finding]:
     """The records that a merge commit of two parents holds otherwise than a merge by records would, in parts that lines
     alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
     is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
@@ -38,19 +38,19 @@ def findings(root: Path, rules: Rules, commit: str = "HEAD") -> list[Finding]:
     held = versions.tree(root, commit)
     merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
     found: list[Finding] = []
-    tables: dict[Key, _Table] = {}
+    tables: dict[Key, _TableRecords] = {}
     for path in _differing(merged, held, sides, rules):
         key = table_of(path)
         there = sides.contents.of(held.get(path))
         if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.of(key))):
             if key not in tables:
                 own = {one: blob for one, blob in held.items() if table_of(one) == key}
-                tables[key] = _Table(rules.of(key), own, sides.contents)
+                tables[key] = _TableRecords(rules.of(key), own, sides.contents)
             found += _in_part(path, merged.parts[path] or b"", there or b"", tables[key])
     return found
 
 
-def _of_merge(root: Path, heads: list[str], rules: Rules) -> Sides | None:
+def _of_merge(root: Path, heads: list[str], rules: RulesByTable) -> Sides | None:
     if not all(git_changes.parents(root, head) or git_changes.is_root(root, head) for head in heads):
         return None
     return versions.of_commits(root, heads[0], heads[1], rules)
@@ -65,7 +65,7 @@ def _of_carried(root: Path, commit: str, heads: list[str]) -> Sides | None:
     return Sides(base, ours, theirs, Contents(root))
 
 
-def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterator[str]:
+def _differing(merged: MergedTrees, held: Tree, sides: Sides, rules: RulesByTable) -> Iterator[str]:
     """The parts that hold something else than a merge by records, though no line of them was in conflict."""
     for path, wanted in merged.parts.items():
         there, key = sides.contents.of(held.get(path)), table_of(path)
@@ -81,7 +81,7 @@ def _differing(merged: Merged, held: Tree, sides: Sides, rules: Rules) -> Iterat
             yield path
 
 
-class _Table:
+class _TableRecords:
     """The records of a table in the commit, whatever part they are in; read when one is not in its own."""
 
     def __init__(self, rules: TableRules, held: Tree, contents: Contents) -> None:
@@ -111,7 +111,7 @@ class _Table:
             return ""
 
 
-def _in_part(path: str, wanted: bytes, held: bytes, table: _Table) -> Iterator[Finding]:
+def _in_part(path: str, wanted: bytes, held: bytes, table: _TableRecords) -> Iterator[Finding]:
     own = {_key(line): (path, line_no, line) for line_no, line in _numbered(held)}
     expected: set[str | bytes] = set()
     for item in read(wanted) or []:

@@ -7,7 +7,7 @@ from duckkb.review.merging.sides import Sides
 from duckkb.review.merging.trees import Contents
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import git_changes
-from duckkb.truth.git.revisions import Entry
+from duckkb.truth.git.revisions import TreeEntry
 
 
 def on_disk(root: Path, path: str) -> bytes | None:
@@ -40,7 +40,7 @@ def mark(root: Path, paths: Iterable[str], sides: Sides) -> None:
         stages = {}
         for number, tree in enumerate((sides.base, sides.ours, sides.theirs), 1):
             if (blob := tree.get(path)) is not None:
-                stages[number] = Entry("100644", _kept(root, blob, sides.contents))
+                stages[number] = TreeEntry("100644", _kept(root, blob, sides.contents))
         wanted[path] = stages
     git_changes.put_index(root, wanted)
 

@@ -15,8 +15,8 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.files.source_text import elements, split
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
-from duckkb.truth.git.ancestry import Blobs, Signature, Step
-from duckkb.truth.git.revisions import Entry, Revision
+from duckkb.truth.git.ancestry import Blobs, CommitStep, Signature
+from duckkb.truth.git.revisions import Revision, TreeEntry
 from duckkb.values import dataclass
 
 Texts = Mapping[str, bytes]
@@ -159,11 +159,11 @@ class _Walk:
                 found[number] = _Carried(place.path, same)
         return found
 
-    def _entries(self) -> dict[str, Entry]:
+    def _entries(self) -> dict[str, TreeEntry]:
         assert self._ground.at is not None, "asked where there is one"
         return revisions.entries(self._ground.root, self._ground.at, (folder_of(self._finder.kind),))
 
-    def _explain(self, step: Step, number: int, carried: _Carried) -> None:
+    def _explain(self, step: CommitStep, number: int, carried: _Carried) -> None:
         """Hand each text on to a parent that has it too; what none has is from this commit."""
         left = dict(carried.texts)
         for parent, touched in zip(step.parents, step.touched, strict=True):
@@ -188,5 +188,5 @@ class _Walk:
             there[number] = _Carried(carried.path, {**(known.texts if known else {}), **carried.texts})
 
 
-def _only(entries: Mapping[str, Entry], path: str) -> dict[str, Entry]:
+def _only(entries: Mapping[str, TreeEntry], path: str) -> dict[str, TreeEntry]:
     return {path: entries[path]} if path in entries else {}

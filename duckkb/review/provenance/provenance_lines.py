@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, component_value
-from duckkb.truth.files.line import Limits, Shape, encode
+from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.lines import Lines
 from duckkb.truth.git.ancestry import Blobs
-from duckkb.truth.git.revisions import REGULAR, Entry, Touched
+from duckkb.truth.git.revisions import REGULAR, Touched, TreeEntry
 from duckkb.values import dataclass
 
 
@@ -29,7 +29,7 @@ class Finder:
     limits: Limits
     blobs: Blobs
 
-    def among(self, entries: Mapping[str, Entry], number: int, first: str = "") -> Place | None:
+    def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> Place | None:
         """The record in one of these files, looked for where it was `first`."""
         for path in sorted(entries, key=lambda path: (path != first, path)):
             if entries[path].mode in REGULAR and (found := self.within(path, entries[path].blob, number)):
@@ -57,7 +57,7 @@ class Finder:
     def id_of(self, touched: Sequence[Touched], identity: Identity) -> int | None:
         """The `__id` under which a record of this identity stood in the old side of these files."""
         fields = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
-        written = re.escape(encode(fields, Shape(self.kind.identity_fields))[1:-1])
+        written = re.escape(encode(fields, LineShape(self.kind.identity_fields))[1:-1])
         for one in touched:
             if one.old is not None and one.old.mode in REGULAR:
                 found = re.search(

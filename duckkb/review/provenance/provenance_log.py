@@ -12,7 +12,7 @@ from duckkb.review.provenance.provenance_lines import Finder, Place
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
-from duckkb.truth.git.ancestry import Blobs, Signature, Step
+from duckkb.truth.git.ancestry import Blobs, CommitStep, Signature
 from duckkb.values import dataclass
 
 
@@ -86,7 +86,7 @@ def _events(ground: Ground, finder: Finder, number: int, row: StoredRow | None) 
             yield _Event(step.commit, befores[0] if befores else None, after)
 
 
-def _befores(finder: Finder, step: Step, number: int, after: Place | None) -> list[Place | None]:
+def _befores(finder: Finder, step: CommitStep, number: int, after: Place | None) -> list[Place | None]:
     """The record in each parent of a commit."""
     found = []
     for touched in step.touched:

@@ -10,7 +10,7 @@ import orjson
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_key
-from duckkb.truth.files.line import Limits, Shape, canonical_values
+from duckkb.truth.files.line import Limits, LineShape, canonical_values
 from duckkb.truth.files.table import RowsByPlace, StoredRow, identity_in, record_of
 from duckkb.truth.snapshot.sheet import Named, identity_hash
 
@@ -33,7 +33,7 @@ class CanonicalRows(RowsByPlace):
 def scan(raw: bytes, path: str, kind: RecordType, limits: Limits) -> tuple[CanonicalRows, bool] | None:
     """The rows of a part with these bytes, and whether they are sorted. None where not every line is canonical for certain,
     with its id and times."""
-    found = canonical_values(raw, Shape(kind.identity_fields, kind.generated), limits)
+    found = canonical_values(raw, LineShape(kind.identity_fields, kind.generated), limits)
     if found is None:
         return None
     named, orders, sha256 = [], [], hashlib.sha256

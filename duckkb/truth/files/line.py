@@ -18,13 +18,13 @@ from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record
 from duckkb.truth.files import strict
 from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, MAX_IDENTITY_BYTES, identity_findings, is_time
-from duckkb.truth.files.strict import Limits, LineError, Shape, name_findings
+from duckkb.truth.files.strict import Limits, LineError, LineShape, name_findings
 
 __all__ = [
     "Decoded",
     "Limits",
     "LineError",
-    "Shape",
+    "LineShape",
     "are_compact",
     "canonical_values",
     "decode",
@@ -49,7 +49,7 @@ class Decoded(NamedTuple):
     canonical: bool
 
 
-def decode(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
+def decode(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
     """One stored line, without its LF. Raises `LineError` with everything that is wrong with it."""
     if len(raw) <= limits.max_record_bytes:
         try:
@@ -62,7 +62,7 @@ def decode(raw: bytes, shape: Shape, limits: Limits) -> Decoded:
     return Decoded(values, encode(values, shape, limits.depth) == raw)
 
 
-def canonical_values(raw: bytes, shape: Shape, limits: Limits) -> list[tuple[bytes, dict[str, Any]]] | None:
+def canonical_values(raw: bytes, shape: LineShape, limits: Limits) -> list[tuple[bytes, dict[str, Any]]] | None:
     """The lines of a file, without their LFs, each with its values, where all of them are canonical for certain; else None."""
     *lines, rest = raw.split(b"\n")
     if rest or not lines or max(map(len, lines)) > limits.max_record_bytes or _has_unseen(raw):
@@ -92,7 +92,7 @@ def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
         return False
 
 
-def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = strict.HARD_DEPTH) -> bytes:
+def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.HARD_DEPTH) -> bytes:
     """The canonical line, without its LF, of `__id`, the times and the business fields, as far as they are given.
 
     Top-level nulls are left out. Raises ValueError for what a line cannot hold: a value that JSON has not, a number that
@@ -108,7 +108,7 @@ def encode(values: Mapping[str, Any], shape: Shape, max_depth: int = strict.HARD
         raise ValueError(f"the record cannot be written as JSON: {error}") from error
 
 
-def record_line(record: Record, shape: Shape, max_depth: int = strict.HARD_DEPTH) -> bytes:
+def record_line(record: Record, shape: LineShape, max_depth: int = strict.HARD_DEPTH) -> bytes:
     """The canonical line of a record."""
     times = {CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     return encode({ID: record.id, **record.fields, **times}, shape, max_depth)
@@ -138,7 +138,7 @@ def parse_objects(raw: bytes | Iterable[bytes], limits: Limits) -> Iterator[tupl
             yield number, _object(stripped, limits)
 
 
-def _is_canonical(raw: bytes, values: dict[str, Any], shape: Shape, depth: int) -> bool:
+def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: int) -> bool:
     """Whether a line that orjson could read, in which nothing is unseen, is certainly canonical; False also where only the
     strict parser can tell."""
     try:
@@ -158,7 +158,7 @@ def _is_canonical(raw: bytes, values: dict[str, Any], shape: Shape, depth: int) 
 @lru_cache(maxsize=4096)
 def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
     """Right names in the right order. Few sets of names occur in a table, so this is nearly always remembered."""
-    is_ordered = list(names) == Shape(identity).order(names)
+    is_ordered = list(names) == LineShape(identity).order(names)
     return is_ordered and set(identity) <= set(names) and not name_findings(names)
 
 
@@ -197,7 +197,7 @@ def _are_plain(values: Iterable[Any], depth: int) -> bool:
     return True
 
 
-def _has_sound_identity(values: dict[str, Any], shape: Shape) -> bool:
+def _has_sound_identity(values: dict[str, Any], shape: LineShape) -> bool:
     """As `identity_findings`, with a short cut for the common case: short printable ASCII."""
     for name in shape.identity:
         value = values[name]

@@ -10,7 +10,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, component_of
 from duckkb.truth.files.ids import day_start, hash_id
-from duckkb.truth.files.line import Limits, LineError, Shape, decode, encode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode
 from duckkb.truth.files.table import StoredRow, record_of
 from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass, field
@@ -56,7 +56,7 @@ class Lines:
             # The last LF is missing, or the file is empty and should not be.
             self.canonical = False
             lines.append(rest)
-        shape = Shape(self.kind.identity_fields, self.kind.generated)
+        shape = LineShape(self.kind.identity_fields, self.kind.generated)
         in_conflict = False
         for number, line in enumerate(lines, 1):
             if not line.strip(b" \t"):
@@ -76,7 +76,7 @@ class Lines:
             if not in_conflict:
                 self.rows.append(self._row(values, line, number, shape, canonical))
 
-    def _row(self, values: dict[str, Any], line: bytes, number: int, shape: Shape, canonical: bool) -> StoredRow:
+    def _row(self, values: dict[str, Any], line: bytes, number: int, shape: LineShape, canonical: bool) -> StoredRow:
         complete = ID in values and CREATED_AT in values and UPDATED_AT in values
         if not complete:
             self._complete(values)

@@ -17,7 +17,7 @@ from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
-from duckkb.truth.files.line import LineError, Shape, decode, record_line
+from duckkb.truth.files.line import LineError, LineShape, decode, record_line
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.files.tree import Part, Stamp, Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, part_path
@@ -189,7 +189,7 @@ class _Draft:
         return kind
 
     def _row(self, kind: RecordType, record: Record, path: str) -> StoredRow:
-        limits, shape = self._tree.limits, Shape(kind.identity_fields)
+        limits, shape = self._tree.limits, LineShape(kind.identity_fields)
         try:
             line = record_line(record, shape, limits.depth)
             # Whatever the request was: a line that could not be read again would close the whole base.

@@ -43,7 +43,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LineShape:
     """The order of a type's keys: its identity fields (`kind.identity_fields`), which stand between `__id` and the rest.
     `generated` gives a stored line the identity that it lacks, where that follows from its fields."""
 
@@ -69,7 +69,7 @@ class LineError(InvalidRecord):
         super().__init__("the text cannot be read as a record", findings=tuple(findings[:MOST_FINDINGS]))
 
 
-def parse(raw: bytes, shape: Shape, limits: Limits) -> dict[str, Any]:
+def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
     """One stored line, without its LF, as a mapping without top-level nulls; raises `LineError` with all that is wrong."""
     if damage := _damage(raw):
         raise LineError([damage])
@@ -102,7 +102,7 @@ def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:
     return value
 
 
-def record_findings(values: dict[str, Any], shape: Shape) -> list[Finding]:
+def record_findings(values: dict[str, Any], shape: LineShape) -> list[Finding]:
     """What is wrong with the names, `__id`, times and identity of a mapping whose values are sound JSON."""
     findings = name_findings(list(values))
     if ID in values and not (type(values[ID]) is int and 1 <= values[ID] <= MAX_ID):
@@ -231,14 +231,14 @@ def _parsed(text: str, findings: list[Finding]) -> Any:
     except json.JSONDecodeError as error:
         findings.append(Finding("E_JSON", f"column {error.pos + 1}: {error.msg[:1].lower()}{error.msg[1:]}"))
         return None
-    value = _Walk(findings).clean(value, "")
+    value = _StrictWalk(findings).clean(value, "")
     if text[end:].strip(_JSON_SPACE):
         findings.append(Finding("E_JSON", f"column {end + 1}: something follows the first JSON value"))
     return value
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _StrictWalk:
     """Turns a parsed tree into plain values and collects what is wrong in it, each with its JSON pointer."""
 
     findings: list[Finding]

@@ -14,7 +14,7 @@ from typing import Any, overload
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, identity_key
 from duckkb.truth.files.ids import free_id
-from duckkb.truth.files.line import Limits, Shape, decode, record_line
+from duckkb.truth.files.line import Limits, LineShape, decode, record_line
 from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.values import dataclass
 
@@ -108,7 +108,7 @@ class Table:
     def __init__(self, kind: RecordType, limits: Limits, rows: Iterable[StoredRow] = ()) -> None:
         self._kind = kind
         self._limits = limits
-        self._shape = Shape(kind.identity_fields)
+        self._shape = LineShape(kind.identity_fields)
         self._stored: dict[Identity, tuple[StoredRow, ...]] = {}
         self._joined: dict[Identity, StoredRow] = {}
         self._owners: dict[int, Identity] = {}

@@ -21,7 +21,7 @@ _FIRST, _MOST = 32, 1_024  # commits that are looked into at once: few, as the n
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CommitStep:
     """A commit, and for each of its parents (in hex; those that touched the folder) the files that differ from it."""
 
     commit: str
@@ -41,7 +41,7 @@ class Signature:
     summary: str
 
 
-def steps(root: Path, at: Revision, folder: str) -> Iterator[Step]:
+def steps(root: Path, at: Revision, folder: str) -> Iterator[CommitStep]:
     """The commits that touched a folder (relative to the base), the newest first, each before its parents."""
     if not at.commit:
         return
@@ -54,7 +54,7 @@ def steps(root: Path, at: Revision, folder: str) -> Iterator[Step]:
         pairs = [(commit, parent) for commit, parents in some for parent in parents]
         found = iter(_differences(root, pairs, place))
         for commit, parents in some:
-            yield Step(commit, parents, tuple(next(found) for _ in parents))
+            yield CommitStep(commit, parents, tuple(next(found) for _ in parents))
         start, size = start + size, min(2 * size, _MOST)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from duckkb.errors import Refused
-from duckkb.truth.git.revisions import Entry, listed_in, prefix
+from duckkb.truth.git.revisions import TreeEntry, listed_in, prefix
 from duckkb.truth.git.run import GitAnswer, answer, output, repository_of, setting_names, without_filters
 from duckkb.values import dataclass
 
@@ -38,22 +38,22 @@ class Index:
     """The index under `data/`: the entries of parts by path, those in conflict by stage (1 base, 2 ours, 3 theirs), the
     paths whose conflict someone has resolved, and what else is in conflict."""
 
-    merged: Mapping[str, Entry]
-    unmerged: Mapping[str, Mapping[int, Entry]]
+    merged: Mapping[str, TreeEntry]
+    unmerged: Mapping[str, Mapping[int, TreeEntry]]
     resolved: frozenset[str]
     others: tuple[str, ...]
 
 
 def read_index(root: Path) -> Index:
     """What the index holds of parts."""
-    merged: dict[str, Entry] = {}
-    unmerged: dict[str, dict[int, Entry]] = {}
+    merged: dict[str, TreeEntry] = {}
+    unmerged: dict[str, dict[int, TreeEntry]] = {}
     places = _places(root)
     for mode, blob, stage, path in listed_in(root, output(root, ["ls-files", "-s", "-z", "--", *places])):
         if stage == "0":
-            merged[path] = Entry(mode, blob)
+            merged[path] = TreeEntry(mode, blob)
         else:
-            unmerged.setdefault(path, {})[int(stage)] = Entry(mode, blob)
+            unmerged.setdefault(path, {})[int(stage)] = TreeEntry(mode, blob)
     resolved = listed_in(root, output(root, ["ls-files", "--resolve-undo", "-z", "--", *places]))
     everywhere = output(root, ["ls-files", "-u", "-z"]).split(b"\0")
     others = {os.fsdecode(line.partition(b"\t")[2]) for line in everywhere if line} - {
@@ -62,7 +62,7 @@ def read_index(root: Path) -> Index:
     return Index(merged, unmerged, frozenset(path for *_, path in resolved), tuple(sorted(others)))
 
 
-def put_index(root: Path, entries: Mapping[str, Mapping[int, Entry]]) -> None:
+def put_index(root: Path, entries: Mapping[str, Mapping[int, TreeEntry]]) -> None:
     """Give paths new entries by stage, 0 alone for a path without conflict, none for one that is gone."""
     if not entries:
         return
@@ -81,13 +81,13 @@ def refresh(root: Path) -> None:
     answer(root, ["update-index", "-q", "--refresh"], settings=without_filters(root))
 
 
-def store_files(root: Path, paths: Sequence[str]) -> dict[str, Entry]:
+def store_files(root: Path, paths: Sequence[str]) -> dict[str, TreeEntry]:
     """The files at some paths as blobs of the repository."""
     if not paths:
         return {}
     names = "".join(f"{prefix(root)}{path}\n" for path in paths).encode()
     told = output(root, ["hash-object", "-w", "--no-filters", "--stdin-paths"], stdin=names).decode().split()
-    return {path: Entry("100644", blob) for path, blob in zip(paths, told, strict=True)}
+    return {path: TreeEntry("100644", blob) for path, blob in zip(paths, told, strict=True)}
 
 
 def store_bytes(root: Path, data: bytes) -> str:

@@ -24,7 +24,7 @@ _SETTINGS = r"^core\.(autocrlf|eol|ignorecase|precomposeunicode|bare)$"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RepositoryState:
     """What kind of repository this is. `readable`: git can read it, and the commit that HEAD names is there."""
 
     readable: bool
@@ -153,19 +153,19 @@ def has_marker(root: Path) -> bool:
     return any(os.path.lexists(folder / ".git") for folder in (here, *here.parents))
 
 
-def shape(root: Path) -> Shape | None:
+def shape(root: Path) -> RepositoryState | None:
     """None without a repository."""
     repository = find_repository(root)
     if repository is None:
-        return Shape(False) if has_marker(root) else None
+        return RepositoryState(False) if has_marker(root) else None
     commit = head_commit(root)
     wanted = [["rev-parse", "--git-dir"], *([["cat-file", "-e", f"{commit}^{{tree}}"]] if commit else [])]
     try:
         if any(run.answer(root, arguments).code for arguments in wanted):
-            return Shape(False)
+            return RepositoryState(False)
     except run.NoGit:
-        return Shape(False)
-    return Shape(True, repository.is_shallow, repository.git_dir != repository.common_dir)
+        return RepositoryState(False)
+    return RepositoryState(True, repository.is_shallow, repository.git_dir != repository.common_dir)
 
 
 def settings(root: Path) -> dict[str, str]:

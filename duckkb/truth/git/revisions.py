@@ -39,7 +39,7 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A file in a tree or in the index: `mode` in octal, as git writes it, and the id of its blob."""
 
     mode: str
@@ -52,8 +52,8 @@ class Touched:
     versions of it, and so no new one."""
 
     path: str
-    old: Entry | None
-    new: Entry | None
+    old: TreeEntry | None
+    new: TreeEntry | None
     unmerged: bool = False
 
 
@@ -159,16 +159,16 @@ def attributes(root: Path, paths: Sequence[str], at: str | None) -> dict[str, di
     return found
 
 
-def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
+def entries(root: Path, at: Revision, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of a tree under some places, by path."""
     listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", at.tree, *_placed(repository_of(root), places)])
-    return {path: Entry(mode, blob) for mode, _, blob, path in listed_in(root, listed)}
+    return {path: TreeEntry(mode, blob) for mode, _, blob, path in listed_in(root, listed)}
 
 
-def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, Entry]:
+def index_entries(root: Path, places: Sequence[str] = WATCHED) -> dict[str, TreeEntry]:
     """The files of the index under some places, by path; those in conflict are left out."""
     listed = output(root, ["ls-files", "-s", "-z", "--", *_placed(repository_of(root), places)])
-    return {path: Entry(mode, blob) for mode, blob, stage, path in listed_in(root, listed) if stage == "0"}
+    return {path: TreeEntry(mode, blob) for mode, blob, stage, path in listed_in(root, listed) if stage == "0"}
 
 
 def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
@@ -259,8 +259,8 @@ def _placed(repository: Repository, places: Iterable[str]) -> list[str]:
     return [repository.prefix + place for place in places]
 
 
-def _entry(mode: str, blob: str) -> Entry | None:
-    return Entry(mode, blob) if int(mode, 8) else None
+def _entry(mode: str, blob: str) -> TreeEntry | None:
+    return TreeEntry(mode, blob) if int(mode, 8) else None
 
 
 def _path(repository: Repository, name: bytes) -> str:

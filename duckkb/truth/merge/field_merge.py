@@ -53,7 +53,7 @@ class FieldConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRecord:
     """The line that a merge made, None for a deleted record.
 
     With conflicts `line` is None too, and `alternatives` holds our line and theirs, each with the other side's clean
@@ -65,7 +65,7 @@ class Merged:
     alternatives: tuple[bytes | None, bytes | None] | None = None
 
 
-def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, rules: MergeRules) -> Merged:
+def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, rules: MergeRules) -> MergedRecord:
     """Merge one record of three versions of a file, None where a version lacks it. Lines come and go without LF.
 
     | base | ours | theirs | result                          |
@@ -81,17 +81,17 @@ def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, r
     Raises ValueError for a line that is not one JSON object with each key once.
     """
     if ours == theirs or theirs == base:
-        return Merged(ours)
+        return MergedRecord(ours)
     if ours == base:
-        return Merged(theirs)
+        return MergedRecord(theirs)
     if ours is None or theirs is None or rules.granularity == "record":
-        return Merged(None, (FieldConflict("", base, ours, theirs),), (ours, theirs))
+        return MergedRecord(None, (FieldConflict("", base, ours, theirs),), (ours, theirs))
     return _merge_fields(split(base) if base is not None else {}, split(ours), split(theirs), rules)
 
 
 def _merge_fields(
     base: Mapping[str, Field], ours: Mapping[str, Field], theirs: Mapping[str, Field], rules: MergeRules
-) -> Merged:
+) -> MergedRecord:
     clean: dict[str, Field] = {}
     conflicts = []
     later = _later(text_of(ours, _UPDATED_AT), text_of(theirs, _UPDATED_AT))
@@ -106,12 +106,12 @@ def _merge_fields(
         del clean[name]
         conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
     if not conflicts:
-        return Merged(join(clean, rules.identity))
+        return MergedRecord(join(clean, rules.identity))
     names = [conflict.name for conflict in conflicts]
     alternatives = tuple(
         join(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
     )
-    return Merged(None, tuple(conflicts), (alternatives[0], alternatives[1]))
+    return MergedRecord(None, tuple(conflicts), (alternatives[0], alternatives[1]))
 
 
 def _alike(names: Collection[str]) -> list[str]:

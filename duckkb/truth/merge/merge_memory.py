@@ -8,12 +8,12 @@ from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.merge_rules import Rules, TableRules
+from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
 
 
-def rules_of(ontology: Ontology, granularity: Literal["field", "record"]) -> Rules:
+def rules_of(ontology: Ontology, granularity: Literal["field", "record"]) -> RulesByTable:
     """What each type says of merging its records; `granularity` where a type says none."""
-    return Rules(
+    return RulesByTable(
         {
             (kind.kind, kind.table): TableRules(
                 kind.name, MergeRules(kind.identity_fields, dict(kind.merge_rules), kind.granularity or granularity)
@@ -23,7 +23,7 @@ def rules_of(ontology: Ontology, granularity: Literal["field", "record"]) -> Rul
     )
 
 
-def remember(root: Path, rules: Rules) -> bool:
+def remember(root: Path, rules: RulesByTable) -> bool:
     """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
     data = merge_rules.dump(rules, merge_rules.digest(root))
     try:

@@ -35,7 +35,7 @@ class TableRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RulesByTable:
     """The rules of all tables."""
 
     tables: Mapping[Key, TableRules] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Rules:
         return self.tables.get(key) or TableRules(key[1], MergeRules((), {}, "record"), False)
 
 
-def dump(rules: Rules, configuration: str = "") -> bytes:
+def dump(rules: RulesByTable, configuration: str = "") -> bytes:
     """What the file holds; `configuration` is what `digest` gives."""
     tables = {
         "/".join(key): {
@@ -72,15 +72,15 @@ def digest(root: Path) -> str:
     return found.hexdigest()
 
 
-def load(root: Path) -> Rules:
+def load(root: Path) -> RulesByTable:
     """What the file says; nothing at all where it is absent, damaged, or of another format."""
     try:
         held = _held(root)
         if held["format"] != _FORMAT:
-            return Rules()
-        return Rules({_key(name): _table(told) for name, told in held["tables"].items()})
+            return RulesByTable()
+        return RulesByTable({_key(name): _table(told) for name, told in held["tables"].items()})
     except _DAMAGED:
-        return Rules()
+        return RulesByTable()
 
 
 def is_current(root: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from duckkb.records import component_key, component_of
 from duckkb.truth.files.source_text import join, split
 from duckkb.truth.merge.conflict import Block, is_marker, written
-from duckkb.truth.merge.field_merge import Merged, merge_record
+from duckkb.truth.merge.field_merge import MergedRecord, merge_record
 from duckkb.truth.merge.merge_rules import Key, TableRules
 from duckkb.values import dataclass, field
 
@@ -36,7 +36,7 @@ class Unmergeable(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class RecordConflict:
     """A record in conflict: the part where its block stands, its identity as the command line writes it (`#ID` where the
     table's rules are not known), and the block."""
 
@@ -50,7 +50,7 @@ class TableMerge:
     """The merged parts by path (None: the part is gone), with blocks where records are in conflict; and these."""
 
     parts: Mapping[str, bytes | None] = field(default_factory=dict)
-    conflicts: tuple[Conflict, ...] = ()
+    conflicts: tuple[RecordConflict, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, i
         path = _path(*rows)
         parts[path].append(_Item(key, content))
         if isinstance(content, Block):
-            conflicts.append(Conflict(path, identity_of(content, table), content))
+            conflicts.append(RecordConflict(path, identity_of(content, table), content))
     return TableMerge(
         {path: _laid(items, path, versions, sides, table) for path, items in parts.items()},
         tuple(sorted(conflicts, key=lambda one: (one.path, one.identity))),
@@ -206,7 +206,7 @@ def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
     return min(ours.path, theirs.path)
 
 
-def _as_it_was(merged: Merged, base: bytes | None, table: TableRules) -> bytes | None:
+def _as_it_was(merged: MergedRecord, base: bytes | None, table: TableRules) -> bytes | None:
     """The clean edits of both sides, and what conflicts as the base has it."""
     mine = merged.alternatives[0] if merged.alternatives else None
     if mine is None or any(not conflict.name for conflict in merged.conflicts):

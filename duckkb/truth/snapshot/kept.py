@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.truth.files.canonical import CanonicalRows
-from duckkb.truth.files.line import Limits, LineError, Shape, decode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode
 from duckkb.truth.files.table import RowsByPlace, StoredRow, record_of
 from duckkb.truth.snapshot.sheet import Named, named
 from duckkb.values import dataclass
@@ -99,7 +99,7 @@ def reread(part: "Part", raw: bytes, kind: RecordType, limits: Limits) -> KeptRo
     if before is None or rest or not lines:
         return None
     known = {before.line(item): item for item in before.items}
-    shape, items = Shape(kind.identity_fields, kind.generated), list[Item]()
+    shape, items = LineShape(kind.identity_fields, kind.generated), list[Item]()
     for number, line in enumerate(lines, 1):
         item = known[line] if line in known else _row(line, kind, shape, limits, (part.path, number))
         if item is None:
@@ -143,7 +143,7 @@ def joined(lines: Iterable[bytes]) -> bytes:
     return b"".join(line + b"\n" for line in lines)
 
 
-def _row(line: bytes, kind: RecordType, shape: Shape, limits: Limits, at: tuple[str, int]) -> StoredRow | None:
+def _row(line: bytes, kind: RecordType, shape: LineShape, limits: Limits, at: tuple[str, int]) -> StoredRow | None:
     try:
         values, canonical = decode(line, shape, limits)
     except LineError:
