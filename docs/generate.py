@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from duckkb.cli.formats import ROWS
 from duckkb.cli.main import VERBS, duckkb
 from duckkb.codes import CODES, Code
 from duckkb.config.example import render
@@ -18,11 +19,9 @@ FORMATS = """\
 |---|---|---|
 | `jsonl` | one JSON object a line: the default of every verb but `check`, `diff` and `resolve`, whose default is `text` | one line |
 | `json` | the whole answer with its metadata as one object on one line, and errors as objects: the same as `--json` | one line |
-| `csv` | a header, then a record a row | one row |
-| `md` | a table for GitHub | one row |
-| `table` | aligned columns for a terminal | a row a field |
+@ROWS@
 
-In csv, md and table every field of every record has a column; a field that is missing or null is an empty cell, as an empty
+In the formats of rows (all but the first two) every field of every record has a column; a field that is missing or null is an empty cell, as an empty
 text is; a nested value is its JSON. They are printed when the last record is known, jsonl as it comes. Without a record
 nothing is printed, but by `sql`, which knows its columns and prints the header.
 
@@ -32,7 +31,7 @@ nothing is printed, but by `sql`, which knows its columns and prints the header.
 - table cuts cells to fit the terminal (or `COLUMNS`; without both a cell to 200 places), ends them in `…` and says so on stderr.
   Line breaks and what a terminal would obey are escaped in it, as in every format on a terminal. There are no colours.
 
-`embed`, `schema TYPE`, `schema --sql`, `export -o`, `--dry-run` and `vector` have no rows and refuse csv, md and table.
+`embed`, `schema TYPE`, `schema --sql`, `export -o`, `--dry-run` and `vector` have no rows and refuse the formats of rows.
 `vector` prints one value instead of lines, as its verbs say: a key or a text alone, else one value of JSON; with `--json`
 always the latter. `--json` and
 another `--format` contradict each other; of two `--format` the last one counts.
@@ -55,8 +54,13 @@ def _intro() -> str:
         "`--kb PATH`, `--format` and `--json` work before and after the verb. stdout holds results, one JSON object a line; "
         "everything else goes to stderr. Exit codes: 0 done; 1 it depends on what is stored; 2 the command line, the "
         "filter or the ontology is wrong. With `--json` the last line of stderr is the error as an object: `error`, "
-        "`code` (see [errors](errors.md)), `suggestion`.\n\n" + FORMATS
+        "`code` (see [errors](errors.md)), `suggestion`.\n\n"
+        + FORMATS.replace("@ROWS@", "\n".join(map(_row_format, ROWS)))
     )
+
+
+def _row_format(name: str) -> str:
+    return f"| `{name}` | {ROWS[name].prints} | {'a row a field' if ROWS[name].by_field else 'one row'} |"
 
 
 def _command(command: click.Command, path: str) -> list[str]:

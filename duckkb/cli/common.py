@@ -257,7 +257,7 @@ def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
         printed.result(dumps(line))
     elif not isinstance(line, Mapping):
         only_json("an array")
-    elif form == "table":
+    elif formats.ROWS[form].by_field:
         emit_lines({"field": name, "value": formats.cell(value)} for name, value in line.items())
     else:
         emit_lines([line])
@@ -276,24 +276,17 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
         held = list(lines)
         names = formats.fields(held, columns)
         if names:
-            _rows(form, held, names)
+            _rows(formats.ROWS[form], held, names)
 
 
-def _rows(form: str, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
-    if form != "table":
-        lines = list(formats.WRITERS[form](records, columns))
-        if form == "csv":
-            _refuse_commands(lines)
-        for line in lines:
-            printed.result(line)
-        return
-    from shutil import get_terminal_size
-
-    drawn = formats.as_table(records, columns, get_terminal_size((0, 0)).columns)
-    for line in drawn.lines:
-        printed.drawn(line)
-    if drawn.cut:
-        printed.note(f"cells cut to fit: {drawn.cut}; another --format prints them whole")
+def _rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    written = form.write(records, columns)
+    if form.is_verbatim:
+        _refuse_commands(written.lines)
+    for line in written.lines:
+        form.show(line)
+    if written.cut:
+        printed.note(f"cells cut to fit: {written.cut}; another --format prints them whole")
 
 
 def _refuse_commands(lines: Sequence[str]) -> None:

@@ -7,15 +7,16 @@ In a cell null and a missing field are empty, a nested value is its JSON, `true`
 import io
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from duckkb.cli import table
+from duckkb.cli import printed, table
 from duckkb.cli.printed import without_commands
+from duckkb.values import dataclass
 
 Record = Mapping[str, Any]
-Writer = Callable[[Sequence[Record], Sequence[str]], Iterator[str]]
-"""Lines, without their ends, of records and the columns that they have."""
+Writer = Callable[[Sequence[Record], Sequence[str]], table.Written]
+"""What records are in the columns that they have."""
 _PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
@@ -60,36 +61,33 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
     return found
 
 
-def as_csv(records: Sequence[Record], columns: Sequence[str]) -> Iterator[str]:
-    """A header and a line a record, without the line ends; quoted as RFC 4180 has it, values as they are."""
+def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
+    """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
     import csv
 
+    lines = []
     for values in (columns, *(_row(record, columns) for record in records)):
         line = io.StringIO()
         csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
-        yield line.getvalue().removesuffix("\r\n")
+        lines.append(line.getvalue().removesuffix("\r\n"))
+    return table.Written(tuple(lines))
 
 
-def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> Iterator[str]:
+def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
     """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
     mentions anybody, or hides."""
     from duckkb.review import markup
 
     names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
-    yield "| " + " | ".join(names) + " |"
-    yield "|" + " --- |" * len(columns)
-    for record in records:
-        yield _markdown_line([record.get(name) for name in columns])
+    head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
+    return table.Written((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
 
 
-WRITERS: Mapping[str, Writer] = {"csv": as_csv, "md": as_markdown}
-"""By name: a format that has no writer here has no name."""
-ROWS = (*WRITERS, "table")
-FORMATS = ("jsonl", "json", *ROWS)
+def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> table.Written:
+    """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
+    from shutil import get_terminal_size
 
-
-def as_table(records: Sequence[Record], columns: Sequence[str], width: int) -> table.Drawn:
-    """Aligned columns for a terminal of `width` columns (0: for none)."""
+    width = get_terminal_size((0, 0)).columns if width is None else width
     right = [_numbers(record.get(name) for record in records) for name in columns]
     return table.draw(columns, [_row(record, columns) for record in records], right, width)
 
@@ -111,3 +109,25 @@ def _markdown_line(values: Sequence[Any]) -> str:
 def _numbers(values: Iterable[Any]) -> bool:
     present = [value for value in values if value is not None]
     return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """A format of rows: what writes it, and what it `prints`, for its documentation. `show` prints a line. In one that has
+    no escapes (`is_verbatim`) a text stands as it is stored, which the log of a job must not see. `by_field`: one result is
+    shown with a row a field."""
+
+    write: Writer
+    prints: str
+    show: Callable[[str], None] = printed.result
+    is_verbatim: bool = False
+    by_field: bool = False
+
+
+ROWS: Mapping[str, RowFormat] = {
+    "csv": RowFormat(as_csv, "a header, then a record a row", is_verbatim=True),
+    "md": RowFormat(as_markdown, "a table for GitHub"),
+    "table": RowFormat(as_table, "aligned columns for a terminal", show=printed.drawn, by_field=True),
+}
+"""By name: the one place where a format of rows is added. Choices, help and documentation follow."""
+FORMATS = ("jsonl", "json", *ROWS)

@@ -50,7 +50,7 @@ def test_md_and_markdown_are_one_document_in_every_verb(edited: Path) -> None:
 
 
 def test_names_are_those_of_the_writers() -> None:
-    assert set(formats.FORMATS) == {"jsonl", "json", "table", *formats.WRITERS}
-    assert len(set(formats.WRITERS.values())) == len(formats.WRITERS)
+    assert set(formats.FORMATS) == {"jsonl", "json", *formats.ROWS}
+    assert len({one.write for one in formats.ROWS.values()}) == len(formats.ROWS)
     assert len(set(RENDERERS.values())) == len(RENDERERS)
     assert set(_names("diff")) == {*RENDERERS, "csv", "table"}
