@@ -3,6 +3,7 @@
 A fake of each is in `tests/fakes.py`; the real ones are named in `duckkb.app` alone.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +12,7 @@ from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Lane, LaneHit, LexicalQuery, Notice, SqlResult
+from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
 from duckkb.records import Record
 from duckkb.values import dataclass
 
@@ -63,7 +64,7 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record as a backend stores it: with its index entries, in the order of the ontology's fields and of the text."""
+    """A record with its index entries, in the order of the ontology's fields and of the text."""
 
     record: Record
     entries: tuple[IndexEntry, ...] = ()
@@ -75,6 +76,11 @@ class Rows(Protocol):
     Where a `lane` is named, rows have the entries which that lane reads, with what it reads of them: tokens for `fts`,
     vectors for `vector`. None asks for everything.
     """
+
+    @property
+    def version(self) -> "RowVersion":
+        """Which rows these are: a lane that mirrors another version follows."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -110,23 +116,44 @@ class Rows(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Version:
-    """What state on disk must mirror to be of use.
+@dataclass(frozen=True, slots=True)
+class RowVersion:
+    """Which rows of a type a lane has to mirror. `store` names the lines; `revision` rises with their changes and is never given
+    twice; `changed` gives the ids that were put or went after a revision, None where that is not known any more.
 
-    `folder` is where the components of one type may lie, made when it is needed; `store` names the lines; `revision` rises
-    with their changes and is never given twice; `changed` gives the ids that were put or went after a revision, None where
-    that is not known any more.
-    `key` names what shapes the entries that a lane reads (None: the records alone). `lengths` names what the records
-    themselves decide of them all, and is asked when some of them have changed.
+    `folder` is where the lanes of the type may lie on disk, None where they are kept in memory. `key` names what shapes the
+    entries that a lane reads (None: the records alone). `lengths` names what the records themselves decide of them all, and
+    is asked when some of them have changed.
     """
 
-    folder: Path
     store: str
     revision: int
     changed: Callable[[int], frozenset[int] | None]
+    folder: Path | None = None
     key: Callable[[Lane | None], str] = lambda lane: ""
     lengths: Callable[[], str] = str
+
+
+class ChangeLog:
+    """What has changed of the rows of a type since this process has them: a version for lanes that are kept in memory."""
+
+    def __init__(self, lengths: Callable[[], str] = str) -> None:
+        self._store = os.urandom(8).hex()
+        self._lengths = lengths
+        self._revision = 0
+        self._changed: dict[int, int] = {}
+
+    @property
+    def version(self) -> RowVersion:
+        return RowVersion(self._store, self._revision, self._since, lengths=self._lengths)
+
+    def note(self, ids: Iterable[int]) -> None:
+        """These were put, or are gone."""
+        self._revision += 1
+        self._changed.update(dict.fromkeys(ids, self._revision))
+
+    def _since(self, revision: int) -> frozenset[int]:
+        return frozenset(record_id for record_id, changed in self._changed.items() if changed > revision)
 
 
 class Ahead(StateError):
@@ -142,99 +169,83 @@ class SqlLimits:
     seconds: float = 30.0
 
 
-class Backend(Protocol):
-    """A derived, rebuildable database. It never reads or writes files under `data/`.
+class WordLane(Protocol):
+    """The records of one type that match words, by BM25 over whole records.
 
-    `allowed` is the set of record ids a lane may return, None for all: a true pre-filter, and cheapest as an `IdSet`. Every list is ordered by score
-    descending, ties by identity, and holds as many records as exist up to `depth`.
+    As of every lane: `allowed` is the set of record ids it may return, None for all: a true pre-filter, and cheapest as an
+    `IdSet`. A list is ordered by score descending, ties by identity, and holds as many records as exist up to `depth`. A
+    question sees the rows as they are; it raises `Ahead` where what lies on disk mirrors later ones.
     """
 
-    def load(self, kind: RecordType, rows: Rows | Sequence[Row], version: Version | None = None) -> None:
-        """Replace everything of one type. `Rows` are read when they are needed, and never held; with a `version`, what is
-        made of them may be kept on disk."""
-        ...
+    def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]: ...
 
-    def apply(
-        self, kind: RecordType, upserts: Sequence[Row], gone: Iterable[int], version: Version | None = None
-    ) -> None:
-        """Replace or add `upserts` by record id and drop `gone`; cost follows their number. A type that was loaded from
-        `Rows` has changed there already: only the ids of `upserts` count then."""
-        ...
-
-    def prepare(self, kind: RecordType) -> None:
-        """Make what questions about a type will need and what is kept beyond this process; nothing where nothing is. Also
-        what takes too long for a question to make (`notices` says what that is)."""
-        ...
-
-    def expect(self, kind: RecordType, words: LexicalQuery) -> None:
-        """Say that a type is about to be asked by words and by a vector, so that what has to be made for both can be made
-        out of one pass over the rows. Answers are the same without it."""
-        ...
-
-    def where(self, kind: RecordType, condition: str) -> IdSet:
-        """Ids of the records that satisfy an allow-listed SQL condition; raises `errors.FilterError`."""
-        ...
-
-    def match(
-        self, kind: RecordType, query: LexicalQuery, depth: int, allowed: Set[int] | None = None
-    ) -> list[LaneHit]:
-        """The lexical lane: BM25 over whole records. `best_chunks` says which chunk to show of a hit."""
-        ...
-
-    def best_chunks(self, kind: RecordType, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
-        """For each of these records the field and number of the chunk that holds the most of what a query asks for."""
-        ...
-
-    def excluded(self, kind: RecordType, query: LexicalQuery) -> IdSet:
+    def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids that the query's `-negations` rule out."""
         ...
 
-    def similar(
-        self,
-        kind: RecordType,
-        vector: "np.ndarray | Sequence[float]",
-        depth: int,
-        allowed: Set[int] | None = None,
-    ) -> list[LaneHit]:
-        """The vector lane: exact cosine over every chunk (or over those that a graph leads to, where the type's settings
-        want one), one hit per record with its best chunk. Raises
-        `errors.UsageError` for a vector of another dimension, or one that is not finite or all zeros."""
+    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
+        """The field and number of the record's chunk that holds the most of what a query asks for; ("", 0) without chunks."""
         ...
 
-    def account(self, kind: RecordType) -> Mapping[str, Any]:
-        """What the lanes of a type are made of, by lane; None for one that no question has needed yet."""
+    def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
+        """Terms of the query with their part in one record's score: `{"score", "terms": [{"token", "part", "fields",
+        "doc_freq", "score"}]}`; the terms' scores add up to the whole."""
         ...
 
-    def notices(self, kind: RecordType) -> tuple[Notice, ...]:
-        """What must be said of the answers that a type's lanes gave last."""
+    def complete(self) -> None:
+        """Make what any question may need, for whoever comes next; nothing where nothing is kept beyond this process."""
         ...
 
-    def dimension(self, kind: RecordType) -> int:
-        """That of the stored vectors; 0 where there is none."""
+
+class VectorLane(Protocol):
+    """The records of one type by the cosine of their best chunk with a vector."""
+
+    def ask(self, vector: "np.ndarray | Sequence[float]", depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+        """Exact over every chunk (or over those that a graph leads to, where the type's settings want one), one hit per record
+        with its best chunk. Raises `errors.UsageError` for a vector of another dimension, or one that is not finite or all
+        zeros."""
         ...
 
-    def pending(self, kind: RecordType) -> list[tuple[bytes, str]]:
-        """(vector key, text) of the chunks that lack a vector, each key once."""
+    def lacking(self) -> list[tuple[bytes, str]]:
+        """(vector key, text) of the chunks that lack a vector, each key once, in an order that depends on the records alone."""
         ...
 
-    def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
-        """Give vectors to pending chunks by their key."""
+    def arrived(self, keys: Iterable[bytes]) -> None:
+        """The rows have these vectors now: what lacked them is read again."""
         ...
 
-    def entries(self, kind: RecordType, record_id: int) -> tuple[IndexEntry, ...]:
-        """The index entries of one record, empty for an unknown id."""
+    def account(self) -> Mapping[str, Any] | None:
+        """What it is made of: `{"rows", "dimension", "storage", "ann", "recall"}`; None where no question has needed it yet."""
         ...
 
-    def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
-        """Terms of the query with their part in one record's lexical score."""
+    def complete(self) -> None:
+        """As of words; also what takes too long for a question to make: a graph, where the settings want one."""
         ...
 
-    def discard(self, kind: RecordType) -> None:
-        """Forget what was derived from the entries of a type, on disk too: they are not what they were taken for."""
+
+class Lanes(Protocol):
+    """The lanes over the rows of one type. Each is a file at a revision plus the changes since."""
+
+    @property
+    def words(self) -> WordLane: ...
+
+    @property
+    def vectors(self) -> VectorLane: ...
+
+    def discard(self) -> None:
+        """Forget what was derived from entries, on disk too: they are not what they were taken for."""
+        ...
+
+
+class Sql(Protocol):
+    """The records of all types as tables. Both raise `errors.FilterError`, and `errors.Unavailable` over time or memory."""
+
+    def where(self, kind: RecordType, condition: str) -> IdSet:
+        """Ids of the records that satisfy an allow-listed SQL condition."""
         ...
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """One read-only SELECT over the runtime tables; raises `errors.FilterError` or `errors.Unavailable`."""
+        """One read-only SELECT over the runtime tables."""
         ...
 
     def close(self) -> None: ...

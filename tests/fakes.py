@@ -1,14 +1,20 @@
 """Fakes of the ports, for tests that need neither a model nor the time of day. They keep the contracts of `duckkb.ports`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from duckkb.entries import Cut, Fingerprint
-from duckkb.errors import Unavailable
+from duckkb.entries import Cut, Fingerprint, IndexEntry
+from duckkb.errors import FilterError, Unavailable, UsageError
+from duckkb.id_set import IdSet
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Row, Rows, SqlLimits
+from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.records import identity_key
 
 _WORDS = re.compile(r"\w+")
 _NOTHING = "\x00nothing"
@@ -97,3 +103,150 @@ class FrozenClock:
 
     def advance(self, microseconds: int) -> None:
         self._next += timedelta(microseconds=microseconds)
+
+
+def _best(scored: Iterable[tuple[float, Row, str, int]], depth: int) -> list[LaneHit]:
+    ordered = sorted(scored, key=lambda one: (-one[0], identity_key(one[1].record.identity)))
+    return [LaneHit(row.record.id, score, field, seq) for score, row, field, seq in ordered[: max(depth, 0)]]
+
+
+def _all(rows: Rows, allowed: Set[int] | None) -> list[Row]:
+    return [row for some in rows.batches() for row in some if allowed is None or row.record.id in allowed]
+
+
+class FakeWords:
+    """The lane of words: each record is looked at, a word counts as often as it stands there between spaces."""
+
+    def __init__(self, kind: RecordType, rows: Rows) -> None:
+        self._rows = rows
+
+    def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+        out = self.excluded(query)
+        asks_more = bool(query.text.strip() or query.phrases or query.prefixes)
+        scored = [
+            (self._score(query, row), row, "", 0) for row in _all(self._rows, allowed) if row.record.id not in out
+        ]
+        return _best([one for one in scored if one[0] or (query.excluded and not asks_more)], depth)
+
+    def excluded(self, query: LexicalQuery) -> IdSet:
+        return IdSet.of(
+            row.record.id
+            for row in _all(self._rows, None)
+            if any(f" {text} " in f" {' '.join(_said(row))} " for text in query.excluded)
+        )
+
+    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
+        entries = self._rows.words(record_id)
+        best = max(entries, key=lambda entry: self._count(query, entry.content.split()), default=IndexEntry("", 0, ""))
+        return best.field, best.seq
+
+    def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
+        score = self._score(query, self._rows[record_id]) if record_id in self._rows else 0.0
+        return {"score": score, "terms": [{"token": query.text, "score": score}] if score else []}
+
+    def complete(self) -> None:
+        """Nothing is kept."""
+
+    def _score(self, query: LexicalQuery, row: Row) -> float:
+        words = _said(row)
+        if not all(f" {phrase} " in f" {' '.join(words)} " for phrase in query.phrases):
+            return 0.0
+        return float(self._count(query, words))
+
+    def _count(self, query: LexicalQuery, words: Sequence[str]) -> int:
+        asked = [*query.text.split(), *(word for phrase in query.phrases for word in phrase.split())]
+        return sum(words.count(word) for word in asked) + sum(
+            any(word.startswith(prefix) for word in words) for prefix in query.prefixes
+        )
+
+
+def _said(row: Row) -> list[str]:
+    return [word for entry in row.entries if entry.tokens is not None for word in entry.content.split()]
+
+
+class FakeVectors:
+    """The lane of vectors: each chunk is looked at."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def ask(self, vector: "np.ndarray | Sequence[float]", depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+        query = self._sound(vector)
+        scored = []
+        for row in _all(self._rows, allowed):
+            found = [(self._cosine(one.vector, query), one) for one in row.entries if one.vector is not None]
+            if found:
+                score, best = max(found, key=lambda pair: pair[0])
+                scored.append((score, row, best.field, best.seq))
+        return _best(scored, depth)
+
+    def lacking(self) -> list[tuple[bytes, str]]:
+        entries = (entry for row in _all(self._rows, None) for entry in row.entries)
+        return sorted({(one.vector_key, one.content) for one in entries if one.vector_key and one.vector is None})
+
+    def arrived(self, keys: Iterable[bytes]) -> None:
+        """The rows are read at each question."""
+
+    def account(self) -> Mapping[str, Any] | None:
+        vectors = [one.vector for row in _all(self._rows, None) for one in row.entries if one.vector is not None]
+        dimension = len(vectors[0]) if vectors else 0
+        recall = {"storage": 1.0, "ann": 1.0}
+        return {"rows": len(vectors), "dimension": dimension, "storage": "float32", "ann": "exact", "recall": recall}
+
+    def complete(self) -> None:
+        """Nothing is kept."""
+
+    def _sound(self, vector: "np.ndarray | Sequence[float]") -> np.ndarray:
+        try:
+            query = np.asarray(vector, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            query = np.empty(0)
+        dimension = (self.account() or {})["dimension"]
+        is_sound = query.ndim == 1 and np.isfinite(query).all() and query.any()
+        if not is_sound or (dimension and len(query) != dimension):
+            raise UsageError("a query vector that is none, or of another dimension", suggestion="give one that fits")
+        return query
+
+    @staticmethod
+    def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+        first = one.astype(np.float64)
+        scale = max(float(np.abs(other).max()), 1e-300)
+        second = other / scale
+        lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
+        return round(float(first @ second) / lengths, 6) if lengths else 0.0
+
+
+class FakeSql:
+    """Tables without an engine: conditions are `true`, FIELD = 'text' and FIELD LIKE '%text%', statements SELECT * FROM TABLE."""
+
+    _CONDITION = re.compile(r"(\w+) (?:= '([^'%]*)'|LIKE '%([^'%]*)%')")
+    _STATEMENT = re.compile(r"SELECT \* FROM (\w+)")
+
+    def __init__(self, ontology: Ontology, rows: Callable[[RecordType], Rows]) -> None:
+        self._ontology = ontology
+        self._rows = rows
+
+    def where(self, kind: RecordType, condition: str) -> IdSet:
+        found = self._CONDITION.fullmatch(condition)
+        if condition != "true" and not found:
+            raise FilterError(f"no such condition: {condition}")
+        return IdSet.of(row.id for row in self._rows(kind).records() if found is None or self._holds(row.fields, found))
+
+    def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
+        found = self._STATEMENT.fullmatch(statement)
+        kind = next((one for one in self._ontology if found and one.table == found[1]), None)
+        if kind is None:
+            raise FilterError(f"no such statement: {statement}")
+        records = list(self._rows(kind).records())
+        names = tuple(dict.fromkeys(name for record in records for name in record.fields))
+        rows = tuple((record.id, *(record.fields.get(name) for name in names)) for record in records)
+        return SqlResult(("__id", *names), rows[: limits.rows], len(rows) > limits.rows)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @staticmethod
+    def _holds(fields: Mapping[str, Any], found: "re.Match[str]") -> bool:
+        name, equal, part = found.groups()
+        value = fields.get(name)
+        return value == equal if equal is not None else isinstance(value, str) and part in value

@@ -24,7 +24,7 @@ PATIENCE = 300.0
 _WARM = (
     "actions.asking", "actions.caring", "actions.collecting", "actions.comparing", "actions.merging", "actions.reading",
     "actions.tracing", "actions.vector_run", "actions.writing", "app.diffing", "app.folder", "app.impact", "app.knowledge",
-    "app.merging", "app.proposing", "app.provenance", "app.vectors", "lanes.backend", "lanes.lexical.lexical",
+    "app.merging", "app.proposing", "app.provenance", "app.vectors", "lanes.type_lanes", "lanes.lexical.lexical",
     "lanes.sql.tables", "cli.verbs.base", "cli.verbs.care", "cli.verbs.collect", "cli.verbs.diff", "cli.verbs.find", "cli.git_driver", "cli.verbs.health",
     "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read", "cli.table",
     "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",

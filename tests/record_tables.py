@@ -1,31 +1,48 @@
 """Runtime tables over records that a test gives as they are."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
-from duckkb.lanes.held import HeldRows
+from duckkb.entries import IndexEntry
+from duckkb.lanes.memory_rows import MemoryRows
+from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.tables import Tables
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row
+from duckkb.queries import Lane
 from duckkb.records import Record
+
+Entries = Callable[[RecordType], Iterable[tuple[int, IndexEntry]]]
 
 
 class RecordTables(Tables):
-    """As `Tables`, for lists of records instead of rows that somebody else keeps."""
+    """As `Tables`, for lists of records, and index entries by record id, instead of rows that somebody else keeps."""
+
+    def __init__(self, ontology: Ontology, entries: Entries, *others: Any, **named: Any) -> None:
+        self._entries = entries
+        self._given = {kind.name: _Given(kind, entries) for kind in ontology}
+        super().__init__(ontology, lambda kind: self._given[kind.name], *others, **named)
 
     def put(self, kind: RecordType, records: Iterable[Record]) -> None:
         """Replace all records of a type."""
-        self._given()[kind.name] = HeldRows.of(Row(record) for record in records)
-        self.load(kind, self._given()[kind.name])
+        self._given[kind.name] = _Given(kind, self._entries, records)
 
     def change(self, kind: RecordType, records: Iterable[Record], gone: Collection[int]) -> None:
         """Replace or add some, and drop some; one that is in both is kept."""
-        if kind.name not in self._given():
-            self.put(kind, [])
-        new = {record.id: Row(record) for record in records}
-        dropped = [record_id for record_id in gone if record_id not in new]
-        self._given()[kind.name].change(new, dropped)
-        self.apply(kind, new, dropped)
+        self._given[kind.name].change({record.id: Row(record) for record in records}, gone)
 
-    def _given(self) -> dict[str, HeldRows]:
-        given: dict[str, HeldRows] = self.__dict__.setdefault("_rows_given", {})
-        return given
+    def columns(self, kind: RecordType) -> Columns:
+        """The columns of a type's table as its records are now."""
+        return self._table(kind).rows.columns
+
+
+class _Given(MemoryRows):
+    def __init__(self, kind: RecordType, entries: Entries, records: Iterable[Record] = ()) -> None:
+        super().__init__(Row(record) for record in records)
+        self._kind, self._entries = kind, entries
+
+    def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
+        yield [
+            Row(Record(self._kind.name, record_id, (), {}, "", ""), (entry,))
+            for record_id, entry in self._entries(self._kind)
+        ]

@@ -123,9 +123,9 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
             "A statement cannot have a lone surrogate.", code="E_SQL", suggestion="write the whole character"
         )
 
-    def ask() -> SqlResult:
-        for kind in base.ontology:
-            base.ensure(kind)
-        return base.backend.sql(statement, SqlLimits(rows=limit, seconds=timeout))
+    return _selected(base, statement, SqlLimits(rows=limit, seconds=timeout))
 
-    return boot.answered(base, lambda: base.until_honest(ask))
+
+@boot.answered
+def _selected(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
+    return base.sql.sql(statement, limits)

@@ -95,12 +95,14 @@ def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
         return Rows((), () if is_there else (_missing(name),))
     rows = list(islice(base.tree.in_order(kind), offset, min(count, offset + limit)))
 
-    def read() -> Rows:
-        notices = fill_pending(base, [kind])
-        found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
-        return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
+    return _embedded(base, kind, rows)
 
-    return boot.answered(base, read)
+
+@boot.answered
+def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> Rows:
+    notices = fill_pending(base, [kind])
+    found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
+    return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
 
 
 def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
@@ -111,9 +113,10 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     chunks = nearest.question(base, kind, TEXT, text)
     if not base.tree.count(kind):
         return Rows((), () if is_there else (_missing(name),))
-    return boot.answered(base, lambda: _nearest(base, kind, chunks, text, top_k))
+    return _nearest(base, kind, chunks, text, top_k)
 
 
+@boot.answered
 def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> Rows:
     notices = fill_pending(base, [kind])
     found = {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k)}

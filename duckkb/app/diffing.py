@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from duckkb import config
 from duckkb.actions import comparing
-from duckkb.engine.boot import end_ids
+from duckkb.engine.ends import end_ids
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row
@@ -90,14 +91,15 @@ def check_change(
 
 def _matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
     """The ids of a type's records that satisfy a filter."""
-    from duckkb.app.wiring import filter_backend
+    from duckkb.app.wiring import filters
+    from duckkb.lanes.memory_rows import MemoryRows
 
-    backend = filter_backend(tree.ontology, end_ids(tree), where)
+    rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
+    sql = filters(tree.ontology, partial(end_ids, tree), lambda other: rows if other is kind else none, where)
     try:
-        backend.load(kind, [Row(record) for record in tree.records(kind)])
-        return backend.where(kind, where)
+        return sql.where(kind, where)
     finally:
-        backend.close()
+        sql.close()
 
 
 def _merged(root: Path, head: str, found: Diff) -> "Sequence[Finding]":

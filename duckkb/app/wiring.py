@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
 from duckkb.llm.checked import Checked
-from duckkb.ontology.model import Ontology
-from duckkb.ports import Backend, Clock, Embedder, Tokenizer
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Clock, Embedder, Lanes, Rows, Sql, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.place import Place
@@ -52,16 +53,16 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     revision = _revision(root, chosen.at)
     loaded = config.load(root, env, configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
-    models = _Models(loaded, env, chosen.embedder)
-    wiring = Wiring(
+    models, tokenizer = _Models(loaded, env, chosen.embedder), _tokenizer(loaded.settings, env)
+    return loaded, Wiring(
         root=loaded.root,
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
         place=Place.of(env.cache_home, loaded.root),
-        backend=lambda ends, rows: _backend(wiring, ends, rows, engine),
-        tokenizer=_tokenizer(loaded.settings, env),
-        embedder=models.of(loaded.settings.embedding),
+        lanes=partial(_lanes, loaded.settings, tokenizer),
+        sql=lambda rows, ends, cached: _tables(loaded.ontology, rows, ends, cached, engine),
+        tokenizer=tokenizer,
         embedder_for=models.of,
         preview=lambda files: config.load(loaded.root, env, files).ontology,
         clock=chosen.clock or SystemClock(),
@@ -71,7 +72,6 @@ def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
         at=revision,
         proposal=chosen.proposal,
     )
-    return loaded, wiring
 
 
 def _revision(root: Path, name: str | None) -> "Revision | None":
@@ -118,18 +118,27 @@ def _engine(chosen: Choice) -> "Isolated | None":
     return engine
 
 
-def filter_backend(ontology: Ontology, ends: EndIds, where: str) -> Backend:
-    """What evaluates a filter over records that are loaded into it."""
-    from duckkb.indexing.tokens import PlainTokenizer
-    from duckkb.lanes.backend import DuckdbBackend
-
-    return DuckdbBackend(ontology, Settings(), PlainTokenizer(), ends, None, _engine(Choice(first_filter=where)))
+def filters(ontology: Ontology, ends: EndIds, rows: Callable[[RecordType], Rows], where: str) -> Sql:
+    """What evaluates a filter over some records."""
+    return _tables(ontology, rows, ends, None, _engine(Choice(first_filter=where)))
 
 
-def _backend(wiring: Wiring, ends: EndIds, rows: Callable[[], Any], engine: "Isolated | None") -> Backend:
-    from duckkb.lanes.backend import DuckdbBackend
+def _lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:
+    from duckkb.lanes.type_lanes import TypeLanes
 
-    return DuckdbBackend(wiring.ontology, wiring.settings, wiring.tokenizer, ends, rows, engine)
+    return TypeLanes(kind, rows, tokenizer, settings)
+
+
+def _tables(
+    ontology: Ontology,
+    rows: Callable[[RecordType], Rows],
+    ends: EndIds,
+    cached: Callable[[], Any] | None,
+    engine: "Isolated | None",
+) -> Sql:
+    from duckkb.lanes.sql.tables import Tables
+
+    return Tables(ontology, rows, ends, cached, engine=engine)
 
 
 def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:

@@ -4,11 +4,10 @@ It is held in memory, answers as any other base does, shares the caches of token
 never written.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 from duckkb.codes import CODES
-from duckkb.engine.base import Base, BootReport, EndIds, Wiring
+from duckkb.engine.base import Base, BootReport, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, Unreadable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
@@ -43,7 +42,7 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     return {path: content[entry.blob] for path, entry in wanted.items()}
 
 
-def boot(wiring: Wiring, at: Revision, end_ids: Callable[[Tree], EndIds]) -> Base:
+def boot(wiring: Wiring, at: Revision) -> Base:
     """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable`
     for what could not be read then (unless lenient)."""
     if has(wiring, layout.FORMAT_PATH):
@@ -59,7 +58,7 @@ def boot(wiring: Wiring, at: Revision, end_ids: Callable[[Tree], EndIds]) -> Bas
         )
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
-    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)
+    return Base(wiring, tree, cache, report)
 
 
 def has(wiring: Wiring, path: str) -> bool:

@@ -5,8 +5,9 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from duckkb.engine.ends import end_ids
 from duckkb.engine.observed import FEW, Observed, ObservedParts, key_of_text
 from duckkb.engine.rows import TreeRows
 from duckkb.entries import Fingerprint
@@ -16,7 +17,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import Backend, Clock, Embedder, Row, Tokenizer, Version
+from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Rows, RowVersion, Sql, Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -27,12 +28,9 @@ from duckkb.truth.snapshot.snapshot import Snapshot
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from duckkb.truth.git.revisions import Revision
 
 Progress = Callable[[str, int, int], None]
-Answer = TypeVar("Answer")
 EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
@@ -47,8 +45,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Wiring:
-    """The real parts of one base, as `app` chose them. `place` is where what is derived lies; `backend` takes what resolves edges' ends and what gives the rows
-    of the caches; `embedder` is the base's own model, `embedder_for` the one of a policy; `preview` reads the
+    """The real parts of one base, as `app` chose them. `place` is where what is derived lies; `lanes` makes those of a type over its rows; `sql` takes what gives the
+    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model; `preview` reads the
     ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
     seconds; `at` is the revision that is read, None for the files as they lie; such a base is
     written by way of a `proposal` alone."""
@@ -58,9 +56,9 @@ class Wiring:
     ontology: Ontology
     env: Environment
     place: Place
-    backend: Callable[[EndIds, Callable[[], Any]], Backend]
+    lanes: Callable[[RecordType, Rows], Lanes]
+    sql: Callable[[Callable[[RecordType], Rows], EndIds, Callable[[], Any]], Sql]
     tokenizer: Tokenizer
-    embedder: Embedder
     embedder_for: Callable[[EmbeddingSettings], Embedder]
     preview: Callable[[Mapping[str, bytes | None]], Ontology]
     clock: Clock
@@ -69,6 +67,11 @@ class Wiring:
     progress: Progress | None = None
     at: "Revision | None" = None
     proposal: Proposal | None = None
+
+    @property
+    def embedder(self) -> Embedder:
+        """The base's own model."""
+        return self.embedder_for(self.settings.embedding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +84,21 @@ class BootReport:
 
 @dataclass
 class Base:
-    """One loaded base. `tree` is truth as it was last read; `backend` mirrors it, type by type, as far as it was needed;
-    `snapshot` keeps it on disk, `is_alone` says that nothing else is kept there. `adrift` says that the snapshot has gone on, or not kept up, without this process."""
+    """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
+    `snapshot` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the snapshot has gone on, or not kept up, without this process."""
 
     wiring: Wiring
     tree: Tree
-    backend: Backend
     cache: SearchCache
     report: BootReport
     snapshot: Snapshot | None = None
-    adrift: bool = False
-    is_alone: bool = False
+    is_stale: bool = False
+    in_memory: bool = False
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _rows: dict[str, TreeRows] = field(default_factory=dict)
-    _loaded: set[str] = field(default_factory=set)
+    _lanes: dict[str, Lanes] = field(default_factory=dict)
+    _sql: Sql | None = None
     _observed: dict[str, ObservedParts] = field(default_factory=dict)
     _dropped: int = 0
 
@@ -161,34 +164,44 @@ class Base:
         """The records of a type as they are now, with their entries where those are asked for."""
         if kind.name not in self._rows:
             self._rows[kind.name] = TreeRows(
-                kind, self.tree, lambda: self.builder, partial(self.cache.save, sparing=True)
+                kind,
+                self.tree,
+                lambda: self.builder,
+                partial(self.cache.save, sparing=True),
+                ChangeLog(partial(self._lengths_key, kind)),
+                partial(self._version_on_disk, kind),
             )
         return self._rows[kind.name]
 
-    def ensure(self, kind: RecordType) -> None:
-        """Have the backend mirror one type. What it derives from the records is made when a question needs it."""
+    def lanes(self, kind: RecordType) -> Lanes:
+        """What answers questions about a type. What it derives from the records is made when a question needs it."""
         if self.cache.dropped != self._dropped:  # rows of a file that turned out to be forged may be among them
             self._dropped = self.cache.dropped
-            self._loaded.clear()
             for other in self.ontology:
-                self._load(other)
-                self.backend.discard(other)
-        if kind.name not in self._loaded:
-            self._load(kind)
+                self._made_lanes(other).discard()
+        return self._made_lanes(kind)
 
-    def _load(self, kind: RecordType) -> None:
-        self.backend.load(kind, self.rows(kind), self._version(kind))
-        self._loaded.add(kind.name)
+    def _made_lanes(self, kind: RecordType) -> Lanes:
+        if kind.name not in self._lanes:
+            self._lanes[kind.name] = self.wiring.lanes(kind, self.rows(kind))
+        return self._lanes[kind.name]
 
-    def _version(self, kind: RecordType) -> Version | None:
-        """What derived state on disk has to mirror; None where it is kept in memory."""
-        if self.snapshot is None or self.adrift or self.is_alone:
+    @property
+    def sql(self) -> Sql:
+        """What answers filters and statements."""
+        if self._sql is None:
+            self._sql = self.wiring.sql(self.rows, lambda *edge: end_ids(self.tree, *edge), self.cache.table)
+        return self._sql
+
+    def _version_on_disk(self, kind: RecordType) -> RowVersion | None:
+        """What lanes on disk have to mirror; None where they are kept in memory."""
+        if self.snapshot is None or self.is_stale or self.in_memory:
             return None
         found = self.snapshot.version(kind)
         if found is None:
             return None
         key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
-        return Version(found.folder, found.store, found.revision, found.changed, key, lengths)
+        return RowVersion(found.store, found.revision, found.changed, found.folder, key, lengths)
 
     def cut_by(self, kind: RecordType) -> tuple[object, ...]:
         """Names what shapes the chunks of a type beside its records."""
@@ -206,123 +219,71 @@ class Base:
     def _lengths_key(self, kind: RecordType) -> str:
         return str(self.lengths(kind)) if kind.given_vectors else ""
 
-    def until_honest(self, ask: Callable[[], Answer]) -> Answer:
-        """What `ask` answers when no cache file was found to be forged on the way: what was derived from one is made anew."""
-        while True:
-            dropped = self.cache.dropped
-            answer = ask()
-            if dropped == self.cache.dropped:
-                return answer
-
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.
 
-        Interrupted on the way (Ctrl-C in a session that goes on), what the backend mirrors is not known any more: it is
-        loaded anew when it is next needed.
+        Interrupted on the way (Ctrl-C in a session that goes on), what has changed is not known any more: what is derived is
+        made anew when it is next needed.
         """
         try:
-            lengths, was_small = self._given_lengths(), self._is_small
+            was_small = self._is_small
             differences = self.tree.replace(parts)
             if was_small and not self._is_small and not self.report.read_only:
                 self.snapshot = self.snapshot or Snapshot.open(self.root, self.ontology, self.limits)
                 self._observed.clear()  # from now on there is a note of it
-            self._observe(differences, lengths, is_bulk=len(parts) > FEW)
+            self._observe(differences, is_bulk=len(parts) > FEW)
             self._write_down(differences, parts)
-            self._mirror(differences)
+            for name, (upserts, gone) in differences.items():
+                if name in self._rows:
+                    self._rows[name].changes.note([*(row.record.id for row in upserts), *gone])
         except BaseException:
             self.tree.forget()
-            self._loaded.clear()
-            self._observed.clear()
+            self._forget()
             raise
 
-    def go_alone(self) -> None:
+    def keep_in_memory(self) -> None:
         """Keep what is derived in memory from now on: others change what lies on disk faster than it can be read."""
-        self.is_alone = True
-        self._loaded.clear()
+        self.in_memory = True
 
-    def restart(self, tree: Tree, snapshot: Snapshot | None, backend: Backend) -> None:
+    def restart(self, tree: Tree, snapshot: Snapshot | None) -> None:
         """Go on with what was just loaded."""
-        self.backend.close()
-        self.tree, self.snapshot, self.backend, self.adrift = tree, snapshot, backend, False
+        self.tree, self.snapshot, self.is_stale = tree, snapshot, False
+        self._forget()
+
+    def _forget(self) -> None:
         self._rows.clear()
-        self._loaded.clear()
+        self._lanes.clear()
         self._observed.clear()
 
     def _write_down(self, differences: Differences, paths: Iterable[str]) -> None:
         """Let the snapshot follow the tree. Where that fails, or another process was faster, this one looks again before
         its next answer: the snapshot is derived, nothing depends on it."""
-        if self.snapshot is None or self.adrift:
+        if self.snapshot is None or self.is_stale:
             return
-        self.adrift, held = True, self.snapshot.holds
+        self.is_stale = True
         with suppress(OSError, Unavailable), self.snapshot.writing(self.wiring.lock_timeout) as is_current:
             if is_current:
                 self.snapshot.save(self.tree, differences, paths)
                 self.snapshot.relieve(self.tree)
-                self._loaded -= self.snapshot.holds - held  # what mirrors them can lie on disk from now on
-                self.adrift = False
+                self.is_stale = False
 
     @property
     def _is_small(self) -> bool:
         """Whether reading all of it costs so little that no snapshot is kept."""
         return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
-    def _given_lengths(self) -> dict[str, dict[str, int]]:
-        """How long the vectors are that types give, of those that were asked for it."""
-        return {name: self.lengths(known.kind) for name, known in self._observed.items() if known.kind.given_vectors}
-
-    def _observe(self, differences: Differences, lengths: Mapping[str, dict[str, int]], *, is_bulk: bool) -> None:
-        """Count many new records while they are in memory. A type whose vectors are now mostly of another length is loaded
-        anew when it is next needed."""
+    def _observe(self, differences: Differences, *, is_bulk: bool) -> None:
+        """Count many new records while they are in memory."""
         for kind in (self.ontology.nodes[name] for name in differences if is_bulk and name in self.ontology.nodes):
             if kind.is_collection:
                 self.observed(kind)
-        for name, before in lengths.items():
-            known = self.ontology.find(name)
-            if known is None or self.lengths(known) != before:
-                self._loaded.discard(name)
 
-    def _mirror(self, delta: Differences) -> None:
-        """Bring the backend after the tree: only types that it mirrors, only rows that changed."""
-        for name, (upserts, gone) in delta.items():
-            kind = self.ontology.nodes.get(name) or self.ontology.edges.get(name)
-            if kind is not None and name in self._loaded:
-                self.backend.apply(kind, [Row(row.record) for row in upserts], gone, self._version(kind))
-
-    def expect(self, model: Embedder, dimension: int) -> None:
-        """Follow a model that was exchanged under its name: vectors of another length than its own are as good as none."""
-        known = self.cache.dimensions.of(model.fingerprint)
-        self.cache.dimensions.expect(model.fingerprint, dimension)
-        if known not in (0, dimension):
-            self._loaded.clear()
-
-    def exchanged(self, model: Embedder, dimension: int) -> Unavailable | None:
-        """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
-        known = self.cache.dimensions.of(model.fingerprint)
-        if known in (0, dimension):
-            return None
-        return Unavailable(
-            f"the model gives vectors of {dimension} numbers, the stored ones have {known}",
-            code="E_MODEL",
-            suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
-        )
-
-    def fill(self, kind: RecordType, vectors: "Mapping[bytes, np.ndarray]") -> None:
-        """Give vectors to the backend, where it mirrors the entries of the type."""
-        if vectors and kind.name in self._loaded:
-            self.backend.fill(kind, vectors)
-
-    def adopt(self, kind: RecordType, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Let a cache that this machine did not make supply vectors, once a sample of it has been recomputed and agrees,
-        file by file while `goes_on`; raises `errors.Unavailable` where there is no model to recompute with."""
-        pending = dict(self.backend.pending(kind))
-        if pending:
-            model = self.embedder(kind)
-            if not self.cache.verify_vectors(pending, model.embed_passages, goes_on):
-                self.ensure(kind)
-                pending = dict(self.backend.pending(kind))
-            found = zip(pending, self.cache.vectors(list(pending), model.fingerprint), strict=True)
-            self.backend.fill(kind, {key: vector for key, vector in found if vector is not None})
+    def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
+        """Vectors are in the cache that the lane of a type may wait for."""
+        if kind.name in self._lanes:
+            self._lanes[kind.name].vectors.arrived(keys)
 
     def close(self) -> None:
         self.cache.save(sparing=True)
-        self.backend.close()
+        if self._sql is not None:
+            self._sql.close()

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from duckkb.engine import loading
-from duckkb.engine.base import Answer, Base, BootReport, EndIds, Wiring
+from duckkb.engine.base import Base, BootReport, Wiring
 from duckkb.errors import Finding, Refused, StateError, Unavailable, Unreadable
 from duckkb.indexing.cache import SearchCache
-from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
-from duckkb.records import Record
 from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
@@ -22,6 +22,9 @@ from duckkb.truth.git import repository, skipped
 from duckkb.truth.merge import merge_memory
 from duckkb.truth.snapshot.snapshot import Snapshot
 
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
+
 _ATTEMPTS = 3
 
 
@@ -31,7 +34,7 @@ def boot(wiring: Wiring) -> Base:
     if wiring.at is not None:
         from duckkb.engine import at
 
-        base = at.boot(wiring, wiring.at, end_ids)
+        base = at.boot(wiring, wiring.at)
         if not wiring.lenient:
             refuse_unreadable(base.tree)
         return base
@@ -44,7 +47,7 @@ def boot(wiring: Wiring) -> Base:
             )
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
-    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report, snapshot)
+    return Base(wiring, tree, cache, report, snapshot)
 
 
 def _opened(wiring: Wiring) -> tuple[Tree, Snapshot | None]:
@@ -71,16 +74,16 @@ def observe(wiring: Wiring) -> Base:
         tree = read.load(wiring.root, wiring.ontology, limits)
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, read_only=True)
-    return Base(wiring, tree, wiring.backend(end_ids(tree), cache.table), cache, report)
+    return Base(wiring, tree, cache, report)
 
 
 def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
     if base.wiring.at is not None:
         return
-    base.adrift = base.adrift or (base.snapshot is not None and base.snapshot.is_dropped)
+    base.is_stale = base.is_stale or (base.snapshot is not None and base.snapshot.is_dropped)
     is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
-    if base.adrift or is_edited or read.changed(base.tree, base.root) or protocol.pending(base.root):
+    if base.is_stale or is_edited or read.changed(base.tree, base.root) or protocol.pending(base.root):
         refuse_tracked_state(base.root)
         with protocol.reading(base.root, base.wiring.lock_timeout):
             sync(base)
@@ -95,9 +98,8 @@ def sync(base: Base) -> None:
     `errors.Refused` for the base of a revision, which nobody syncs but to write.
     """
     refuse_past(base)
-    if base.adrift:
-        tree, snapshot = _opened(base.wiring)
-        base.restart(tree, snapshot, base.wiring.backend(end_ids(tree), base.cache.table))
+    if base.is_stale:
+        base.restart(*_opened(base.wiring))
         return
     found = survey(base.root, base.ontology)
     paths = read.changed(base.tree, base.root, found)
@@ -110,17 +112,32 @@ def sync(base: Base) -> None:
         refuse_unreadable(base.tree)
 
 
-def answered(base: Base, ask: Callable[[], Answer]) -> Answer:
-    """What `ask` answers out of derived state. Where another process has brought that beyond what is loaded, the files are
-    looked at again; where that happens time and again, this process goes on without what lies on disk."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return ask()
-        except Ahead:
-            base.adrift = True
-            refresh(base)
-    base.go_alone()
-    return ask()
+def answered(
+    ask: "Callable[Concatenate[Base, Given], Answer]",
+) -> "Callable[Concatenate[Base, Given], Answer]":
+    """For what asks derived state: asked again where another process has brought that beyond what is loaded, once the files
+    were looked at (where that happens time and again, this process goes on in memory); and where a cache file was found to be
+    forged on the way, as what was derived from it is made anew."""
+
+    @wraps(ask)
+    def until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+        attempts = 0
+        while True:
+            dropped = base.cache.dropped
+            try:
+                answer = ask(base, *given, **named)
+            except Ahead:
+                attempts += 1
+                if attempts >= _ATTEMPTS:
+                    base.keep_in_memory()
+                else:
+                    base.is_stale = True
+                    refresh(base)
+                continue
+            if dropped == base.cache.dropped:
+                return answer
+
+    return until_settled
 
 
 def refuse_past(base: Base) -> None:
@@ -202,16 +219,3 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
             code="E_DATA_MISSING",
             suggestion=skipped.remedy(root, left_out) if left_out else "git checkout -- data",
         )
-
-
-def end_ids(tree: Tree) -> EndIds:
-    """For the runtime tables: the ids of an edge's two ends, None where one dangles or is ambiguous."""
-
-    def ids(kind: RecordType, record: Record) -> tuple[int | None, int | None]:
-        if not isinstance(kind, EdgeType):
-            return None, None
-        source, target = tree.ends(kind, record.identity)
-        first, second = tree.node(source), tree.node(target)
-        return (first.record.id if first else None), (second.record.id if second else None)
-
-    return ids

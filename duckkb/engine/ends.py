@@ -1,10 +1,11 @@
-"""One edge, one identity: an end is written bare where that is clear, with its type only where it would be ambiguous."""
+"""One edge, one identity: an end is written bare where that is clear, with its type only where it would be ambiguous; and
+which records the ends of an edge are."""
 
 from dataclasses import replace
 
 from duckkb.engine.draft import Delete, Given, Request, Upsert
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.records import FROM, TO, Component, Identity, TypedEnd, component_value
+from duckkb.records import FROM, TO, Component, Identity, Record, TypedEnd, component_value
 from duckkb.truth.files.tree import Tree
 
 
@@ -40,3 +41,12 @@ def _plain(tree: Tree, end: Component, allowed: tuple[str, ...]) -> Component:
     if any(tree.get(kind, end.id) is not None for kind in others):
         return end
     return end.id if len(end.id) > 1 else end.id[0]
+
+
+def end_ids(tree: Tree, kind: RecordType, record: Record) -> tuple[int | None, int | None]:
+    """The ids of an edge's two ends, for the columns `from_id` and `to_id`; None where one dangles or is ambiguous."""
+    if not isinstance(kind, EdgeType):
+        return None, None
+    source, target = tree.ends(kind, record.identity)
+    first, second = tree.node(source), tree.node(target)
+    return (first.record.id if first else None), (second.record.id if second else None)

@@ -32,7 +32,7 @@ def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray
     """The vectors of a question's chunks, float32 of shape (chunks, dimension); raises `errors.Unavailable`."""
     model = base.embedder(kind)
     vectors = model.embed_queries(list(_chunks(base, kind, field, text).values()) or [text])
-    base.expect(model, vectors.shape[1])
+    base.cache.dimensions.expect(model.fingerprint, vectors.shape[1])
     return vectors
 
 
@@ -44,7 +44,7 @@ def nearest(
     depth = limit if len(chunks) == 1 else base.tree.count(kind)
     found: dict[int, list[float]] = defaultdict(list)
     for chunk in chunks:
-        for hit in base.backend.similar(kind, chunk, depth, allowed):
+        for hit in base.lanes(kind).vectors.ask(chunk, depth, allowed):
             found[hit.id].append(1.0 - hit.score)
     distances = {number: max(0.0, round(sum(some) / len(chunks), _DECIMALS)) for number, some in found.items()}
     rows = [(row, distance) for number, distance in distances.items() if (row := base.tree.by_id(kind, number))]
@@ -57,7 +57,7 @@ def embeddings(base: Base, kind: RecordType, field: str, rows: Sequence[StoredRo
 
 
 def _embedding(base: Base, kind: RecordType, field: str, row: StoredRow) -> list[float] | None:
-    found = [entry.vector for entry in base.backend.entries(kind, row.record.id) if entry.field == field]
+    found = [entry.vector for entry in base.rows(kind)[row.record.id].entries if entry.field == field]
     vectors = [vector for vector in found if vector is not None]
     return mean_of(vectors) if vectors and len(vectors) == len(found) else None
 

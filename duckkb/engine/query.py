@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.vectors import embed_query
+from duckkb.engine.vectors import Embedded, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
@@ -56,7 +56,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class LaneResults:
     """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there; the records
     that the question was moved towards; and those that the lexical lane has for their words alone, though they do not fit
     the operators, with what their scores were multiplied by to come behind those that do."""
@@ -69,7 +69,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LaneQuestion:
     """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) by type where there is one."""
 
     words: LexicalQuery
@@ -83,28 +83,25 @@ class Reading:
     its plain words, whose scores were multiplied by `scale` to come there."""
 
     intent: Intent
-    lanes: Lanes
+    lanes: LaneResults
     fused: Sequence[Fused]
     scale: float = 1.0
 
 
+@boot.answered
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
-    return boot.answered(base, lambda: _find(base, intent))
-
-
-def _find(base: Base, intent: Intent) -> FindResult:
     chosen = _plan(base, intent)
     allowed = _allowed(base, intent)
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
-    readings = _readings(base, intent, chosen, allowed)
-    lanes = readings[0].lanes
+    first = _read(base, intent, chosen, allowed)
+    readings = [first, *_plainly(base, first, chosen, allowed)]
     hits = tuple(_hit(base, one, chosen, fused) for one in readings for fused in one.fused)[: chosen.limit]
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
-    notices = (*boot.notices(base), *chosen.notices, *lanes.notices, *_said(readings, chosen), *unsaid)
-    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in lanes.expanded_by]
+    notices = (*boot.notices(base), *chosen.notices, *first.lanes.notices, *_said(readings, chosen), *unsaid)
+    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.lanes.expanded_by]
     account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
@@ -116,45 +113,57 @@ class Ranked:
     type the ids that a filter allows, None without one."""
 
     plan: Plan
-    lanes: Lanes
+    lanes: LaneResults
     fused: Sequence[Fused]
     fitting: int
     allowed: Mapping[str, IdSet | None]
 
 
+@boot.answered
 def rank(base: Base, intent: Intent) -> Ranked:
     """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
-    return boot.answered(base, lambda: _rank(base, intent))
-
-
-def _rank(base: Base, intent: Intent) -> Ranked:
     chosen, allowed = _plan(base, intent), _allowed(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
-    first, *plain = _readings(base, intent, chosen, allowed, records)
+    first = _read(base, intent, chosen, allowed, records)
+    plain = _plainly(base, first, chosen, allowed, records)
     fused = [*first.fused, *(one for reading in plain for one in reading.fused)]
     return Ranked(chosen, first.lanes, fused, len(first.fused), allowed)
 
 
-def _readings(
-    base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0
+def _read(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0) -> Reading:
+    """Run each lane over every type, rank across types, fuse. To see what lies `beyond` what counts and is given, so many are
+    ranked."""
+    deep = replace(chosen, limit=max(chosen.limit, beyond), depth=max(chosen.depth, beyond))
+    words, in_vectors = syntax.parse(intent.text or ""), "vector" in deep.lanes
+    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, deep) if in_vectors else Embedded({})
+    question = LaneQuestion(words, allowed, embedded.vectors)
+    expanded_by: tuple[Key, ...] = ()
+    for kinds in _by_model(intent.kinds, question.vectors) if deep.expansion.method == "feedback" else ():
+        question, moved_to = _expanded(base, kinds, deep, question)
+        expanded_by += moved_to
+    hits = {lane: _lane(base, intent.kinds, lane, deep, question) for lane in deep.lanes}
+    rankings = {lane: _ranking(base, found, deep.depth) for lane, found in hits.items()}
+    filled: dict[Key, float] = {}
+    if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < deep.depth:
+        rankings["fts"], hits["fts"], filled = _filled(base, intent.kinds, deep, question, rankings["fts"])
+    lanes = LaneResults(rankings, hits, embedded.notices, expanded_by, filled)
+    counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
+    return Reading(intent, lanes, _fused(base, deep, counting))
+
+
+def _plainly(
+    base: Base, first: Reading, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0
 ) -> list[Reading]:
-    """The question as it is typed; where that finds fewer records than are asked for because it excludes some, then its
-    plain words, with what is new by them. To see what lies `beyond` what counts and is given, so many are ranked."""
-    first = _read(base, intent, chosen, allowed, beyond)
-    if "fts" not in chosen.lanes or len(first.fused) >= chosen.limit or not syntax.parse(intent.text or "").excluded:
-        return [first]
-    plain = _read(base, replace(intent, text=syntax.plain(intent.text or "")), chosen, allowed, beyond)
+    """Where the question as it is typed finds fewer records than are asked for because it excludes some: its plain words, with
+    what is new by them."""
+    text = first.intent.text or ""
+    if "fts" not in chosen.lanes or len(first.fused) >= chosen.limit or not syntax.parse(text).excluded:
+        return []
+    plain = _read(base, replace(first.intent, text=syntax.plain(text)), chosen, allowed, beyond)
     known = {one.key for one in first.fused}
     new = [one for one in plain.fused if one.key not in known]
     scale = _behind([one.score for one in first.fused], [one.score for one in new])
-    return [first, replace(plain, fused=[replace(one, score=one.score * scale) for one in new], scale=scale)]
-
-
-def _read(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int) -> Reading:
-    deep = replace(chosen, limit=max(chosen.limit, beyond), depth=max(chosen.depth, beyond))
-    lanes = base.until_honest(lambda: _run(base, intent, deep, allowed))
-    cut = {lane: ranking[: chosen.depth] for lane, ranking in lanes.rankings.items()}
-    return Reading(intent, lanes, _fused(base, deep, replace(lanes, rankings=cut)))
+    return [replace(plain, fused=[replace(one, score=one.score * scale) for one in new], scale=scale)]
 
 
 def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
@@ -195,9 +204,7 @@ def _allowed(base: Base, intent: Intent) -> dict[str, IdSet | None]:
     """By type, the ids that satisfy the filter; None where there is no filter."""
     if intent.where is None:
         return {kind.name: None for kind in intent.kinds}
-    for kind in intent.kinds:
-        base.ensure(kind)
-    return {kind.name: base.backend.where(kind, intent.where) for kind in intent.kinds}
+    return {kind.name: base.sql.where(kind, intent.where) for kind in intent.kinds}
 
 
 def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
@@ -207,7 +214,7 @@ def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
         return ()
     decided = (intent.where, f"NOT ({intent.where}\n)")
     try:
-        counts = [len(base.backend.where(kind, condition)) for kind in intent.kinds for condition in decided]
+        counts = [len(base.sql.where(kind, condition)) for kind in intent.kinds for condition in decided]
     except FilterError:  # the longer one is over a limit
         return ()
     skipped = sum(base.tree.count(kind) for kind in intent.kinds) - sum(counts)
@@ -239,7 +246,7 @@ def _nowhere(base: Base, intent: Intent, allowed: Mapping[str, IdSet | None]) ->
 
 def _has_value(base: Base, kind: RecordType, path: str) -> bool:
     try:
-        return len(base.backend.where(kind, f"{path} IS NOT NULL")) > 0
+        return len(base.sql.where(kind, f"{path} IS NOT NULL")) > 0
     except FilterError:  # the name of a function's result, or of a variable
         return True
 
@@ -283,31 +290,8 @@ def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
     )
 
 
-def _run(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> Lanes:
-    """Run each lane over every type and rank across types; a hybrid search honours `-word` in both lanes. Missing vectors
-    are made first: where one lane gives up a forged cache file, those that it had given are missing when this runs again."""
-    words, in_vectors = syntax.parse(intent.text or ""), "vector" in chosen.lanes
-    for kind in intent.kinds if chosen.mode == "hybrid" else ():
-        base.ensure(kind)
-        base.backend.expect(kind, words)
-    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, chosen) if in_vectors else None
-    question = Question(words, allowed, embedded.vectors if embedded else {})
-    expanded_by: tuple[Key, ...] = ()
-    if chosen.expansion.method == "feedback":
-        for kinds in _by_model(intent.kinds, question.vectors):
-            question, moved_to = _expanded(base, kinds, chosen, question)
-            expanded_by += moved_to
-    hits = {lane: _lane(base, intent.kinds, lane, chosen, question) for lane in chosen.lanes}
-    rankings = {lane: _ranking(base, found, chosen.depth) for lane, found in hits.items()}
-    filled: dict[Key, float] = {}
-    if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < chosen.depth:
-        rankings["fts"], hits["fts"], filled = _filled(base, intent.kinds, chosen, question, rankings["fts"])
-    said = [notice for kind in intent.kinds if kind.name in question.vectors for notice in base.backend.notices(kind)]
-    return Lanes(rankings, hits, (*(embedded.notices if embedded else ()), *said), expanded_by, filled)
-
-
 def _filled(
-    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: Question, strict: Sequence[tuple[Key, float]]
+    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: LaneQuestion, strict: Sequence[tuple[Key, float]]
 ) -> tuple[list[tuple[Key, float]], dict[Key, LaneHit], dict[Key, float]]:
     """The lexical lane filled to its depth: behind the records that have the phrases and open ends of the question, those
     that have its words. A quoted word is often a quotation."""
@@ -321,8 +305,8 @@ def _filled(
 
 
 def _expanded(
-    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: Question
-) -> tuple[Question, tuple[Key, ...]]:
+    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: LaneQuestion
+) -> tuple[LaneQuestion, tuple[Key, ...]]:
     """The question of types with one model moved towards its first hits there, and which these were. How many are asked
     for does not depend on the limit, so that a record's rank does not either."""
     first = replace(chosen, depth=chosen.expansion.hits)
@@ -331,7 +315,7 @@ def _expanded(
     found = [
         entry.vector.tolist()
         for key in keys
-        for entry in base.backend.entries(_row(base, key)[0], key[1])
+        for entry in base.rows(_row(base, key)[0])[key[1]].entries
         if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
     ]
     moved = feedback([float(value) for value in question.vectors[kinds[0].name]], found, chosen.expansion.weight)
@@ -347,26 +331,23 @@ def _by_model(kinds: Sequence[RecordType], vectors: Mapping[str, Any]) -> list[l
     return list(groups.values())
 
 
-def _lane(base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, question: Question) -> dict[Key, LaneHit]:
-    """What one lane finds over all types; nothing where it was given up."""
+def _lane(
+    base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, question: LaneQuestion
+) -> dict[Key, LaneHit]:
+    """What one lane finds over all types; nothing where it was given up. A hybrid search honours `-word` in both lanes."""
     hits: dict[Key, LaneHit] = {}
     for kind in kinds:
-        if kind.name in question.vectors if lane == "vector" else kind.full_text:
-            base.ensure(kind)
-            for hit in _lane_hits(base, kind, lane, chosen, question):
-                hits[kind.name, hit.id] = hit
+        words, allowed, lanes = question.words, question.allowed[kind.name], base.lanes(kind)
+        found: Sequence[LaneHit] = ()
+        if lane == "fts" and kind.full_text:
+            found = lanes.words.ask(words, chosen.depth, allowed)
+        elif lane == "vector" and kind.name in question.vectors:
+            if chosen.mode == "hybrid" and words.excluded and kind.full_text:
+                everything = allowed if allowed is not None else IdSet.of(base.tree.ids(kind))
+                allowed = everything.without(lanes.words.excluded(words))
+            found = lanes.vectors.ask(question.vectors[kind.name], chosen.depth, allowed)
+        hits |= {(kind.name, hit.id): hit for hit in found}
     return hits
-
-
-def _lane_hits(base: Base, kind: RecordType, lane: Lane, chosen: Plan, question: Question) -> list[LaneHit]:
-    words, allowed = question.words, question.allowed[kind.name]
-    if lane == "fts":
-        return base.backend.match(kind, words, chosen.depth, allowed)
-    if chosen.mode == "hybrid" and words.excluded and kind.full_text:
-        ruled_out = base.backend.excluded(kind, words)
-        everything = allowed if allowed is not None else IdSet.of(base.tree.ids(kind))
-        allowed = everything.without(ruled_out)
-    return base.backend.similar(kind, question.vectors[kind.name], chosen.depth, allowed)
 
 
 def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
@@ -388,13 +369,12 @@ def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
     return kind, row
 
 
-def _fused(base: Base, chosen: Plan, lanes: Lanes) -> list[Fused]:
+def _fused(base: Base, chosen: Plan, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
     """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
     if chosen.mode == "hybrid":
-        return fuse(lanes.rankings, chosen.fusion, lambda key: _tie(base, key), chosen.limit)
+        return fuse(rankings, chosen.fusion, lambda key: _tie(base, key), chosen.limit)
     lane = chosen.lanes[0]
-    ranking = lanes.rankings[lane]
-    return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(ranking, 1)]
+    return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
 
 
 def _words(reading: Reading, key: Key) -> LexicalQuery:
@@ -407,7 +387,7 @@ def _hit(base: Base, reading: Reading, chosen: Plan, one: Fused) -> Hit:
     kind, row = _row(base, one.key)
     trace = None
     if reading.intent.explain:
-        words = base.backend.explain(kind, _words(reading, one.key), row.record.id) if "fts" in one.ranks else None
+        words = base.lanes(kind).words.explain(_words(reading, one.key), row.record.id) if "fts" in one.ranks else None
         trace = explain.trace(one, chosen, words, (reading.lanes.filled.get(one.key, 1.0), reading.scale))
     return Hit(
         type=kind.name,
@@ -430,6 +410,6 @@ def _chunk(base: Base, kind: RecordType, reading: Reading, one: Fused) -> ChunkR
     hit = reading.lanes.hits[lane][one.key]
     field, seq = hit.field, hit.seq
     if lane == "fts":
-        ((field, seq),) = base.backend.best_chunks(kind, _words(reading, one.key), [hit.id])
+        field, seq = base.lanes(kind).words.chunk(_words(reading, one.key), hit.id)
     text = base.rows(kind).text(hit.id, field, seq)
     return ChunkRef(field, seq, text) if text else None

@@ -1,4 +1,4 @@
-"""The rows that a backend derives its state from: records of the tree, entries as they are asked for."""
+"""The rows that lanes and tables are made of: records of the tree, entries as they are asked for."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -6,7 +6,7 @@ from itertools import islice
 from duckkb.entries import IndexEntry
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Row
+from duckkb.ports import ChangeLog, Row, RowVersion
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.truth.files.lines import collector_paused
@@ -18,15 +18,28 @@ _FIRST = 512  # of the first ones, so that an index that works beside this begin
 
 class TreeRows:
     """Implements `ports.Rows` over one type of a tree. Holds no row; `builder` is made when the first entry is wanted, and
-    `saved` called when the entries of all records were made."""
+    `saved` called when the entries of all records were made. `changes` is what this process has seen change; `on_disk` says
+    what lanes on disk mirror, None where there are none."""
 
     def __init__(
-        self, kind: RecordType, tree: Tree, builder: Callable[[], EntryBuilder], saved: Callable[[], object]
+        self,
+        kind: RecordType,
+        tree: Tree,
+        builder: Callable[[], EntryBuilder],
+        saved: Callable[[], object],
+        changes: ChangeLog,
+        on_disk: Callable[[], RowVersion | None],
     ) -> None:
         self._kind = kind
         self._tree = tree
         self._builder = builder
         self._saved = saved
+        self.changes = changes
+        self._on_disk = on_disk
+
+    @property
+    def version(self) -> RowVersion:
+        return self._on_disk() or self.changes.version
 
     def __len__(self) -> int:
         return self._tree.count(self._kind)

@@ -1,9 +1,11 @@
 """The vector lane's preparation: a question as a vector, and the stored chunks that still lack one."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index.embedding import SMALL_BATCH, by_length, embed_until
 from duckkb.errors import Unavailable
@@ -38,14 +40,19 @@ def embed_query(
     """The vector to search by. A hybrid search without a usable model goes on lexically and says so (W_DEGRADED);
     a similar search raises `errors.Unavailable`."""
     if given is not None:
-        return Embedded({kind.name: given for kind in kinds if kind.vectors}, fill_pending(base, kinds))
+        return _ready(base, kinds, {kind.name: given for kind in kinds if kind.vectors})
     try:
         vectors = _questions(base, kinds, text or "", chosen)
     except Unavailable as problem:
         if chosen.mode != "hybrid":
             raise
         return Embedded({}, (_degraded(f"answered without vectors: {problem.message}", problem.suggestion),))
-    return Embedded(vectors, fill_pending(base, kinds))
+    return _ready(base, kinds, vectors)
+
+
+def _ready(base: Base, kinds: Sequence[RecordType], vectors: "Mapping[str, Vector]") -> Embedded:
+    notices = fill_pending(base, kinds)
+    return Embedded(vectors, (*notices, *without_graph(base, [kind for kind in kinds if kind.name in vectors])))
 
 
 def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan) -> "dict[str, Vector]":
@@ -58,7 +65,7 @@ def _questions(base: Base, kinds: Sequence[RecordType], text: str, chosen: Plan)
             model = base.embedder(kind)
             if model not in found:
                 found[model] = model.embed_queries([asked or text])[0]
-                base.expect(model, len(found[model]))
+                base.cache.dimensions.expect(model.fingerprint, len(found[model]))
             vectors[kind.name] = found[model]
     return vectors
 
@@ -67,33 +74,47 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     made: set[bytes] = set()
+    why = ""
     try:
-        base.until_honest(
-            lambda: _fill_all(base, kinds, deadline, made)
-        )  # one type may show what another one was given
+        for kind in kinds:
+            if kind.has_text_vectors:
+                _fill(base, kind, deadline, made)
     except Unavailable as problem:
-        return (*_computed(made), *_count_pending(base, kinds, problem.message))
+        why = f": {problem.message}"
     finally:
         base.cache.save()
-    return (*_computed(made), *_count_pending(base, kinds))
+    left = _lacking(base, kinds)
+    said = (_degraded(f"{left} chunks have no vector yet{why}", "duckkb index build"),) if left else ()
+    return (*_computed(made), *said)
 
 
-def _fill_all(base: Base, kinds: Sequence[RecordType], deadline: float, made: set[bytes]) -> None:
-    for kind in kinds:
-        if kind.has_text_vectors:
-            _fill(base, kind, deadline, made)
+@boot.answered
+def count_lacking(base: Base, kinds: Sequence[RecordType]) -> int:
+    """How many chunks of these types have no vector."""
+    return _lacking(base, kinds)
+
+
+def _lacking(base: Base, kinds: Sequence[RecordType]) -> int:
+    return sum(len(base.lanes(kind).vectors.lacking()) for kind in kinds if kind.vectors)
 
 
 def _fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
-    base.ensure(kind)
-    _refuse_other_lengths(base, kind)
-    base.adopt(kind, lambda: time.monotonic() < deadline)
-    for batch in by_length(dict(base.backend.pending(kind)), SMALL_BATCH):
+    """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been
+    recomputed and agrees; then compute the others. Raises `errors.Unavailable` where there is no model."""
+    _discard_other_lengths(base, kind)
+    lacking = dict(base.lanes(kind).vectors.lacking())
+    if not lacking:
+        return
+    model = base.embedder(kind)
+    base.cache.verify_vectors(lacking, model.embed_passages, lambda: time.monotonic() < deadline)
+    missing = base.cache.lacking("vector", lacking, model.fingerprint)
+    base.lanes(kind).vectors.arrived(lacking.keys() - missing)
+    for batch in by_length({key: lacking[key] for key in missing}, SMALL_BATCH):
         if time.monotonic() > deadline:
             break
         vectors = embed_until(base, kind, batch, deadline)
         made.update(vectors)
-        base.backend.fill(kind, vectors)
+        base.lanes(kind).vectors.arrived(vectors)
 
 
 def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
@@ -103,22 +124,35 @@ def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
     return (Notice("W_COMPUTED", said, "duckkb index build, on the main branch"),)
 
 
-def _refuse_other_lengths(base: Base, kind: RecordType) -> None:
+def _discard_other_lengths(base: Base, kind: RecordType) -> None:
     """Vectors of a model that was exchanged under its name are as good as none."""
     model = base.fingerprint(kind)
     wanted = base.cache.dimensions.of(model) if model is not None else 0
-    if wanted and not kind.given_vectors and base.backend.dimension(kind) not in (0, wanted):
-        base.backend.discard(kind)
+    if wanted and not kind.given_vectors:
+        lane = base.lanes(kind).vectors
+        lane.lacking()  # which opens it
+        if (lane.account() or {"dimension": 0})["dimension"] not in (0, wanted):
+            base.lanes(kind).discard()
 
 
-def _count_pending(base: Base, kinds: Sequence[RecordType], failure: str = "") -> tuple[Notice, ...]:
+def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
+    """Where all vectors are compared though the settings want a graph, because there is none."""
+    found = []
     for kind in kinds:
-        base.ensure(kind)
-    left = sum(len(base.backend.pending(kind)) for kind in kinds)
-    if not left:
-        return ()
-    why = f": {failure}" if failure else ""
-    return (_degraded(f"{left} chunks have no vector yet{why}", "duckkb index build"),)
+        settings = kind.vector_settings(base.settings.vectors)
+        if not kind.vectors or settings.ann == "exact" or base.rows(kind).version.folder is None:
+            continue
+        told = base.lanes(kind).vectors.account()
+        if told is not None and told["ann"] == "exact" and told["rows"] and settings.wants_graph(told["rows"]):
+            found.append(_exact(kind))
+    return tuple(found)
+
+
+def _exact(kind: RecordType) -> Notice:
+    is_installed = find_spec("faiss") is not None
+    remedy = "duckkb index refresh" if is_installed else "pip install 'duckkb[ann]', then `duckkb index refresh`"
+    why = "has not been made" if is_installed else "needs faiss, which is not installed"
+    return Notice("W_EXACT", f"{kind.name}: all vectors were compared, as the graph {why}", remedy)
 
 
 def _degraded(message: str, remedy: str) -> Notice:

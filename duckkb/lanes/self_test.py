@@ -6,10 +6,11 @@ Each raises AssertionError with what is wrong, by `raise`, which `python -O` kee
 from pathlib import Path
 
 from duckkb.entries import IndexEntry
-from duckkb.lanes.backend import DuckdbBackend
+from duckkb.lanes.lexical.lexical import Lexical
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql.confined import Confined
 from duckkb.lanes.sql.engine import Rejected
-from duckkb.ontology.model import NodeType, Ontology, SearchField
+from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery
 from duckkb.records import Record
@@ -43,15 +44,11 @@ def confined() -> None:
 
 def lexical(tokenizer: Tokenizer) -> None:
     """Tantivy finds an English and a Chinese record by their words, and nothing by a word of neither."""
-    backend = DuckdbBackend(Ontology({_KIND.name: _KIND}), Settings(), tokenizer)
-    try:
-        backend.load(_KIND, [_row(number, text, tokenizer) for number, text in _TEXTS.items()])
-        for wanted, words in ((1, "journal"), (2, "数据"), (None, "banana")):
-            found = [hit.id for hit in backend.match(_KIND, LexicalQuery(words), 10)]
-            if found != ([wanted] if wanted else []):
-                raise AssertionError(f"Tantivy does not find records by their words: asked for {words}")
-    finally:
-        backend.close()
+    rows = MemoryRows(_row(number, text, tokenizer) for number, text in _TEXTS.items())
+    lane = Lexical(_KIND, rows, tokenizer, Settings().language)
+    for wanted, words in ((1, "journal"), (2, "数据"), (None, "banana")):
+        if [hit.id for hit in lane.ask(LexicalQuery(words), 10)] != ([wanted] if wanted else []):
+            raise AssertionError(f"Tantivy does not find records by their words: asked for {words}")
 
 
 def _row(number: int, text: str, tokenizer: Tokenizer) -> Row:

@@ -26,8 +26,6 @@ def near_by_vector(base: Base, diff: Diff) -> Iterator[Finding]:
             continue
         added = [one for one in diff.changes if one.op == "insert" and one.type == kind.name]
         numbers = {one.id for one in added}
-        if added:
-            base.ensure(kind)
         for change in added[:_MANY]:
             if (change.type, change.identity) not in told:
                 yield from _near(base, kind, change, numbers)
@@ -49,13 +47,13 @@ def _near(base: Base, kind: RecordType, change: RecordChange, added: set[int]) -
 def _nearest(base: Base, kind: RecordType, record_id: int) -> tuple[StoredRow, float] | None:
     """The record nearest to all chunks of another one, with the mean cosine; None where a vector is missing."""
     names = {item.name for item in kind.vectors}
-    entries = base.backend.entries(kind, record_id)
+    entries = base.rows(kind)[record_id].entries
     vectors = [entry.vector for entry in entries if entry.field in names or EVERY in names]
     sums: dict[int, float] = {}
     for vector in vectors:
         if vector is None:
             return None
-        for hit in base.backend.similar(kind, vector, 10):
+        for hit in base.lanes(kind).vectors.ask(vector, 10):
             sums[hit.id] = sums.get(hit.id, 0.0) + hit.score
     sums.pop(record_id, None)
     if not sums:

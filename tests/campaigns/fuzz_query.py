@@ -10,8 +10,8 @@ from typing import Any
 from duckkb.entries import IndexEntry
 from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
-from duckkb.lanes.held import HeldRows
 from duckkb.lanes.lexical.lexical import Lexical
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery
@@ -95,15 +95,13 @@ class LaneTarget:
     def _store(self, lane: Any, text: str) -> None:
         """A query's text as that of a record: what is asked for must then be found there."""
         record_id = 1 + self._checked % 20
-        lane.rows[record_id] = _row(
-            record_id, f"n{record_id:03}", {"title": text, "text": text[::-1]}, lane.tokenizer, 50_000
-        )
-        lane.lexical.touch([record_id])
+        texts = {"title": text, "text": text[::-1]}
+        lane.rows.change({record_id: _row(record_id, f"n{record_id:03}", texts, lane.tokenizer, 50_000)})
         (tokens,) = lane.tokenizer.tokenize([text])
         for word in tokens.words.split(" ")[:3]:
-            hits = lane.lexical.match(LexicalQuery(word), 1_000)
+            hits = lane.lexical.ask(LexicalQuery(word), 1_000)
             assert not word or record_id in {hit.id for hit in hits}, (word, record_id)
-        phrase = lane.lexical.match(LexicalQuery(phrases=(text,)), 1_000)
+        phrase = lane.lexical.ask(LexicalQuery(phrases=(text,)), 1_000)
         assert not tokens.sequence or record_id in {hit.id for hit in phrase}, (text, record_id)
 
 
@@ -150,8 +148,8 @@ def records(chance: Random, number: int) -> dict[int, tuple[str, dict[str, str]]
 
 
 def _lane(held: dict[int, tuple[str, dict[str, str]]], tokenizer: Tokenizer, language: str) -> Any:
-    rows = {record_id: _row(record_id, name, texts, tokenizer) for record_id, (name, texts) in held.items()}
-    return SimpleNamespace(lexical=Lexical(KIND, HeldRows(rows), tokenizer, language), rows=rows, tokenizer=tokenizer)
+    rows = MemoryRows(_row(record_id, name, texts, tokenizer) for record_id, (name, texts) in held.items())
+    return SimpleNamespace(lexical=Lexical(KIND, rows, tokenizer, language), rows=rows, tokenizer=tokenizer)
 
 
 def _row(record_id: int, name: str, texts: dict[str, str], tokenizer: Tokenizer, size: int = 120) -> Row:
@@ -167,19 +165,19 @@ def check_lane(lane: Any, read: LexicalQuery, turn: int) -> bool:
     """The lane's laws; returns whether the query asks for anything at all."""
     depth = (1, 3, 10, 1_000)[turn % 4]
     allowed = None if turn % 3 else frozenset(range(1, 50, 1 + turn % 5))
-    hits = lane.lexical.match(read, depth, allowed)
+    hits = lane.lexical.ask(read, depth, allowed)
     found = [hit.id for hit in hits]
-    assert len(set(found)) == len(found) <= depth and set(found) <= (allowed or lane.rows.keys()), hits
+    assert len(set(found)) == len(found) <= depth and set(found) <= (allowed or set(lane.rows)), hits
     assert all(math.isfinite(hit.score) and hit.score >= 0 for hit in hits), hits
     assert all(one.score >= other.score - 1e-5 for one, other in pairwise(hits)), hits
     assert all(
-        any(best == (e.field, e.seq) for e in lane.rows[hit.id].entries) or not hit.score
-        for hit, best in zip(hits, lane.lexical.best_chunks(read, found), strict=True)
+        lane.lexical.chunk(read, hit.id) in {(e.field, e.seq) for e in lane.rows[hit.id].entries} or not hit.score
+        for hit in hits
     )
     out = lane.lexical.excluded(read)
     assert out.isdisjoint(found), (out, found)
     if turn % 5 == 0:
-        whole = lane.lexical.match(read, 1_000, allowed)
+        whole = lane.lexical.ask(read, 1_000, allowed)
         assert found == [hit.id for hit in whole][:depth], (found, whole)
     for hit in hits[turn % 3 : turn % 3 + 1]:
         told = lane.lexical.explain(read, hit.id)

@@ -177,7 +177,7 @@ class Runner:
 
 SECONDS = 120
 WARM = (
-    "duckkb.app.knowledge", "duckkb.lanes.backend", "duckkb.lanes.lexical.lexical", "duckkb.cli.verbs.find",
+    "duckkb.app.knowledge", "duckkb.lanes.type_lanes", "duckkb.lanes.lexical.lexical", "duckkb.cli.verbs.find",
     "duckkb.cli.main", "duckkb.cli.verbs.write", "duckkb.engine.write", "duckkb.indexing.cache_format", "duckkb.indexing.tokens",
     "duckkb.llm.providers.openai_endpoint", "git", "openai.resources.embeddings", "pyarrow.parquet",
 )  # fmt: skip

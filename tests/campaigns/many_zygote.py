@@ -19,7 +19,7 @@ RUNNING = 1000
 _ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MODULES = (
     "app",
-    "lanes.backend",
+    "lanes.type_lanes",
     "lanes.lexical.lexical",
     "cli.verbs.base",
     "cli.verbs.care",

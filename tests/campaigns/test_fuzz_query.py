@@ -47,8 +47,8 @@ def test_a_megabyte_of_one_piece_is_answered(campaign: Campaign, lane: Any, piec
         with limited(60):
             read = parse(query)
             wanted(query)
-            lane.match(read, 10)
-            lane.match(parse(plain(query)), 10)
+            lane.ask(read, 10)
+            lane.ask(parse(plain(query)), 10)
             lane.excluded(read)
             campaign.count("queries of up to a megabyte")
 
@@ -57,13 +57,13 @@ def test_a_prefix_behind_very_many_words_is_answered(lane: Any) -> None:
     """Tantivy refuses to follow more than 16,384 tokens and continuations of a phrase."""
     for size in (4_000, 16_383, 16_384, 50_000):
         with limited(60):
-            assert lane.match(parse("a-" * size + "ra*"), 10) is not None
+            assert lane.ask(parse("a-" * size + "ra*"), 10) is not None
 
 
 def test_what_a_query_says_twice_is_asked_for_once(lane: Any) -> None:
     for once in ('"ranking"', "ranking -fusion", "rank*"):
         twice = " ".join([once, *once.split(" ")[-1:] * 3])
-        assert [hit.score for hit in lane.match(parse(twice), 50)] == [hit.score for hit in lane.match(parse(once), 50)]
+        assert [hit.score for hit in lane.ask(parse(twice), 50)] == [hit.score for hit in lane.ask(parse(once), 50)]
 
 
 TEXTS = [

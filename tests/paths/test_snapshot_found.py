@@ -85,10 +85,10 @@ def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
         kb.collections.init("vecs", policy="feature-store", params={"dimension": 3})
         kb.put("vecs", [{"id": f"v{number}", "tensor": [number, 1, 2]} for number in range(9)])
         kb.find("vecs", vector=[1.0, 1.0, 2.0])
-        shelf = next(one for key, one in kb._base.backend._shelves.items() if key[1] == "vecs")
-        columns = shelf.vectors._mapped
+        lane = kb._base._lanes["vecs"].vectors
+        columns = lane._mapped
         assert columns and all(isinstance(one, Mapped) and one._array is not None for one in columns.values())
-        assert np.shares_memory(columns["matrix"].array, shelf.vectors._slots.view.matrix)
+        assert np.shares_memory(columns["matrix"].array, lane._slots.view.matrix)
 
 
 def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 from duckkb.entries import IndexEntry, Tokens
 from duckkb.errors import UsageError
 from duckkb.indexing.tokens import PlainTokenizer
-from duckkb.lanes.held import HeldRows
 from duckkb.lanes.lexical.lexical import Lexical
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery
@@ -28,9 +28,9 @@ def doc(record_id: int, body: str) -> Row:
     return Row(Record("Doc", record_id, (record_id,), {}, "", ""), (entry,))
 
 
-def lexical(bodies: Sequence[str], language: str = "none") -> tuple[Lexical, dict[int, Row]]:
-    rows = {number: doc(number, body) for number, body in enumerate(bodies, 1)}
-    return Lexical(DOC, HeldRows(rows), PlainTokenizer(), language), rows
+def lexical(bodies: Sequence[str], language: str = "none") -> tuple[Lexical, MemoryRows]:
+    rows = MemoryRows(doc(number, body) for number, body in enumerate(bodies, 1))
+    return Lexical(DOC, rows, PlainTokenizer(), language), rows
 
 
 def bm25(bodies: Sequence[str], query: str) -> dict[int, float]:
@@ -56,7 +56,7 @@ def test_scores_are_bm25(seed: int) -> None:
     bodies = [" ".join(draw.choices(words, weights=range(1, 31), k=draw.randint(1, 39))) for _ in range(200)]
     query = " ".join(draw.choices(words, weights=range(1, 31), k=12))
     expected = bm25(bodies, query)
-    hits = lexical(bodies)[0].match(LexicalQuery(query), 200)
+    hits = lexical(bodies)[0].ask(LexicalQuery(query), 200)
     assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, abs=1e-4)
     assert [hit.id for hit in hits] == sorted(expected, key=lambda number: (-round(expected[number], 5), number))
 
@@ -67,17 +67,17 @@ def test_scores_of_long_texts_are_bm25_but_for_rounded_lengths(seed: int) -> Non
     words = [f"w{number}" for number in range(300)]
     bodies = [" ".join(draw.choices(words, k=draw.randint(50, 3000))) for _ in range(60)]
     expected = bm25(bodies, "w1 w2 w3")
-    hits = lexical(bodies)[0].match(LexicalQuery("w1 w2 w3"), 60)
+    hits = lexical(bodies)[0].ask(LexicalQuery("w1 w2 w3"), 60)
     assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=0.05)
 
 
 def test_a_word_counts_as_often_as_the_query_says_it_and_the_account_adds_up() -> None:
     found, _ = lexical(["red blue", "blue green", "red", "blue blue 内存"])
-    once = {hit.id: hit.score for hit in found.match(LexicalQuery("red"), 9)}
-    thrice = {hit.id: hit.score for hit in found.match(LexicalQuery("red red red"), 9)}
+    once = {hit.id: hit.score for hit in found.ask(LexicalQuery("red"), 9)}
+    thrice = {hit.id: hit.score for hit in found.ask(LexicalQuery("red red red"), 9)}
     assert thrice == pytest.approx({number: 3 * score for number, score in once.items()})
     query = LexicalQuery("red blue red 内 red 内")
-    for hit in found.match(query, 9):
+    for hit in found.ask(query, 9):
         told = found.explain(query, hit.id)
         assert sum(term["score"] for term in told["terms"]) == pytest.approx(hit.score) == told["score"]
 
@@ -88,14 +88,14 @@ def test_equal_scores_of_many_terms_tie_exactly() -> None:
     bodies = [" ".join(draw.choices(words, k=draw.randint(3, 15))) for _ in range(3000)]
     same = set(draw.sample(range(3000), 100))
     bodies = ["w1 w5 w9 w20 w33" if number in same else body for number, body in enumerate(bodies)]
-    hits = lexical(bodies)[0].match(LexicalQuery("w33 w20 w1 w9 w5"), 100)
+    hits = lexical(bodies)[0].ask(LexicalQuery("w33 w20 w1 w9 w5"), 100)
     assert [hit.id - 1 for hit in hits[: len(same)]] == sorted(same)
     assert len({hit.score for hit in hits[: len(same)]}) == 1
 
 
 def test_a_large_index_made_by_two_threads_scores_as_bm25() -> None:
     bodies = [f"common w{number % 1000} {'x ' * (number % 5)}" for number in range(20_500)]
-    hits = lexical(bodies)[0].match(LexicalQuery("w7 common"), 15)
+    hits = lexical(bodies)[0].ask(LexicalQuery("w7 common"), 15)
     expected = bm25(bodies, "w7 common")
     ranked = sorted(expected, key=lambda number: (-round(expected[number], 5), number))
     assert [hit.id for hit in hits] == ranked[:15]
@@ -104,17 +104,17 @@ def test_a_large_index_made_by_two_threads_scores_as_bm25() -> None:
 def test_few_changes_are_followed_and_many_build_the_index_anew() -> None:
     bodies = [f"common w{number}" for number in range(1000)]
     found, rows = lexical(bodies)
-    first = found.match(LexicalQuery("common w7"), 1)[0].score
+    first = found.ask(LexicalQuery("common w7"), 1)[0].score
     for changed in range(1, 11):
         rows[changed] = doc(changed, "other")
         found.touch([changed])
-        assert found.match(LexicalQuery("other"), 20)[-1].id == changed
+        assert found.ask(LexicalQuery("other"), 20)[-1].id == changed
     # Ten dead of a thousand: counted still, and hardly to be seen.
-    assert found.match(LexicalQuery("common w500"), 1)[0].score == pytest.approx(first, rel=0.02)
+    assert found.ask(LexicalQuery("common w500"), 1)[0].score == pytest.approx(first, rel=0.02)
     for changed in range(11, 40):
         rows[changed] = doc(changed, "other")
         found.touch([changed])
-        found.match(LexicalQuery("other"), 1)
+        found.ask(LexicalQuery("other"), 1)
     dead = found._added - len(rows)
     assert dead <= len(rows) // 50
 
@@ -133,10 +133,9 @@ def test_the_order_of_tokens_is_indexed_when_a_question_first_asks_for_it_and_ch
     for first in questions:
         asked, rows = lexical(bodies)
         for number, question in enumerate((first, *questions), 10):
-            rows[number] = doc(number, f"stone river {number} 石")
-            asked.touch([number])
-            fresh = Lexical(DOC, HeldRows(dict(rows)), PlainTokenizer(), "none")
-            assert asked.match(question, 50) == fresh.match(question, 50)
+            rows.change({number: doc(number, f"stone river {number} 石")})
+            fresh = Lexical(DOC, MemoryRows(rows.some(rows)), PlainTokenizer(), "none")
+            assert asked.ask(question, 50) == fresh.ask(question, 50)
 
 
 def test_an_unknown_language_is_named() -> None:
@@ -147,7 +146,9 @@ def test_an_unknown_language_is_named() -> None:
 def test_filters_import_no_index_and_words_no_database() -> None:
     program = """
 import sys
-from duckkb.lanes.backend import DuckdbBackend
+from duckkb.lanes.memory_rows import MemoryRows
+from duckkb.lanes.sql.tables import Tables
+from duckkb.lanes.type_lanes import TypeLanes
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery
@@ -155,12 +156,11 @@ from duckkb.records import Record
 from duckkb.settings import Settings
 
 kind = NodeType("Doc", "doc", ("name",), {}, full_text=(SearchField("body"),))
-backend = DuckdbBackend(Ontology({"Doc": kind}), Settings(), None)
-backend.load(kind, [Row(Record("Doc", 1, ("a",), {"name": "a"}, "2024-01-01T00:00:00.000000Z", "2024-01-01T00:00:00.000000Z"))])
-backend.pending(kind)
+rows = MemoryRows([Row(Record("Doc", 1, ("a",), {"name": "a"}, "2024-01-01T00:00:00.000000Z", "2024-01-01T00:00:00.000000Z"))])
+lanes = TypeLanes(kind, rows, None, Settings())
 assert not {"tantivy", "numpy", "duckdb", "pyarrow"} & set(sys.modules), "loading"
-assert backend.match(kind, LexicalQuery(), 5) == []
+assert lanes.words.ask(LexicalQuery(), 5) == []
 assert not {"numpy", "duckdb", "pyarrow"} & set(sys.modules), "words"
-assert backend.where(kind, "name = 'a'") == {1}
+assert Tables(Ontology({"Doc": kind}), lambda _: rows).where(kind, "name = 'a'") == {1}
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.held import HeldRows
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.condition import compile_condition
 from duckkb.lanes.sql.confined import Confined
@@ -61,7 +61,7 @@ THINGS = _things()
 
 @pytest.fixture(scope="module")
 def rows() -> RowTable:
-    return RowTable(THING, HeldRows.of(Row(record) for record in THINGS))
+    return RowTable(THING, MemoryRows(Row(record) for record in THINGS))
 
 
 @pytest.fixture(scope="module")

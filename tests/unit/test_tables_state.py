@@ -249,7 +249,6 @@ def test_the_search_index_shows_chunks_tokens_and_vectors_of_all_types() -> None
     assert rows[0][:6] == ("place", 1, "name", 0, "内存", "内存")
     assert rows[0][6] == pytest.approx([0.6, 0.8])
     stored["Road"].append((4, IndexEntry("length", 0, "long")))
-    tables.entries_changed()
     assert tables.sql(f"{statement} WHERE source_table = 'road'", SqlLimits()).rows == (
         ("road", 4, "length", 0, "long", None, None),
     )

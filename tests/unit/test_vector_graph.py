@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from duckkb.entries import IndexEntry
-from duckkb.lanes.held import HeldRows
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors import graph
 from duckkb.lanes.vectors.vectors import Vectors
-from duckkb.ports import Row, Version
+from duckkb.ports import Row, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.records import Record
 from duckkb.settings import Ann, VectorSettings, VectorStorage
+from tests.conformance.lane_suite import VersionedRows
 
 COUNT, DIMENSION = 2000, 32
 
@@ -52,11 +53,14 @@ class Ground:
         self._log.append(frozenset({*made, *gone}))
 
     def lane(self, ann: Ann = "hnsw", storage: VectorStorage = "float32") -> Vectors:
-        version = Version(self.folder, "s", len(self._log), lambda known: frozenset().union(*self._log[known:]))
-        return Vectors(HeldRows(self.rows), None, version, VectorSettings(ann, storage))
+        return Vectors(VersionedRows(self.rows, self.version), VectorSettings(ann, storage))
+
+    def version(self) -> RowVersion:
+        changed = [*self._log]
+        return RowVersion("s", len(changed), lambda known: frozenset().union(*changed[known:]), self.folder)
 
     def exact(self) -> Vectors:
-        return Vectors(HeldRows(self.rows))
+        return Vectors(MemoryRows(self.rows.values()))
 
     def copy(self, folder: Path) -> "Ground":
         """The same base elsewhere."""
@@ -74,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     """2,000 records with one vector each, and their graph."""
     rows = {number: row(number, vector) for number, vector in enumerate(vectors(COUNT), 1)}
     ground = Ground(tmp_path_factory.mktemp("graph") / "type", rows)
-    ground.lane().prepare()
+    ground.lane().complete()
     return ground
 
 
@@ -97,7 +101,7 @@ def agreement(ground: Ground, lane: Vectors, depth: int = 10, allowed: frozenset
     """The share of the right hits that a lane finds, over 20 questions; those that it finds are exact."""
     exact, found = ground.exact(), 0
     for query in vectors(20, seed=99):
-        everything, hits = exact.similar(query, COUNT * 2, allowed), lane.similar(query, depth, allowed)
+        everything, hits = exact.ask(query, COUNT * 2, allowed), lane.ask(query, depth, allowed)
         right = everything[:depth]
         assert len(hits) == len(right)
         assert allowed is None or allowed.issuperset(ids(hits))
@@ -121,7 +125,7 @@ def uses_graph(lane: Vectors, monkeypatch: pytest.MonkeyPatch, ask: Any) -> bool
 
 def test_it_finds_what_comparing_all_finds(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     lane = ground.lane()
-    assert uses_graph(lane, monkeypatch, lambda: lane.similar(vectors(1)[0], 10))
+    assert uses_graph(lane, monkeypatch, lambda: lane.ask(vectors(1)[0], 10))
     assert agreement(ground, lane) >= 0.95
     assert not lane.lacks_graph
     told = account(lane)
@@ -132,14 +136,14 @@ def test_it_finds_what_comparing_all_finds(ground: Ground, monkeypatch: pytest.M
 @pytest.mark.parametrize("storage", ["float16", "int8"])
 def test_it_stands_on_narrow_vectors_too(ground: Ground, storage: VectorStorage) -> None:
     lane = ground.lane(storage=storage)
-    assert lane.similar(vectors(1)[0], 3) and lane.lacks_graph
-    lane.prepare()
+    assert lane.ask(vectors(1)[0], 3) and lane.lacks_graph
+    lane.complete()
     assert not lane.lacks_graph
-    plain = Vectors(HeldRows(ground.rows), None, None, VectorSettings("exact", storage))
+    plain = Vectors(MemoryRows(ground.rows.values()), VectorSettings("exact", storage))
     found = right = 0
     for query in vectors(40, seed=98):
-        expected = ids(plain.similar(query, 10))
-        found += len(set(ids(lane.similar(query, 10))) & set(expected))
+        expected = ids(plain.ask(query, 10))
+        found += len(set(ids(lane.ask(query, 10))) & set(expected))
         right += len(expected)
     assert found / right >= 0.95
 
@@ -152,8 +156,8 @@ def test_a_filter_gets_as_many_as_match(ground: Ground, share: float) -> None:
 
 def test_a_filter_that_keeps_only_what_is_far_away_gets_its_hits(ground: Ground) -> None:
     query = vectors(1, seed=50)[0]
-    far = frozenset(ids(ground.exact().similar(query, COUNT))[COUNT // 2 :])
-    assert ground.lane().similar(query, 10, far) == ground.exact().similar(query, 10, far)
+    far = frozenset(ids(ground.exact().ask(query, COUNT))[COUNT // 2 :])
+    assert ground.lane().ask(query, 10, far) == ground.exact().ask(query, 10, far)
 
 
 @pytest.mark.parametrize("depth", [1, 50, 1000, 3000])
@@ -165,9 +169,9 @@ def test_records_of_several_chunks_are_found_by_their_best(tmp_path: Path) -> No
     found = vectors(3000)
     rows = {number: row(number, *found[3 * number : 3 * number + 3]) for number in range(1000)}
     ground = Ground(tmp_path / "type", rows)
-    ground.lane().prepare()
+    ground.lane().complete()
     assert agreement(ground, ground.lane()) >= 0.95
-    hit = ground.lane().similar(found[3 * 77 + 2], 1)[0]
+    hit = ground.lane().ask(found[3 * 77 + 2], 1)[0]
     assert (hit.id, hit.seq, hit.score) == (77, 2, 1.0)
 
 
@@ -176,14 +180,14 @@ def test_changes_show_at_once_and_a_job_takes_them_in(ground: Ground, monkeypatc
     target = vectors(1, seed=1234)[0]
     ground.change([row(7, target), row(COUNT + 1, target)], gone=[8, 9])
     lane = ground.lane()
-    assert uses_graph(lane, monkeypatch, lambda: lane.similar(target, 10))
-    assert ids(lane.similar(target, 2)) == [7, COUNT + 1]
+    assert uses_graph(lane, monkeypatch, lambda: lane.ask(target, 10))
+    assert ids(lane.ask(target, 2)) == [7, COUNT + 1]
     assert agreement(ground, lane) >= 0.95
-    lane.prepare()
+    lane.complete()
     assert ground.file == before  # two rows are not worth it
     ground.change(row(COUNT + number, vector) for number, vector in enumerate(vectors(150, seed=77), 2))
     lane = ground.lane()
-    lane.prepare()
+    lane.complete()
     assert ground.file != before and len(list(ground.folder.glob("graph/*/graph"))) == 1
     assert agreement(ground, ground.lane()) >= 0.95 and agreement(ground, lane) >= 0.95
 
@@ -191,16 +195,16 @@ def test_changes_show_at_once_and_a_job_takes_them_in(ground: Ground, monkeypatc
 def test_another_process_sees_a_graph_that_came_later(ground: Ground) -> None:
     shutil.rmtree(ground.folder / "graph")
     waiting = ground.lane()
-    assert waiting.similar(vectors(1)[0], 3) and waiting.lacks_graph
-    ground.lane().prepare()
-    assert waiting.similar(vectors(1)[0], 3) and not waiting.lacks_graph
+    assert waiting.ask(vectors(1)[0], 3) and waiting.lacks_graph
+    ground.lane().complete()
+    assert waiting.ask(vectors(1)[0], 3) and not waiting.lacks_graph
 
 
 def test_a_matrix_made_anew_has_no_graph_until_one_is_made(ground: Ground) -> None:
     ground.change((row(number, vector) for number, vector in enumerate(vectors(600, seed=5), 1)), gone=[])
     lane = ground.lane()
     assert agreement(ground, lane) == 1.0 and lane.lacks_graph and account(lane)["ann"] == "exact"
-    lane.prepare()
+    lane.complete()
     assert not lane.lacks_graph and agreement(ground, ground.lane()) >= 0.95
 
 
@@ -222,14 +226,14 @@ def test_damage_means_comparing_all_and_a_job_mends_it(ground: Ground, damage: s
             file.write_bytes(b"")
     lane = ground.lane()
     assert agreement(ground, lane) == 1.0 and lane.lacks_graph
-    lane.prepare()
+    lane.complete()
     assert not lane.lacks_graph and agreement(ground, ground.lane()) >= 0.95
 
 
 def test_a_folder_that_was_copied_is_read_and_used(ground: Ground) -> None:
     """The fixture copies: the file has another inode and other times."""
     lane = ground.lane()
-    assert lane.similar(vectors(1)[0], 3) and not lane.lacks_graph
+    assert lane.ask(vectors(1)[0], 3) and not lane.lacks_graph
 
 
 def test_without_the_library_all_are_compared(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +250,7 @@ def test_without_the_library_all_are_compared(ground: Ground, monkeypatch: pytes
     assert not graph.is_installed()
     lane = ground.lane()
     assert agreement(ground, lane) == 1.0 and lane.lacks_graph
-    lane.prepare()
+    lane.complete()
     assert account(lane)["ann"] == "exact"
 
 
@@ -255,10 +259,10 @@ def test_where_no_graph_is_wanted_none_is_made_or_read(
     ground: Ground, ann: Ann, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane = ground.lane(ann)
-    assert not uses_graph(lane, monkeypatch, lambda: lane.similar(vectors(1)[0], 10))
+    assert not uses_graph(lane, monkeypatch, lambda: lane.ask(vectors(1)[0], 10))
     assert not lane.lacks_graph and account(lane)["ann"] == "exact"
     shutil.rmtree(ground.folder / "graph")
-    lane.prepare()
+    lane.complete()
     assert not (ground.folder / "graph").exists()
 
 
@@ -270,8 +274,8 @@ def test_auto_wants_a_graph_of_very_many() -> None:
 def test_a_zero_vector_and_none_do_no_harm(tmp_path: Path) -> None:
     rows = {1: row(1, np.zeros(DIMENSION, np.float32)), 2: row(2, vectors(1)[0]), 3: row(3)}
     ground = Ground(tmp_path / "some", rows)
-    ground.lane().prepare()
-    assert ground.lane().similar(vectors(1)[0], 5) == ground.exact().similar(vectors(1)[0], 5)
+    ground.lane().complete()
+    assert ground.lane().ask(vectors(1)[0], 5) == ground.exact().ask(vectors(1)[0], 5)
     empty = Ground(tmp_path / "none", {3: row(3)})
-    empty.lane().prepare()
-    assert empty.lane().similar(vectors(1)[0], 5) == []
+    empty.lane().complete()
+    assert empty.lane().ask(vectors(1)[0], 5) == []

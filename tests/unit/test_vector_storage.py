@@ -8,14 +8,15 @@ import pytest
 
 import duckkb.lanes.vectors.storage as storage_module
 from duckkb.entries import IndexEntry
-from duckkb.lanes.held import HeldRows
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.cosine import make_unit
 from duckkb.lanes.vectors.recall import Nearest, questions, recall
 from duckkb.lanes.vectors.storage import packed, products, unit_blocks
 from duckkb.lanes.vectors.vectors import Vectors
-from duckkb.ports import Row, Version
+from duckkb.ports import Row, RowVersion
 from duckkb.records import Record
 from duckkb.settings import VectorSettings, VectorStorage
+from tests.conformance.lane_suite import VersionedRows
 
 NARROW: tuple[VectorStorage, ...] = ("float16", "int8")
 ALL: tuple[VectorStorage, ...] = ("float32", *NARROW)
@@ -31,8 +32,8 @@ def made(rows: int, dimension: int = 48, seed: int = 3) -> np.ndarray:
     return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
-def held(vectors: np.ndarray) -> HeldRows:
-    return HeldRows.of(row(number, vector) for number, vector in enumerate(vectors, 1))
+def held(vectors: np.ndarray) -> MemoryRows:
+    return MemoryRows(row(number, vector) for number, vector in enumerate(vectors, 1))
 
 
 def row(record_id: int, vector: "np.ndarray | None") -> Row:
@@ -40,8 +41,8 @@ def row(record_id: int, vector: "np.ndarray | None") -> Row:
     return Row(Record("Doc", record_id, (f"n{record_id:06d}",), {}, "", ""), (entry,))
 
 
-def lane(rows: HeldRows, storage: VectorStorage, version: Version | None = None) -> Vectors:
-    return Vectors(rows, None, version, VectorSettings("exact", storage))
+def lane(rows: MemoryRows, storage: VectorStorage) -> Vectors:
+    return Vectors(rows, VectorSettings("exact", storage))
 
 
 @pytest.mark.parametrize("storage", ALL)
@@ -109,7 +110,7 @@ def test_scores_are_the_cosines_of_what_is_stored(storage: VectorStorage) -> Non
         stored @ query.astype(np.float64) / np.linalg.norm(stored, axis=1) / np.linalg.norm(query.astype(np.float64))
     )
     order = np.argsort(-right.round(6), kind="stable")[:20]
-    hits = lane(held(unit), storage).similar(query, 20)
+    hits = lane(held(unit), storage).ask(query, 20)
     assert [hit.id - 1 for hit in hits] == order.tolist()
     assert [hit.score for hit in hits] == pytest.approx(right[order], abs=1e-6)
 
@@ -155,19 +156,23 @@ def test_a_matrix_on_disk_is_opened_grows_and_is_made_anew_for_another_storage(
     rows = {number: row(number, vector) for number, vector in enumerate(unit[:250], 1)}
     log: list[frozenset[int]] = []
 
-    def version() -> Version:
-        return Version(tmp_path, "s", len(log), lambda revision: frozenset().union(*log[revision:]))
+    def version() -> RowVersion:
+        known = [*log]
+        return RowVersion("s", len(known), lambda revision: frozenset().union(*known[revision:]), tmp_path)
+
+    def on_disk(chosen: VectorStorage) -> Vectors:
+        return lane(VersionedRows(rows, version), chosen)
+
+    def in_memory(chosen: VectorStorage) -> Vectors:
+        return lane(MemoryRows(rows.values()), chosen)
 
     query = unit[299]
-    assert lane(HeldRows(rows), storage, version()).similar(query, 10) == lane(HeldRows(rows), storage).similar(
-        query, 10
-    )
+    assert on_disk(storage).ask(query, 10) == in_memory(storage).ask(query, 10)
     rows |= {number: row(number, vector) for number, vector in enumerate(unit[250:], 251)}
     del rows[3]
     log.append(frozenset({3, *range(251, 301)}))
-    grown = lane(HeldRows(rows), storage, version())
-    assert grown.similar(query, 10) == lane(HeldRows(rows), storage).similar(query, 10)
-    other = lane(HeldRows(rows), "float32", version())
-    assert other.similar(query, 10) == lane(HeldRows(rows), "float32").similar(query, 10)
+    assert on_disk(storage).ask(query, 10) == in_memory(storage).ask(query, 10)
+    other = on_disk("float32")
+    assert other.ask(query, 10) == in_memory("float32").ask(query, 10)
     account = other.account()
     assert account is not None and account["storage"] == "float32" and account["recall"]["storage"] == 1.0

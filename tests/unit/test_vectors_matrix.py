@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from duckkb.entries import IndexEntry
 from duckkb.errors import StateError
-from duckkb.lanes.held import HeldRows
+from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row
 from duckkb.queries import LaneHit
@@ -60,30 +60,33 @@ def test_the_matrix_follows_every_change(
         return row(record_id, [None if seed is None else unit(seed) for seed in chosen])
 
     rows = {record_id: made(record_id, chosen) for record_id, chosen in start.items()}
-    lane, query = Vectors(HeldRows(rows)), unit(99)
+    held, query = MemoryRows(rows.values()), unit(99)
+    lane = Vectors(held)
     for record_id, chosen in [(0, None), *steps]:
         if chosen is None:
             rows.pop(record_id, None)
+            held.change({}, [record_id])
         else:
             rows[record_id] = made(record_id, chosen)
-        lane.touch([record_id])
-        assert places(lane.similar(query, 50)) == nearest(rows, query, 50)
-        assert places(lane.similar(query, 2, frozenset({1, 2, 3}))) == nearest(
+            held.change({record_id: rows[record_id]})
+        assert places(lane.ask(query, 50)) == nearest(rows, query, 50)
+        assert places(lane.ask(query, 2, frozenset({1, 2, 3}))) == nearest(
             {key: value for key, value in rows.items() if key < 4}, query, 2
         )
 
 
 def test_dead_rows_are_dropped_once_they_are_a_quarter() -> None:
     rows = {number: row(number, [unit(number)]) for number in range(1, 101)}
-    lane = Vectors(HeldRows(rows))
-    lane.similar(unit(0), 1)
+    held = MemoryRows(rows.values())
+    lane = Vectors(held)
+    lane.ask(unit(0), 1)
     for step in range(200):
         number = step % 100 + 1
         rows[number] = row(number, [unit(1000 + step), unit(2000 + step)])
-        lane.touch([number])
-        lane.similar(unit(0), 1)
+        held.change({number: rows[number]})
+        lane.ask(unit(0), 1)
         assert len(lane._slots.view.ids) <= 135
-    assert places(lane.similar(unit(0), 100)) == nearest(rows, unit(0), 100)
+    assert places(lane.ask(unit(0), 100)) == nearest(rows, unit(0), 100)
 
 
 def test_equal_rows_score_alike_wherever_they_stand() -> None:
@@ -91,7 +94,7 @@ def test_equal_rows_score_alike_wherever_they_stand() -> None:
     rows = {
         number: row(number, [equal if number % 3 == 0 else unit(10_000 + number, 384)]) for number in range(1, 1500)
     }
-    hits = Vectors(HeldRows(rows)).similar(unit(6, 384) + 3 * equal, 499)
+    hits = Vectors(MemoryRows(rows.values())).ask(unit(6, 384) + 3 * equal, 499)
     assert [hit.id for hit in hits] == list(range(3, 1500, 3))
     assert len({hit.score for hit in hits}) == 1
 
@@ -109,22 +112,22 @@ def test_rows_that_only_a_32_bit_product_tells_apart_tie() -> None:
         for number, vector in enumerate(near, 1)
     }
     assert len(set(exact.values())) < 20
-    hits = Vectors(HeldRows(rows)).similar(query, 7)
+    hits = Vectors(MemoryRows(rows.values())).ask(query, 7)
     assert [hit.id for hit in hits] == sorted(exact, key=lambda number: (-exact[number], number))[:7]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5, 1.0])
 def test_few_and_many_allowed_records_give_the_same_order(share: float) -> None:
     rows = {number: row(number, [unit(number), unit(number + 5000)]) for number in range(1, 1001)}
-    lane = Vectors(HeldRows(rows))
+    lane = Vectors(MemoryRows(rows.values()))
     allowed = frozenset(range(1, int(1000 * share) + 1))
-    everything = lane.similar(unit(0), 1000)
-    assert lane.similar(unit(0), 30, allowed) == [hit for hit in everything if hit.id in allowed][:30]
+    everything = lane.ask(unit(0), 1000)
+    assert lane.ask(unit(0), 30, allowed) == [hit for hit in everything if hit.id in allowed][:30]
 
 
 def test_a_zero_row_is_near_to_nothing() -> None:
     rows = {1: row(1, [np.zeros(DIMENSION, np.float32)]), 2: row(2, [-unit(3)]), 3: row(3, [unit(3)])}
-    assert [(hit.id, hit.score) for hit in Vectors(HeldRows(rows)).similar(unit(3), 3)] == [
+    assert [(hit.id, hit.score) for hit in Vectors(MemoryRows(rows.values())).ask(unit(3), 3)] == [
         (3, 1.0),
         (1, 0.0),
         (2, -1.0),
@@ -133,5 +136,5 @@ def test_a_zero_row_is_near_to_nothing() -> None:
 
 def test_rows_of_several_dimensions_are_named() -> None:
     with pytest.raises(StateError, match="dimension") as refused:
-        Vectors(HeldRows.of([row(1, [unit(1)]), row(2, [unit(1, 4)])])).similar(unit(1), 1)
+        Vectors(MemoryRows([row(1, [unit(1)]), row(2, [unit(1, 4)])])).ask(unit(1), 1)
     assert refused.value.code == "E_MODEL"

@@ -99,12 +99,24 @@ def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
 
 def _kept(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> Made:
     """Put vectors into the cache, unless they are not of the length that the model's others have."""
-    problem = vectors if isinstance(vectors, Unavailable) else base.exchanged(model, vectors.shape[1])
+    problem = vectors if isinstance(vectors, Unavailable) else _exchanged(base, model, vectors.shape[1])
     if problem or isinstance(vectors, Unavailable):
         return Made(texts, {}, problem)
     fresh = dict(zip(texts, vectors, strict=True))
     base.cache.add_vectors({key: (texts[key], vector) for key, vector in fresh.items()}, model.fingerprint)
     return Made(texts, fresh)
+
+
+def _exchanged(base: Base, model: Embedder, dimension: int) -> Unavailable | None:
+    """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
+    known = base.cache.dimensions.of(model.fingerprint)
+    if known in (0, dimension):
+        return None
+    return Unavailable(
+        f"the model gives vectors of {dimension} numbers, the stored ones have {known}",
+        code="E_MODEL",
+        suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
+    )
 
 
 def _width(base: Base, kind: RecordType) -> int:

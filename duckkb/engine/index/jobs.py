@@ -16,9 +16,11 @@ from duckkb.engine.index.glance import glance
 from duckkb.engine.index.job_state import Notebook, noted
 from duckkb.engine.index.plan import Plan, Survey, Surveyed, missing, plan, survey
 from duckkb.engine.index.team import publish
+from duckkb.engine.vectors import without_graph
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
+from duckkb.records import ID
 from duckkb.truth.commit import lock
 from duckkb.truth.git import skipped
 from duckkb.values import dataclass, field
@@ -128,10 +130,10 @@ def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
     work = _Work(base, options, listen, book, planned.missing)
     for one in found.types:
         work.on(one)
-    boot.answered(base, lambda: base.until_honest(lambda: _prepare(base)))
+    _complete(base)
     found = survey(base) if work.changed else found
     found.write_down(base)
-    notices = tuple(notice for kind in base.ontology for notice in base.backend.notices(kind))
+    notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
     if book.state.verb == "build":
         files, said = publish(base)
@@ -144,11 +146,16 @@ def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
     return result
 
 
-def _prepare(base: Base) -> None:
+@boot.answered
+def _complete(base: Base) -> None:
     """Leave on disk what the next question opens, where the base keeps that."""
     for kind in base.ontology:
-        base.ensure(kind)
-        base.backend.prepare(kind)
+        if kind.full_text:
+            base.lanes(kind).words.complete()
+        if kind.vectors:
+            base.lanes(kind).vectors.complete()
+        if base.rows(kind).version.folder is not None:
+            base.sql.where(kind, f"{ID} = 0")  # which makes the rows that any condition asks
 
 
 def _is_fresh(base: Base, verb: str) -> bool:
@@ -268,7 +275,7 @@ class _Work:
             return
         self._failed_in_row = 0
         self.changed = True
-        self.base.fill(kind, made.vectors)
+        self.base.arrived(kind, made.vectors)
         self.done += len(made.texts)
         self.tokens += sum(self._costs.pop(key, 0) for key in made.texts)
         rate = self.done / max(time.monotonic() - self._began, 1e-6)

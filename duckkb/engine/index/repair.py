@@ -2,17 +2,17 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from duckkb.engine.base import Base, Wiring
-from duckkb.engine.boot import answered, boot, refuse_tracked_state
+from duckkb.engine.boot import boot, refuse_tracked_state
+from duckkb.engine.vectors import count_lacking
 from duckkb.errors import DuckkbError, StateError
 from duckkb.indexing import sample
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import KINDS, TEMPORARY, local_files
 from duckkb.indexing.salvage import Salvage, carry_over, damaged, remove
-from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, protocol
@@ -178,13 +178,7 @@ def _rebuild(base: Base) -> tuple[int, int]:
             tokens, _ = base.builder.wanted(kind, records)
             made += sum(found is None for found in base.cache.tokens(list(tokens)))
             base.builder.build(kind, records, "fts")
-        return made, answered(base, lambda: _pending(base, kinds))
-
-
-def _pending(base: Base, kinds: Sequence[RecordType]) -> int:
-    for kind in kinds:
-        base.ensure(kind)
-    return sum(len(base.backend.pending(kind)) for kind in kinds)
+        return made, count_lacking(base, kinds)
 
 
 def _team_notices(root: Path, state_home: Path) -> tuple[Notice, ...]:

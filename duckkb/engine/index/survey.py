@@ -48,8 +48,7 @@ def sample_caches(base: Base) -> None:
 
 
 def _lanes(base: Base, kind: RecordType) -> Mapping[str, Any]:
-    base.ensure(kind)
-    return base.backend.account(kind)
+    return {"vectors": base.lanes(kind).vectors.account()} if kind.vectors else {}
 
 
 def _counts(base: Base) -> Counts:

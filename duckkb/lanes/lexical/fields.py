@@ -100,12 +100,11 @@ def open_index(fields: Iterable[WordsField], folder: Path) -> Index:
     return _ready(Index.open(str(folder)), fields)
 
 
-def index_files(folder: Path) -> dict[str, int]:
-    """The files of the last commit in a folder with their sizes."""
+def index_files(folder: Path) -> list[str]:
+    """The names of the files of the last commit in a folder."""
     segments = json.loads((folder / COMMIT).read_bytes())["segments"]
     names = tuple(segment["segment_id"].replace("-", "") for segment in segments)
-    own = [path for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
-    return {path.name: path.stat().st_size for path in own}
+    return [path.name for path in folder.iterdir() if path.name == COMMIT or path.name.startswith(names)]
 
 
 def _ready(index: Index, fields: Iterable[WordsField]) -> Index:

@@ -11,7 +11,6 @@ scores agree with a fresh one's, or nearly so in a base that was changed a littl
 import math
 from collections.abc import Sequence, Set
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,15 @@ from tantivy import Index, IndexWriter, Query, Schema, Searcher
 from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.id_set import IdSet
-from duckkb.lanes.component import State
-from duckkb.lanes.lane import Lane
+from duckkb.lanes.files import State
 from duckkb.lanes.lexical.best_chunk import Wanted
-from duckkb.lanes.lexical.fields import COMMIT, ID, MARKS, document, index_files, new_index, open_index, words_fields
+from duckkb.lanes.lexical.fields import ID, MARKS, document, index_files, new_index, open_index, words_fields
 from duckkb.lanes.lexical.marks import marked_fields, marks_for
 from duckkb.lanes.lexical.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
+from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Row, Rows, Tokenizer, Version
+from duckkb.ports import Row, Rows, Tokenizer
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.records import identity_key
 
@@ -45,28 +44,24 @@ _MARGIN = 16  # records asked for beyond the depth, to see where a tie ends
 _MORE = 8  # how many times more are asked for when that was too few
 
 
-class Lexical(Lane):
-    """Finds records by words."""
+class Lexical(RowMirror):
+    """Implements `ports.WordLane`."""
 
     name = "lexical"
     lane = "fts"
 
-    def __init__(
-        self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str, version: Version | None = None
-    ) -> None:
-        super().__init__(rows, version)
+    def __init__(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, language: str) -> None:
+        super().__init__(rows)
         self._kind = kind
         self._tokenizer = tokenizer
         self._fields = words_fields(kind, language)
         self._marked = marked_fields(kind)
         self._index: Index | None = None
-        self._writer: IndexWriter | None = None
-        self._folder: Path | None = None
         self._has_sequence = self._needs_sequence = False
         self._added = 0
         self._asked: tuple[LexicalQuery, Clauses] | None = None
 
-    def match(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+    def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The first `depth` of the records that the query matches, out of `allowed` where given.
 
         A query of exclusions alone matches every other record, with score 0; one without any token matches nothing.
@@ -84,13 +79,12 @@ class Lexical(Lane):
             ranked = self._ranked(found, depth, allowed, searcher)
         return [LaneHit(record_id, score) for score, record_id in ranked]
 
-    def best_chunks(self, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
-        """The field and number of the chunk of each record that holds the most of what the query asks for; ("", 0) where
-        a record has none."""
-        several = {record_id: self._rows.words(record_id) for record_id in ids}
-        wanted = self._wanted(self._clauses(query)) if max(map(len, several.values()), default=0) > 1 else Wanted()
-        best = {record_id: wanted.best(entries) for record_id, entries in several.items()}
-        return [(best[record_id].field, best[record_id].seq) for record_id in ids]
+    def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
+        """The field and number of the record's chunk that holds the most of what the query asks for; ("", 0) where it has none."""
+        entries = self._rows.words(record_id)
+        wanted = self._wanted(self._clauses(query)) if len(entries) > 1 else Wanted()
+        best = wanted.best(entries)
+        return best.field, best.seq
 
     def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids of the records that the query's negations rule out."""
@@ -149,36 +143,36 @@ class Lexical(Lane):
     def _suits(self) -> bool:
         return self._has_sequence or not self._needs_sequence
 
-    def expect(self, query: LexicalQuery | None) -> None:
-        """Say what is about to be asked (None: anything), so that what is built has what that looks at."""
-        self._needs_sequence = query is None or self._clauses(query).need_sequence
+    def complete(self) -> None:
+        """Have the index on disk with the order of tokens, for whatever is asked next; nothing where it is kept in memory."""
+        if self._rows.version.folder is not None:
+            self._needs_sequence = True
+            self._refresh()
 
-    def begin(self, folder: Path | None) -> None:
+    def _build(self, folder: Path | None) -> State:
         self._has_sequence = self._has_sequence or self._needs_sequence
-        self._index, self._folder = new_index(self._fields, folder), folder
+        self._index, self._added = new_index(self._fields, folder), 0
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
-        self._writer = self._index.writer(_HEAP * threads, threads)
-        self._added = 0
+        writer = self._index.writer(_HEAP * threads, threads)
+        for rows in self._rows.batches(self.lane):
+            self._add(writer, rows)
+        return self._committed(writer, folder)
 
-    def take(self, rows: Sequence[Row]) -> None:
-        assert self._writer is not None, "it was begun"
+    def _add(self, writer: IndexWriter, rows: Sequence[Row]) -> None:
         self._added += len(rows)
         for row in rows:
-            self._writer.add_document(document(row, self._fields, self._marked, self._has_sequence))
+            writer.add_document(document(row, self._fields, self._marked, self._has_sequence))
 
-    def conclude(self) -> None:
-        assert self._writer is not None, "it was begun"
-        self._writer.commit()
-        self._writer.wait_merging_threads()
-        self._writer = None
-
-    def state(self) -> State:
-        assert self._index is not None, "it was begun"
+    def _committed(self, writer: IndexWriter, folder: Path | None) -> State:
+        assert self._index is not None, "something was written to it"
+        writer.commit()
+        writer.wait_merging_threads()
         self._index.reload()
-        if self._folder is None:
-            return {}
-        state = {"added": self._added, "sequence": self._has_sequence}
-        return {"files": index_files(self._folder), "commit": _hash_of(self._folder), **state}
+        return {
+            "files": index_files(folder) if folder else [],
+            "added": self._added,
+            "sequence": self._has_sequence,
+        }
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         """The stale records are replaced; None where too many of the documents are dead, or would be."""
@@ -188,18 +182,15 @@ class Lexical(Lane):
         rows = self._rows.some(sorted(changed), "fts")
         if self._added + len(rows) - total > total * _DEAD_SHARE:
             return None
-        self._writer, self._folder = self._index.writer(_SMALL_HEAP, 1), folder
+        writer = self._index.writer(_SMALL_HEAP, 1)
         for record_id in sorted(changed):
-            self._writer.delete_documents_by_term(ID, record_id)
-        self.take(rows)
-        self.conclude()
-        return self.state()
+            writer.delete_documents_by_term(ID, record_id)
+        self._add(writer, rows)
+        return self._committed(writer, folder)
 
     def _open(self, folder: Path, state: State) -> None:
         self._index = None
         self._has_sequence, self._added = state["sequence"], state["added"]
-        if _hash_of(folder) != state["commit"]:
-            raise ValueError("the index was changed since")
         self._index = open_index(self._fields, folder)
         self._index.reload()
 
@@ -278,8 +269,3 @@ class Lexical(Lane):
 def _enough(depth: int, allowed: int, total: int) -> int:
     """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
     return math.ceil((2 * depth + _MARGIN) * total / max(allowed, 1))
-
-
-def _hash_of(folder: Path) -> str:
-    """Names the last commit of the index in a folder."""
-    return blake2b((folder / COMMIT).read_bytes(), digest_size=16).hexdigest()

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from duckkb.id_set import IdSet
-from duckkb.lanes.component import State
-from duckkb.lanes.derived import Derived
+from duckkb.lanes.files import State
+from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.sql.columns import Columns, Fact, Observation
 from duckkb.lanes.sql.simple import Test, matching
 from duckkb.ontology.model import RecordType
-from duckkb.ports import Rows, Version
+from duckkb.ports import Rows
 from duckkb.records import ID, Record
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Piece:
                 self._sound.add(name)
 
 
-class RowTable(Derived):
+class RowTable(RowMirror):
     """What statements see of a type. `ends` resolves an edge's ends; `nodes` names the state of the nodes that they may
     lead to."""
 
@@ -114,11 +114,10 @@ class RowTable(Derived):
         self,
         kind: RecordType,
         rows: Rows,
-        version: Version | None = None,
         ends: Ends | None = None,
         nodes: Callable[[], str] = str,
     ) -> None:
-        super().__init__(rows, version)
+        super().__init__(rows)
         self.kind = kind
         self._ends = ends
         self._nodes = nodes
@@ -129,11 +128,6 @@ class RowTable(Derived):
         self._base_rows = 0
         self._replaced: frozenset[int] = frozenset()
         self._step = 0
-
-    @property
-    def total(self) -> int:
-        """How many records there are now."""
-        return len(self._rows)
 
     @property
     def columns(self) -> Columns:
@@ -213,8 +207,6 @@ class RowTable(Derived):
         self._columns = self._seen.columns()
         if [[one.name, one.sql_name, one.kind] for one in self._columns.business] != state["columns"]:
             raise ValueError("the columns are others now")
-        if any((folder / name).stat().st_size != size for name, size in state["files"].items()):
-            raise ValueError("a file is longer than it was written, so that its end is not where Arrow looks for it")
         self._base_rows, self._step = state["rows"], state["step"]
         self._replaced = frozenset(state["replaced"])
         self._base = Piece(path=folder / "base.arrow")
@@ -230,7 +222,7 @@ class RowTable(Derived):
             if path not in paths and not self._is_before(path):
                 path.unlink()
         return {
-            "files": {path.name: path.stat().st_size for path in paths},
+            "files": [path.name for path in paths],
             "columns": [[one.name, one.sql_name, one.kind] for one in self._columns.business],
             "facts": [[*fact, self._seen.counted(fact)] for fact in self._codes],
             "replaced": sorted(self._replaced),

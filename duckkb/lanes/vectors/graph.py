@@ -5,15 +5,13 @@ until it is made anew, so that what came later are its last rows, and these are 
 minutes for a million rows; only index jobs do. It only names candidates: their scores come from the matrix.
 """
 
-import zlib
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from duckkb.lanes.component import Component
+from duckkb.lanes.files import LaneFiles
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
 from duckkb.lanes.vectors.recall import DEPTH, Nearest, questions, recall
 from duckkb.lanes.vectors.slots import View
@@ -66,37 +64,25 @@ class Graph:
         graph.recall = _recall(graph, view)
         return graph
 
-    def save(self, component: Component, revision: int, matrix: str) -> None:
-        """Put it in the component's place. `matrix` names what it was made of."""
-        with component.held(alone=True), component.begun() as generation:
-            before = component.read()
-            path = component.place(generation) / _FILE
-            self._library.write_index(self._index, str(path))
-            state = {
-                "files": {_FILE: path.stat().st_size},
-                "matrix": matrix,
-                "rows": self.rows,
-                "recall": self.recall,
-                "stamp": _stamp(path),
-                "checksum": _checksum(path),
-            }
-            component.seal(revision, generation, state, before)
+    def save(self, files: LaneFiles, revision: int, matrix: str) -> None:
+        """Put it there. `matrix` names what it was made of."""
+        with files.locked(alone=True), files.begun() as generation:
+            self._library.write_index(self._index, str(files.place(generation) / _FILE))
+            state = {"files": [_FILE], "matrix": matrix, "rows": self.rows, "recall": self.recall}
+            files.seal(revision, generation, state)
 
 
-def load(component: Component, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
+def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
     """The graph that was made of this matrix: mapped, or in memory, where rows can be added. None where there is none, or
     the library is missing, or what lies there is damaged."""
     library = _library()
     if library is None:
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError), component.held(alone=False):
-        meta = component.read()
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError), files.locked(alone=False):
+        meta = files.read()
         if meta is None or meta.state["matrix"] != matrix:
             return None
-        path = component.place(meta.generation) / _FILE
-        # A file that was changed behind our back must not be followed: its links are addresses.
-        if _stamp(path) != meta.state["stamp"] and _checksum(path) != meta.state["checksum"]:
-            return None
+        path = files.place(meta.generation) / _FILE
         index = library.read_index(str(path), library.IO_FLAG_MMAP_IFC if mapped else 0)
         if (index.d, index.ntotal) == (dimension, meta.state["rows"]):
             return Graph(library, index, float(meta.state["recall"]))
@@ -108,15 +94,15 @@ def is_behind(graph: Graph | None, rows: int) -> bool:
     return graph is None or rows - graph.rows > _UNSEEN_SHARE * rows
 
 
-def make(component: Component, view: View, revision: int, matrix: str) -> Graph | None:
+def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | None:
     """A graph of all rows, on disk; what is there already is added to. None where the library is missing."""
     library = _library()
     if library is None:
         return None
-    known = load(component, matrix, view.matrix.shape[1], mapped=False)
+    known = load(files, matrix, view.matrix.shape[1], mapped=False)
     graph = Graph.made(view, library, known)
-    graph.save(component, revision, matrix)
-    return load(component, matrix, view.matrix.shape[1], mapped=True)
+    graph.save(files, revision, matrix)
+    return load(files, matrix, view.matrix.shape[1], mapped=True)
 
 
 def over(count: int, share: float) -> int:
@@ -167,16 +153,3 @@ def _first(graph: Graph, view: View, query: Floats) -> Ints:
     nearest = Nearest(query[None])
     nearest.show(_unit(view, rows), 0)
     return rows[nearest.rows[0]]
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-
-
-def _checksum(path: Path) -> int:
-    found = 0
-    with path.open("rb") as file:
-        while data := file.read(1 << 22):
-            found = zlib.crc32(data, found)
-    return found

@@ -6,9 +6,8 @@ made anew. It knows of every hit which chunk it is, so that answering reads no r
 """
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,15 @@ from numpy.typing import DTypeLike, NDArray
 from duckkb.errors import StateError, UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.arrays import Column, Growing, Mapped
-from duckkb.lanes.component import Component, State
-from duckkb.lanes.lane import Lane
+from duckkb.lanes.files import LaneFiles, State
+from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
 from duckkb.lanes.pending import Pending
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
 from duckkb.lanes.vectors.recall import Nearest, questions, recall
 from duckkb.lanes.vectors.slots import Chunked, Slots, View
 from duckkb.lanes.vectors.storage import products, unit_blocks
-from duckkb.ports import Row, Rows, Version
+from duckkb.ports import Row, Rows, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.records import identity_key
 from duckkb.settings import VectorSettings
@@ -40,21 +39,14 @@ _SPARE = 2  # records that the graph must have led to for each that is wanted, o
 _MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
 
 
-class Vectors(Lane):
-    """Finds the records nearest to a vector. `filled` has vectors, by key, that the rows may not know of yet."""
+class Vectors(RowMirror):
+    """Implements `ports.VectorLane`."""
 
     name = "vectors"
     lane = "vector"
 
-    def __init__(
-        self,
-        rows: Rows,
-        filled: Mapping[bytes, NDArray[Any]] | None = None,
-        version: Version | None = None,
-        settings: VectorSettings | None = None,
-    ) -> None:
-        super().__init__(rows, version)
-        self._filled = {} if filled is None else filled
+    def __init__(self, rows: Rows, settings: VectorSettings | None = None) -> None:
+        super().__init__(rows)
         self._settings = settings or VectorSettings()
         self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
         self._set(None, {})
@@ -63,21 +55,7 @@ class Vectors(Lane):
     def _material(self) -> str:
         return f"1 {self._settings.storage} {sys.byteorder}"
 
-    @property
-    def pending(self) -> Pending:
-        """What lacks a vector now."""
-        self._settle()
-        return self._pending
-
-    @property
-    def dimension(self) -> int:
-        """That of the stored vectors, 0 where there is none."""
-        self._refresh()
-        return self._slots.dimension
-
-    def similar(
-        self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None
-    ) -> list[LaneHit]:
+    def ask(self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
         Cosines are those of the stored numbers, exact to six decimals: the fast 32-bit product, or a graph, only picks the
@@ -101,16 +79,20 @@ class Vectors(Lane):
         scope = self._scope(places)
         return self._hits(scope.only(_candidates(scope, query, depth)), query, depth)
 
-    @property
-    def lacks_graph(self) -> bool:
-        """Whether all are compared though a graph is wanted, because there is none."""
-        return self._wants_graph and self._mapped_graph() is None
+    def lacking(self) -> list[tuple[bytes, str]]:
+        """(vector key, text) of the chunks that lack a vector, each key once."""
+        self._settle()
+        return self._pending.pairs()
+
+    def arrived(self, keys: Iterable[bytes]) -> None:
+        """Read the records again that wait for these vectors."""
+        self.reread(self._pending.waiting(keys))
 
     def account(self) -> dict[str, Any] | None:
         """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
-        if self._version is None:
+        if self._rows.version.folder is None:
             self._refresh()
-        elif not self._built and not self.glance():
+        elif self._meta is None and not self.glance():
             return None
         found = self._mapped_graph() if self._wants_graph else None
         return {
@@ -121,44 +103,45 @@ class Vectors(Lane):
             "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
         }
 
-    def prepare(self) -> None:
-        """As `Derived.prepare`, with the vectors that caches got since, and with the graph that the settings want."""
+    def complete(self) -> None:
+        """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
+        they are kept in memory."""
+        version = self._rows.version
+        if version.folder is None:
+            return
         self._settle()
-        if not self._wants_graph or self._version is None or self._meta is None:
+        files = self._graph_files(version)
+        if not self._wants_graph or self._meta is None or files is None:
             return
         from duckkb.lanes.vectors import graph
 
         view, generation = self._slots.view, self._meta.generation
         if graph.is_behind(self._mapped_graph(), len(view.matrix)):
             with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
-                component = self._graph_component(self._version)
-                self._graph = generation, graph.make(component, view, self._version.revision, generation)
+                self._graph = generation, graph.make(files, view, version.revision, generation)
 
     def _settle(self) -> None:
         """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
         self._refresh()
         if unread := frozenset(self._pending.unread):
             for row in self._rows.some(sorted(unread), "vector"):
-                self._pending.note(with_filled(row, self._filled))
+                self._pending.note(row)
             self._pending.unread.clear()
-            self.refill(unread - self._pending.records)
+            self.reread(unread - self._pending.records)
             self._refresh()
 
-    def begin(self, folder: Path | None) -> None:
+    def _build(self, folder: Path | None) -> State:
         self._set(folder, {})
-        self._lengths = self._version.lengths() if self._version is not None else ""
+        self._lengths = self._rows.version.lengths()
         self._slots.expect(len(self._rows))
-        self._exact: Nearest | None = None
-
-    def take(self, rows: Sequence[Row]) -> None:
-        unit = self._append(rows)
-        if len(unit) and self._settings.storage != "float32":
-            self._exact = self._exact or Nearest(questions(unit))
-            self._exact.show(unit, len(self._slots.view.chunks) - len(unit))
-
-    def conclude(self) -> None:
-        self._recall = 1.0 if self._exact is None else self._measured(self._exact)
-        self._exact = None
+        exact: Nearest | None = None
+        for rows in self._rows.batches(self.lane):
+            unit = self._append(rows)
+            if len(unit) and self._settings.storage != "float32":
+                exact = exact or Nearest(questions(unit))
+                exact.show(unit, len(self._slots.view.chunks) - len(unit))
+        self._recall = 1.0 if exact is None else self._measured(exact)
+        return self._state()
 
     def _measured(self, exact: Nearest) -> float:
         """The share of what is nearest before rounding that is nearest as stored."""
@@ -168,7 +151,7 @@ class Vectors(Lane):
         return recall(stored.rows, exact.rows)
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
-        if self._version is not None and self._version.lengths() != self._lengths:
+        if self._rows.version.lengths() != self._lengths:
             return None
         outdated = self._slots.places(changed)
         slots = len(self._slots) + self._slots.dead
@@ -178,7 +161,7 @@ class Vectors(Lane):
         for record_id in changed:
             self._pending.drop(record_id)
         self._append(self._rows.some(sorted(changed), "vector"))
-        return self.state()
+        return self._state()
 
     def _open(self, folder: Path, state: State) -> None:
         self._set(folder, state)
@@ -191,7 +174,7 @@ class Vectors(Lane):
     def _set(self, folder: Path | None, state: State) -> None:
         """Columns as they are in a folder, or empty ones."""
         self._mapped: dict[str, Mapped] = {}
-        sizes = state.get("files", {})
+        sizes = state.get("sizes", {})
 
         def column(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Column:
             if folder is None:
@@ -207,7 +190,7 @@ class Vectors(Lane):
         self._pending = Pending()
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
-    def state(self) -> State:
+    def _state(self) -> State:
         lacking = self._pending.records | self._pending.unread
         changes = [(record_id, 1) for record_id in lacking - self._logged]
         changes += [(record_id, 0) for record_id in self._logged - lacking]
@@ -217,7 +200,8 @@ class Vectors(Lane):
             column.close()
         self._map()
         return {
-            "files": {name: column.size for name, column in self._mapped.items() if column.size},
+            "files": [name for name, column in self._mapped.items() if column.size],
+            "sizes": {name: column.size for name, column in self._mapped.items() if column.size},
             "dimension": self._slots.dimension,
             "fields": self._slots.fields,
             "recall": self._recall,
@@ -234,7 +218,6 @@ class Vectors(Lane):
         """Give these rows slots; the vectors that they got, with unit length."""
         made, expected = Chunked.none(), self._slots.dimension
         for row in rows:
-            row = with_filled(row, self._filled) if self._filled else row
             self._pending.note(row)
             found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
             lengths = {len(vector) for _, _, vector in found}
@@ -261,28 +244,30 @@ class Vectors(Lane):
     @property
     def _wants_graph(self) -> bool:
         chunks = len(self._slots.view.chunks)
-        return self._version is not None and chunks > 0 and self._settings.wants_graph(chunks)
+        return self._rows.version.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
 
     def _mapped_graph(self) -> "Graph | None":
         """The graph that was made of the matrix as it lies on disk, None where there is none. Another process may make one,
         or let it grow, at any time."""
-        if self._version is None or self._meta is None:
+        files = self._graph_files(self._rows.version)
+        if files is None or self._meta is None:
             return None
         from duckkb.lanes.vectors import graph
 
         generation, found = self._graph
         if generation != self._meta.generation or graph.is_behind(found, len(self._slots.view.chunks)):
-            component, generation = self._graph_component(self._version), self._meta.generation
-            found = graph.load(component, generation, self._slots.dimension, mapped=True)
+            generation = self._meta.generation
+            found = graph.load(files, generation, self._slots.dimension, mapped=True)
             self._graph = generation, found
         return found
 
-    def _graph_component(self, version: Version) -> Component:
+    def _graph_files(self, version: RowVersion) -> LaneFiles | None:
         from duckkb.lanes.vectors.graph import MATERIAL
 
-        return Component(
-            version.folder / "graph", version.store, f"{version.key(self.lane)} {self._material} {MATERIAL}"
-        )
+        if version.folder is None or self._has_no_files:
+            return None
+        material = f"{version.key(self.lane)} {self._material} {MATERIAL}"
+        return LaneFiles(version.folder / "graph", version.store, material)
 
     def _near(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
         """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
@@ -340,21 +325,6 @@ class Vectors(Lane):
 
     def _identity(self, record_id: int) -> Any:
         return identity_key(self._rows.record(record_id).identity)
-
-
-def with_filled(row: Row, filled: Mapping[bytes, NDArray[Any]]) -> Row:
-    """The row with the vectors that it lacks and `filled` has."""
-    lacking = [entry.vector_key for entry in row.entries if entry.vector is None and entry.vector_key is not None]
-    known = {key: filled[key] for key in lacking if key in filled}
-    if not known:
-        return row
-    return replace(
-        row,
-        entries=tuple(
-            replace(entry, vector=known.get(entry.vector_key or b"")) if entry.vector is None else entry
-            for entry in row.entries
-        ),
-    )
 
 
 def _candidates(slots: View, query: Doubles, depth: int) -> Ints:

@@ -293,9 +293,7 @@ def _embed(base: Base, kinds: Any) -> None:
     wanted: list[RecordType] = [kind for kind in kinds if kind.has_text_vectors]
     left = math.inf
     while base.settings.embedding.model != "none":
-        for kind in wanted:
-            base.ensure(kind)
-        pending = sum(len(base.backend.pending(kind)) for kind in wanted)
+        pending = vectors.count_lacking(base, wanted)
         if not pending or pending >= left:
             return
         left = pending
@@ -318,7 +316,7 @@ def _answer(base: Base, kind: RecordType, question: Question, k: int) -> Answer:
 
 def _words(base: Base, kind: RecordType, question: Question, number: int) -> dict[str, float]:
     """The words of a question that a record holds, and their shares of its lexical score."""
-    terms = base.backend.explain(kind, syntax.parse(question.text), number)["terms"] if kind.full_text else ()
+    terms = base.lanes(kind).words.explain(syntax.parse(question.text), number)["terms"] if kind.full_text else ()
     found: dict[str, float] = {}
     for term in terms:
         if term["part"] != "character":

@@ -97,7 +97,7 @@ def _facts(base: Base, kind: RecordType, row: StoredRow, intent: Intent, ranked:
     allowed = ranked.allowed[kind.name]
     words = syntax.parse(intent.text or "")
     vectors = (
-        [entry for entry in base.backend.entries(kind, number) if entry.vector_key is not None] if kind.vectors else []
+        [entry for entry in base.rows(kind)[number].entries if entry.vector_key is not None] if kind.vectors else []
     )
     keys = [one.key for one in ranked.fused]
     rank = keys.index(key) + 1 if key in keys else None
@@ -137,7 +137,7 @@ def _tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -
 
 
 def _token(base: Base, kind: RecordType, row: StoredRow, text: str, asked: LexicalQuery) -> Token:
-    found = base.backend.explain(kind, asked, row.record.id)
+    found = base.lanes(kind).words.explain(asked, row.record.id)
     if found["score"]:
         return Token(text, found["score"], max((term["doc_freq"] for term in found["terms"]), default=None))
     return Token(text, 0.0, None, _unsearched(base, kind, row, text))
@@ -158,7 +158,7 @@ def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -
     if not kind.full_text:
         return ()
     return tuple(
-        text for text in words.excluded if number in base.backend.excluded(kind, LexicalQuery(excluded=(text,)))
+        text for text in words.excluded if number in base.lanes(kind).words.excluded(LexicalQuery(excluded=(text,)))
     )
 
 

@@ -7,12 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.id_set import IdSet
-from duckkb.lanes.backend import DuckdbBackend
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
 from duckkb.queries import LexicalQuery
-from duckkb.settings import Settings
-from tests.conformance.backend_suite import STRING, TOKENIZER, row
+from tests.conformance.lane_suite import STRING, Held, row
 
 MARKED = NodeType(
     "Marked",
@@ -59,8 +57,8 @@ def made(number: int, topic: str, side: str, body: str) -> Row:
 
 
 @cache
-def backend() -> DuckdbBackend:
-    built = DuckdbBackend(Ontology({"Marked": MARKED}), Settings(), TOKENIZER)
+def lanes() -> Held:
+    built = Held(ontology=Ontology({"Marked": MARKED}))
     built.load(MARKED, [made(number, *values) for number, values in records().items()])
     return built
 
@@ -74,16 +72,16 @@ def quoted(text: str) -> str:
 def test_a_condition_on_texts_narrows_as_its_ids_do(topic: str, side: str | None) -> None:
     wanted = {number for number, values in records().items() if values[0] == topic and side in (None, values[1])}
     condition = f"topic = {quoted(topic)}" + (f" AND side = {quoted(side)}" if side else "")
-    allowed = backend().where(MARKED, condition)
+    allowed = lanes().where(MARKED, condition)
     assert set(allowed) == wanted
     assert wanted or side
     for depth in (1, 10, 50):
-        assert backend().match(MARKED, QUERY, depth, allowed) == backend().match(MARKED, QUERY, depth, IdSet.of(wanted))
+        assert lanes().match(MARKED, QUERY, depth, allowed) == lanes().match(MARKED, QUERY, depth, IdSet.of(wanted))
 
 
 def test_only_conditions_that_ask_for_texts_alone_name_them() -> None:
     named = {
-        condition: backend().where(MARKED, condition).texts
+        condition: lanes().where(MARKED, condition).texts
         for condition in ("topic = 'a'", "topic = 'a' AND side = 'left'", "topic <> 'a'", "topic IN ('a')", "size = 1")
     }
     assert named == {
@@ -93,7 +91,7 @@ def test_only_conditions_that_ask_for_texts_alone_name_them() -> None:
         "topic IN ('a')": (),
         "size = 1": (),
     }
-    some = backend().where(MARKED, "topic = 'rivers'")
+    some = lanes().where(MARKED, "topic = 'rivers'")
     assert some.texts
     assert not some.without([min(some)]).texts
     assert not some.within(IdSet.of([min(some)])).texts
@@ -105,7 +103,7 @@ def test_only_conditions_that_ask_for_texts_alone_name_them() -> None:
 @settings(max_examples=25, deadline=None)
 def test_marks_follow_changes(changes: list[tuple[int, str, bool]]) -> None:
     known = {number: ("rivers" if number % 20 == 0 else f"own {number}", "left", "red") for number in range(1, 900)}
-    changed = DuckdbBackend(Ontology({"Marked": MARKED}), Settings(), TOKENIZER)
+    changed = Held(ontology=Ontology({"Marked": MARKED}))
     changed.load(MARKED, [made(number, *values) for number, values in known.items()])
     changed.match(MARKED, QUERY, 5)
     for number, topic, stays in changes:

@@ -13,18 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.backend import DuckdbBackend
-from duckkb.lanes.held import HeldRows
 from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.type_lanes import TypeLanes
 from duckkb.ontology.model import Ontology
-from duckkb.ports import Ahead, Row, SqlLimits, Version
+from duckkb.ports import Ahead, Row, RowVersion, SqlLimits
 from duckkb.queries import LaneHit, LexicalQuery
 from duckkb.settings import Settings
-from tests.conformance.backend_suite import NOTE, TOKENIZER, row, vector
+from tests.conformance.lane_suite import NOTE, TOKENIZER, Held, VersionedRows, row, vector, with_vectors
 
 WORDS = ("red", "green", "blue", "red green", "内存", "数据 red", "", "green blue 内存")
 QUESTIONS = (
@@ -38,7 +38,7 @@ FILTERS = ("body = 'red'", "year > 3", "title LIKE 't1%'", "year IS NULL", "loos
 
 
 class Truth:
-    """Records that change, as a backend is told of them. `revision` counts the changes."""
+    """Records that change, as a lanes is told of them. `revision` counts the changes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +46,7 @@ class Truth:
         self.revision = 0
         self._log: list[frozenset[int]] = []
         self.forgotten = 0
-        self.filled: set[bytes] = set()
+        self.filled: dict[bytes, np.ndarray] = {}
 
     def change(self, put: dict[int, Row], gone: set[int]) -> None:
         put |= {record_id: with_vectors(found, self.filled) for record_id, found in put.items()}
@@ -59,17 +59,17 @@ class Truth:
     def changed(self, revision: int) -> frozenset[int] | None:
         return None if revision < self.forgotten else frozenset(itertools.chain(*self._log[revision:]))
 
-    def version(self) -> Version:
-        return Version(self.folder, "s", self.revision, self.changed)
+    def version(self) -> RowVersion:
+        return RowVersion("s", self.revision, self.changed, self.folder)
 
-    def on_disk(self) -> DuckdbBackend:
-        """A backend as a new process has it."""
-        made = DuckdbBackend(Ontology({"Note": NOTE}), Settings(), TOKENIZER)
-        made.load(NOTE, HeldRows(self.rows), self.version())
+    def on_disk(self) -> Held:
+        """A lanes as a new process has it."""
+        made = Held(ontology=Ontology({"Note": NOTE}))
+        made.load(NOTE, VersionedRows(self.rows, self.version))
         return made
 
-    def in_memory(self) -> DuckdbBackend:
-        made = DuckdbBackend(Ontology({"Note": NOTE}), Settings(), TOKENIZER)
+    def in_memory(self) -> Held:
+        made = Held(ontology=Ontology({"Note": NOTE}))
         made.load(NOTE, list(self.rows.values()))
         return made
 
@@ -83,25 +83,25 @@ def note(record_id: int, chance: random.Random) -> Row:
     return row(record_id, embedded=chance.random() < 0.8, **fields)
 
 
-def answers(backend: DuckdbBackend, chance: random.Random | None = None) -> dict[str, object]:
+def answers(lanes: Held, chance: random.Random | None = None) -> dict[str, object]:
     """What each way to ask says; a random part of the ways where a chance is given."""
     asked: dict[str, Callable[[], object]] = {
-        **{f"words {number}": lambda one=one: backend.match(NOTE, one, 20) for number, one in enumerate(QUESTIONS)},
-        "vector": lambda: backend.similar(NOTE, vector("red"), 20),
-        "narrow": lambda: backend.similar(NOTE, vector("green"), 5, frozenset(range(0, 40, 3))),
-        "pending": lambda: backend.pending(NOTE),
-        **{text: lambda text=text: _where(backend, text) for text in FILTERS},
-        "sql": lambda: backend.sql("SELECT * FROM note ORDER BY __id", SqlLimits()),
+        **{f"words {number}": lambda one=one: lanes.match(NOTE, one, 20) for number, one in enumerate(QUESTIONS)},
+        "vector": lambda: lanes.similar(NOTE, vector("red"), 20),
+        "narrow": lambda: lanes.similar(NOTE, vector("green"), 5, frozenset(range(0, 40, 3))),
+        "lacking": lambda: lanes.lacking(NOTE),
+        **{text: lambda text=text: _where(lanes, text) for text in FILTERS},
+        "sql": lambda: lanes.sql("SELECT * FROM note ORDER BY __id", SqlLimits()),
     }
     chosen = [name for name in asked if chance is None or chance.random() < 0.3]
     return {name: asked[name]() for name in chosen}
 
 
-def _where(backend: DuckdbBackend, condition: str) -> object:
+def _where(lanes: Held, condition: str) -> object:
     from duckkb.errors import FilterError
 
     try:
-        return backend.where(NOTE, condition)
+        return lanes.where(NOTE, condition)
     except FilterError as refused:
         return str(refused)
 
@@ -117,49 +117,37 @@ def test_what_is_opened_answers_as_what_is_built(tmp_path: Path, seed: int, star
     shutil.rmtree(tmp_path / "state", ignore_errors=True)
     truth = Truth(tmp_path / "state")
     truth.change(some_rows(chance, start), set())
-    backend = truth.on_disk()
+    lanes = truth.on_disk()
     for step in steps:
         match step:
             case "c" | "d":
                 put = some_rows(chance, chance.randint(0, 3) if step == "c" else 20)
                 gone = set(chance.sample(range(1, 61), 2 if step == "c" else 20)) - put.keys()
                 truth.change(put, gone)
-                backend.apply(NOTE, list(put.values()), gone, truth.version())
             case "r":
-                backend.close()
-                backend = truth.on_disk()
+                lanes.close()
+                lanes = truth.on_disk()
             case "f":
-                fill(truth, backend)
+                fill(truth, lanes)
             case "k":
                 truth.forgotten = truth.revision
             case _:
-                assert_same(truth, backend, chance)
-    assert_same(truth, backend)
-    backend.close()
+                assert_same(truth, lanes, chance)
+    assert_same(truth, lanes)
+    lanes.close()
     assert_same(truth, truth.on_disk())
 
 
-def fill(truth: Truth, backend: DuckdbBackend) -> None:
+def fill(truth: Truth, lanes: Held) -> None:
     """The vectors of some texts are computed; the rows have them from then on, as the caches do."""
-    made = {key: vector(text) for key, text in backend.pending(NOTE)[:3]}
-    truth.filled |= made.keys()
-    for record_id, found in truth.rows.items():
-        truth.rows[record_id] = with_vectors(found, truth.filled)
-    backend.fill(NOTE, made)
+    made = {key: vector(text) for key, text in lanes.lacking(NOTE)[:3]}
+    truth.filled |= made
+    lanes.fill(NOTE, made)
 
 
-def with_vectors(found: Row, keys: set[bytes]) -> Row:
-    """The row with the vectors of these texts."""
-    entries = (
-        replace(entry, vector=vector(entry.content)) if entry.vector is None and entry.vector_key in keys else entry
-        for entry in found.entries
-    )
-    return replace(found, entries=tuple(entries))
-
-
-def assert_same(truth: Truth, backend: DuckdbBackend, chance: random.Random | None = None) -> None:
+def assert_same(truth: Truth, lanes: Held, chance: random.Random | None = None) -> None:
     state = chance.getstate() if chance else None
-    found = answers(backend, chance)
+    found = answers(lanes, chance)
     if chance and state:
         chance.setstate(state)
     plain = truth.in_memory()
@@ -182,9 +170,9 @@ def truth(tmp_path: Path) -> Truth:
     """Fifty records, and all components of them on disk."""
     made = Truth(tmp_path / "state")
     made.change(some_rows(random.Random(5), 50), set())
-    backend = made.on_disk()
-    answers(backend)
-    backend.close()
+    lanes = made.on_disk()
+    answers(lanes)
+    lanes.close()
     return made
 
 
@@ -236,14 +224,14 @@ def test_a_small_change_is_appended(tmp_path: Path) -> None:
     answers(truth.on_disk())
     generations = {path.parent for path in files(truth.folder)}
     truth.change({7: note(7, random.Random(1))}, {9})
-    backend = truth.on_disk()
-    assert_same_ids(truth, backend)
+    lanes = truth.on_disk()
+    assert_same_ids(truth, lanes)
     assert {path.parent for path in files(truth.folder)} == generations
 
 
-def assert_same_ids(truth: Truth, backend: DuckdbBackend) -> None:
+def assert_same_ids(truth: Truth, lanes: Held) -> None:
     """Without the scores of words, which count what was replaced until the index is built anew."""
-    found, expected = answers(backend), answers(truth.in_memory())
+    found, expected = answers(lanes), answers(truth.in_memory())
     for name, value in expected.items():
         if name.startswith("words"):
             value, found[name] = ({hit.id for hit in hits} for hits in (value, found[name]))
@@ -254,8 +242,8 @@ def test_state_of_a_later_revision_is_told_and_left_alone(truth: Truth) -> None:
     before = truth.version()
     truth.change({3: note(3, random.Random(3))}, set())
     answers(truth.on_disk())
-    late = DuckdbBackend(Ontology({"Note": NOTE}), Settings(), TOKENIZER)
-    late.load(NOTE, HeldRows(truth.rows), before)
+    late = Held(ontology=Ontology({"Note": NOTE}))
+    late.load(NOTE, VersionedRows(truth.rows, lambda: before))
     for ask in (
         lambda: late.match(NOTE, QUESTIONS[0], 5),
         lambda: late.similar(NOTE, vector("red"), 5),
@@ -269,20 +257,19 @@ def test_state_of_a_later_revision_is_told_and_left_alone(truth: Truth) -> None:
 def test_state_of_other_lines_or_settings_is_not_used(truth: Truth, name: str) -> None:
     truth.rows = some_rows(random.Random(8), 30)
     other = replace(truth.version(), **{"store": "t"} if name == "store" else {"key": lambda lane: "other"})
-    backend = DuckdbBackend(Ontology({"Note": NOTE}), Settings(), TOKENIZER)
-    backend.load(NOTE, HeldRows(truth.rows), other)
-    assert_same(truth, backend)
+    lanes = Held(ontology=Ontology({"Note": NOTE}))
+    lanes.load(NOTE, VersionedRows(truth.rows, lambda: other))
+    assert_same(truth, lanes)
 
 
 def test_without_a_folder_that_can_be_written_it_stays_in_memory(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     truth = Truth(tmp_path / "state")
     truth.change(some_rows(random.Random(5), 20), set())
-    backend = truth.on_disk()
-    assert_same(truth, backend)
+    lanes = truth.on_disk()
+    assert_same(truth, lanes)
     truth.change({}, {1, 2, 3})
-    backend.apply(NOTE, [], {1, 2, 3}, truth.version())
-    assert_same(truth, backend)
+    assert_same(truth, lanes)
 
 
 def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> None:
@@ -299,10 +286,11 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: Path) -> None
 
 def test_discarded_state_is_gone_from_the_disk(truth: Truth) -> None:
     truth.rows = {number: replace(found, entries=()) for number, found in truth.rows.items()}
-    backend = truth.on_disk()
-    assert backend.match(NOTE, QUESTIONS[0], 5)
-    backend.discard(NOTE)
-    assert backend.match(NOTE, QUESTIONS[0], 5) == [] == truth.on_disk().similar(NOTE, vector("red"), 5)
+    rows = VersionedRows(truth.rows, truth.version)
+    lanes = TypeLanes(NOTE, rows, TOKENIZER, Settings())
+    assert lanes.words.ask(QUESTIONS[0], 5)
+    lanes.discard()
+    assert lanes.words.ask(QUESTIONS[0], 5) == [] == truth.on_disk().similar(NOTE, vector("red"), 5)
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -365,10 +353,9 @@ def test_a_kill_between_data_and_meta_leaves_what_was_there(tmp_path: Path, surv
 def test_a_process_for_statements_sees_the_files(truth: Truth) -> None:
     for _ in range(2):
         engine = Isolated()
-        backend = DuckdbBackend(Ontology({"Note": NOTE}), Settings(), TOKENIZER, engine=engine)
-        backend.load(NOTE, HeldRows(truth.rows), truth.version())
-        assert_same(truth, backend)
+        lanes = Held(ontology=Ontology({"Note": NOTE}), engine=engine)
+        lanes.load(NOTE, VersionedRows(truth.rows, truth.version))
+        assert_same(truth, lanes)
         truth.change({5: note(5, random.Random(5)), 77: note(77, random.Random(7))}, {4})
-        backend.apply(NOTE, [truth.rows[5], truth.rows[77]], {4}, truth.version())
-        assert_same(truth, backend)
-        backend.close()
+        assert_same(truth, lanes)
+        lanes.close()

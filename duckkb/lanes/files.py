@@ -1,8 +1,8 @@
-"""One part of derived state on disk: data files, and a small file (the meta) that says what they mirror.
+"""The files of one lane of one type, and a small file (the meta) that says which revision of the rows they mirror.
 
-The meta is written last and at once, so what it says is there. Bytes beyond the sizes that it names do not exist: data
-files grow at their end, or get a new name. A generation is a folder of data files that were built together. Whatever does
-not agree - another store, a missing file, a damaged meta - is no component, and a new one is built. Readers hold the lock
+The meta is written last and at once, so what it says is there: data files are on the disk before it. Data files grow at
+their end or get a new name. A generation is a folder of data files that were built together. Whatever does not agree - another
+store, a file that is gone or was touched since, a damaged meta - is no lane, and a new one is built. Readers hold the lock
 while they open, whoever changes something holds it alone; nobody holds it while searching.
 """
 
@@ -11,59 +11,48 @@ import json
 import os
 import stat
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any
 
 from duckkb.kernel_lock import try_lock
 from duckkb.values import dataclass
 
 State = dict[str, Any]
-"""What the owner of a component has to know to open it; JSON. `files` has the names of the data files and their sizes."""
+"""What a lane has to know to open its files; JSON. `files` has the names of the data files."""
 
-_FORMAT = 2
+_FORMAT = 3
 _META, _LOCK = "meta.json", "lock"
-_UNSYNCED = 1 << 20  # bytes at the end of a file that are read at each opening, which costs less than fsync
-_BLOCK = 1 << 22  # bytes that are read at once
 _WAIT = 60.0  # seconds for another process that builds
 _NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
-
-class Note(NamedTuple):
-    """What is known of a file: its size, how much of it is on the disk for sure, the CRC-32 of that part and of all of it;
-    and when it was written last: mtime and ctime in ns, and the inode."""
-
-    size: int
-    synced: int
-    synced_check: int
-    check: int
-    mtime: int
-    ctime: int
-    inode: int
+FileStamp = tuple[int, int]
+"""Size and mtime in ns."""
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
-    """What a component mirrors: a revision of a store; and the generation that does."""
+class LaneMeta:
+    """What a lane mirrors: a revision of a store; the generation that does; and the stamps of its files."""
 
+    store: str
     revision: int
     generation: str
     state: State
-    notes: Mapping[str, Note]
+    stamps: Mapping[str, FileStamp]
 
 
-class Component:
-    """The folder of one component. `store` and `material` name all that shapes its content but the revision."""
+class LaneFiles:
+    """The folder of one lane. `store` and `material` name all that shapes its content but the revision."""
 
     def __init__(self, folder: Path, store: str, material: str) -> None:
         self._folder = folder
+        self._store = store
         self._names = {"format": _FORMAT, "store": store, "material": material}
 
     @contextmanager
-    def held(self, *, alone: bool) -> Iterator[None]:
+    def locked(self, *, alone: bool) -> Iterator[None]:
         """Hold the lock; raises OSError where there can be none, or after a minute. Where nobody can write, reading needs
         none."""
         descriptor = self._lock_file(alone)
@@ -76,7 +65,7 @@ class Component:
         finally:
             os.close(descriptor)  # which gives the lock back
 
-    def read(self) -> Meta | None:
+    def read(self) -> LaneMeta | None:
         """What is there, None where it is of no use. The caller holds the lock."""
         try:
             seal, _, body = _content(self._folder / _META).partition(b"\n")
@@ -85,9 +74,9 @@ class Component:
             found = json.loads(body)
             if any(found[name] != value for name, value in self._names.items()):
                 return None
-            notes = {name: Note(*note) for name, note in found["notes"].items()}
-            meta = Meta(found["revision"], found["generation"], found["state"], notes)
-            return meta if _are_sound(self.place(meta.generation), notes) else None
+            stamps = {name: (size, written) for name, (size, written) in found["stamps"].items()}
+            meta = LaneMeta(self._store, found["revision"], found["generation"], found["state"], stamps)
+            return meta if _are_as_written(self.place(meta.generation), stamps) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -106,23 +95,22 @@ class Component:
             _remove(self.place(generation))
             raise
 
-    def seal(self, revision: int, generation: str, state: State, before: Meta | None) -> Meta:
-        """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before`
-        is what was there. Other generations are removed; who has them open keeps them."""
-        known = before.notes if before is not None and before.generation == generation else {}
+    def seal(self, revision: int, generation: str, state: State, before: LaneMeta | None = None) -> LaneMeta:
+        """Say that this generation, whose files are written, mirrors a revision. The caller holds the lock alone; `before` is
+        what was there. Other generations are removed; who has them open keeps them."""
+        known = before.stamps if before is not None and before.generation == generation else {}
         place = self.place(generation)
-        notes = {name: _noted(place / name, size, known.get(name)) for name, size in state["files"].items()}
-        meta = Meta(revision, generation, state, notes)
+        stamps = {name: _on_disk(place / name, known.get(name)) for name in state["files"]}
         body = json.dumps(
-            {**self._names, "revision": revision, "generation": generation, "state": state, "notes": notes}
+            {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
         )
         _replace(self._folder / _META, f"{_seal(body.encode())}\n{body}".encode())
         self._sweep(generation)
-        return meta
+        return LaneMeta(self._store, revision, generation, state, stamps)
 
     def discard(self) -> None:
         """Remove everything that is there."""
-        with suppress(OSError), self.held(alone=True):
+        with suppress(OSError), self.locked(alone=True):
             (self._folder / _META).unlink(missing_ok=True)
             self._sweep("")
 
@@ -156,51 +144,24 @@ def _lock(descriptor: int, alone: bool) -> None:
         pause = min(pause * 1.5, 0.05)
 
 
-def _noted(path: Path, size: int, known: Note | None) -> Note:
-    """A file's note. What is not on the disk for sure may have been written anew; where it is long, it is made durable."""
-    if known is None or known.size > size:
-        known = Note(0, 0, 0, 0, 0, 0, 0)
-    with path.open("rb") as file:
-        check = _checksum(file, known.synced, size, known.synced_check)
-        synced, synced_check = known.synced, known.synced_check
-        if size - synced > _UNSYNCED:
-            os.fsync(file.fileno())
-            synced, synced_check = size, check
-        return Note(size, synced, synced_check, check, *_times(os.fstat(file.fileno())))
-
-
-def _are_sound(folder: Path, notes: Mapping[str, Note]) -> bool:
-    """Whether all files have what was written; a library may wait for ever for other things that lie among them."""
+def _are_as_written(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
+    """Whether nobody touched the files since; a library may wait for ever for other things that lie among them."""
     with os.scandir(folder) as entries:
         is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
-    return is_plain and all(_is_sound(folder / name, note) for name, note in notes.items())
+    return is_plain and all(_stamp((folder / name).lstat()) == stamp for name, stamp in stamps.items())
 
 
-def _is_sound(path: Path, note: Note) -> bool:
-    """Whether a file has what was written. What is on the disk for sure is read only where somebody wrote to the file since;
-    the rest may have been lost with the power."""
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size < note.size:
-        return False
-    start, check = note.synced, note.synced_check
-    if _times(status) != (note.mtime, note.ctime, note.inode):
-        start = check = 0
-    if start == note.size:
-        return True
+def _on_disk(path: Path, known: FileStamp | None) -> FileStamp:
+    """A file's stamp, once what was written to it has reached the disk: a power cut must not leave a meta without it."""
     with path.open("rb") as file:
-        return _checksum(file, start, note.size, check) == note.check
+        stamp = _stamp(os.fstat(file.fileno()))
+        if stamp != known:
+            os.fsync(file.fileno())
+        return stamp
 
 
-def _times(status: os.stat_result) -> tuple[int, int, int]:
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
-def _checksum(file: IO[bytes], start: int, end: int, check: int) -> int:
-    """The CRC-32 of a file up to `end`, where `check` is that of what lies before `start`."""
-    file.seek(start)
-    while start < end and (data := file.read(min(_BLOCK, end - start))):
-        check, start = zlib.crc32(data, check), start + len(data)
-    return check
+def _stamp(status: os.stat_result) -> FileStamp:
+    return status.st_size, status.st_mtime_ns
 
 
 def _content(path: Path) -> bytes:

@@ -3,26 +3,29 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from duckkb.entries import IndexEntry
-from duckkb.ports import Row, Rows
+from duckkb.ports import ChangeLog, Row, RowVersion
 from duckkb.queries import Lane
 from duckkb.records import Record
 
 
-class HeldRows:
-    """Implements `ports.Rows` over a dict, which may change meanwhile. Every lane sees everything."""
+class MemoryRows:
+    """Implements `ports.Rows` over a dict, which `change` alone may change. Every lane sees everything."""
 
-    def __init__(self, rows: dict[int, Row]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._rows = {row.record.id: row for row in rows}
+        self._changes = ChangeLog()
 
-    @classmethod
-    def of(cls, rows: Iterable[Row]) -> "HeldRows":
-        return cls({row.record.id: row for row in rows})
+    @property
+    def version(self) -> RowVersion:
+        return self._changes.version
 
-    def change(self, new: Mapping[int, Row], dropped: Iterable[int]) -> None:
-        """Put `new` in the place of what they replace, and drop."""
-        for record_id in dropped:
+    def change(self, new: Mapping[int, Row], dropped: Iterable[int] = ()) -> None:
+        """Drop, then put `new` in the place of what they replace."""
+        gone = set(dropped)
+        for record_id in gone:
             self._rows.pop(record_id, None)
         self._rows.update(new)
+        self._changes.note({*gone, *new})
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -50,8 +53,3 @@ class HeldRows:
 
     def some(self, ids: Iterable[int], lane: Lane | None = None) -> list[Row]:
         return [self._rows[record_id] for record_id in ids if record_id in self._rows]
-
-
-def rows_of(given: "Rows | Sequence[Row]") -> Rows:
-    """What was given as rows that can be asked one by one."""
-    return HeldRows.of(given) if isinstance(given, Sequence) else given

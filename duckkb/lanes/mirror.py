@@ -1,0 +1,165 @@
+"""State that mirrors the rows of one type: files at a revision plus the changes since, or the same in memory.
+
+There is one rule, `RowMirror._bring`: what is there follows the rows that changed after its revision; where these are not
+known, or too many, or what lies there is of another store or damaged, it is built anew.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import ClassVar
+
+from duckkb.lanes.files import LaneFiles, LaneMeta, State
+from duckkb.ports import Ahead, Rows, RowVersion
+from duckkb.queries import Lane
+
+
+class RowMirror(ABC):
+    """`rows` is read, never changed; its `version` says what has changed, and where files may lie. Nothing is computed before
+    `_refresh`, which every question begins with."""
+
+    name: ClassVar[str]
+    lane: ClassVar[Lane | None]
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._stale: set[int] = set()
+        self._meta: LaneMeta | None = None
+        self._has_no_files = False
+
+    @property
+    @abstractmethod
+    def _material(self) -> str:
+        """Names what shapes the state beside the rows: formats, libraries, settings."""
+
+    @abstractmethod
+    def _build(self, folder: Path | None) -> State:
+        """Make the state anew, into an empty folder where one is given."""
+
+    @abstractmethod
+    def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
+        """Bring what is open after these records; None where building anew is better."""
+
+    @abstractmethod
+    def _open(self, folder: Path, state: State) -> None:
+        """Open what `_build` or `_follow` left in a folder; raises OSError or ValueError where it is damaged."""
+
+    def _suits(self) -> bool:
+        """Whether what is open has what the next question looks at."""
+        return True
+
+    @property
+    def rows(self) -> Rows:
+        """What it is made of."""
+        return self._rows
+
+    def reread(self, ids: Iterable[int]) -> None:
+        """Say that these records, which are as they were, are to be read again."""
+        if self._meta is not None:
+            self._stale.update(ids)
+
+    def forget(self) -> None:
+        """Forget what is built or open."""
+        self._meta = None
+
+    def drop(self) -> None:
+        """Forget what is built or open, and remove what lies on disk: it is damaged. This process does without."""
+        files = self._files(self._rows.version)
+        self.forget()
+        self._has_no_files = True
+        if files is not None:
+            files.discard()
+
+    def glance(self) -> bool:
+        """Open what lies on disk, if it is as it should be and nothing has to be made; whether it is open."""
+        with suppress(OSError, ValueError, Ahead):
+            version = self._rows.version
+            files = self._files(version)
+            return files is not None and (self._is_at(version) or self._opened(files, version))
+        return False
+
+    def _refresh(self) -> None:
+        """Have the state mirror the rows as they are now; raises `Ahead`."""
+        version = self._rows.version
+        if self._is_at(version):
+            return
+        files = self._files(version)
+        if files is not None:
+            try:
+                if self._meta is not None or not self._opened(files, version):
+                    self._bring(version, files)
+                return
+            except (OSError, ValueError):  # a disk that is full or cannot be written: this process does without
+                self._meta, self._has_no_files = None, True
+        self._bring(version, None)
+
+    def _bring(self, version: RowVersion, files: LaneFiles | None) -> None:
+        """The one rule: open what another process brought there meanwhile, else follow, else build."""
+        with files.locked(alone=True) if files else nullcontext():
+            meta = files.read() if files else self._meta
+            if files and self._opens(files, meta, version):
+                return
+            state = self._followed(version, files, meta)
+            if state is not None and meta is not None:
+                self._meta = self._sealed(version, files, meta.generation, state, meta)
+            else:
+                self._meta = None
+                with files.begun() if files else nullcontext("") as generation:
+                    state = self._build(files.place(generation) if files else None)
+                    self._meta = self._sealed(version, files, generation, state, meta)
+        self._stale.clear()
+
+    def _followed(self, version: RowVersion, files: LaneFiles | None, meta: LaneMeta | None) -> State | None:
+        """What came of following the changes since a revision; None where all has to be made anew."""
+        if meta is None or meta.store != version.store or bool(meta.generation) != (files is not None):
+            return None
+        changed = version.changed(meta.revision)
+        if changed is None or not (self._is_open(files, meta) and self._suits()):
+            return None
+        self._meta = None  # what has followed in part is nothing
+        with suppress(OSError, ValueError):  # damaged in a way that opening it did not show
+            return self._follow(files.place(meta.generation) if files else None, changed | self._stale)
+        return None
+
+    @staticmethod
+    def _sealed(
+        version: RowVersion, files: LaneFiles | None, generation: str, state: State, before: LaneMeta | None
+    ) -> LaneMeta:
+        if files is None:
+            return LaneMeta(version.store, version.revision, "", state, {})
+        return files.seal(version.revision, generation, state, before)
+
+    def _is_at(self, version: RowVersion) -> bool:
+        """Whether what is open needs nothing."""
+        known = self._meta
+        is_open = known is not None and (known.store, known.revision) == (version.store, version.revision)
+        return is_open and not self._stale and self._suits()
+
+    def _opened(self, files: LaneFiles, version: RowVersion) -> bool:
+        with files.locked(alone=False):
+            return self._opens(files, files.read(), version)
+
+    def _opens(self, files: LaneFiles, meta: LaneMeta | None, version: RowVersion) -> bool:
+        """Whether what lies there needs nothing but to be opened, which is done then."""
+        if meta is None:
+            return False
+        if meta.revision > version.revision:
+            raise Ahead("Another process changed the base meanwhile.", code="E_STALE", suggestion="repeat the command")
+        return meta.revision == version.revision and not self._stale and self._is_open(files, meta) and self._suits()
+
+    def _is_open(self, files: LaneFiles | None, meta: LaneMeta) -> bool:
+        if files and meta != self._meta:
+            self._meta = None
+            try:
+                self._open(files.place(meta.generation), meta.state)
+            except (OSError, ValueError, KeyError, TypeError):
+                return False
+            self._meta = meta
+        return self._meta is not None
+
+    def _files(self, version: RowVersion) -> LaneFiles | None:
+        """Where it lies on disk; None where it is kept in memory."""
+        if version.folder is None or self._has_no_files:
+            return None
+        return LaneFiles(version.folder / self.name, version.store, f"{version.key(self.lane)} {self._material}")

@@ -1,0 +1,44 @@
+"""The lanes over the rows of one record type. Each is made, with its libraries, when it is first asked."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from duckkb.lanes.files import LaneFiles
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Rows, Tokenizer
+from duckkb.settings import Settings
+
+if TYPE_CHECKING:
+    from duckkb.lanes.lexical.lexical import Lexical
+    from duckkb.lanes.vectors.vectors import Vectors
+
+
+class TypeLanes:
+    """Implements `ports.Lanes`."""
+
+    def __init__(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> None:
+        self._kind = kind
+        self._rows = rows
+        self._tokenizer = tokenizer
+        self._settings = settings
+
+    @cached_property
+    def words(self) -> "Lexical":
+        from duckkb.lanes.lexical.lexical import Lexical
+
+        return Lexical(self._kind, self._rows, self._tokenizer, self._settings.language)
+
+    @cached_property
+    def vectors(self) -> "Vectors":
+        from duckkb.lanes.vectors.vectors import Vectors
+
+        return Vectors(self._rows, self._kind.vector_settings(self._settings.vectors))
+
+    def discard(self) -> None:
+        """Forget what was derived from entries, on disk too: they are not what they were taken for."""
+        for name in ("words", "vectors"):
+            self.__dict__.pop(name, None)
+        folder = self._rows.version.folder
+        if folder is not None:
+            for name in ("lexical", "vectors", "graph"):
+                LaneFiles(folder / name, "", "").discard()
