@@ -117,6 +117,13 @@ def _fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> No
         base.lanes(kind).vectors.arrived(vectors)
 
 
+def _has_faiss() -> bool:
+    try:
+        return find_spec("faiss") is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def _computed(made: Collection[bytes]) -> tuple[Notice, ...]:
     if not made:
         return ()
@@ -149,7 +156,7 @@ def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]
 
 
 def _exact(kind: RecordType) -> Notice:
-    is_installed = find_spec("faiss") is not None
+    is_installed = _has_faiss()
     remedy = "duckkb index refresh" if is_installed else "pip install 'duckkb[ann]', then `duckkb index refresh`"
     why = "has not been made" if is_installed else "needs faiss, which is not installed"
     return Notice("W_EXACT", f"{kind.name}: all vectors were compared, as the graph {why}", remedy)

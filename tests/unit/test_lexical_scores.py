@@ -106,14 +106,12 @@ def test_few_changes_are_followed_and_many_build_the_index_anew() -> None:
     found, rows = lexical(bodies)
     first = found.ask(LexicalQuery("common w7"), 1)[0].score
     for changed in range(1, 11):
-        rows[changed] = doc(changed, "other")
-        found.touch([changed])
+        rows.change({changed: doc(changed, "other")})
         assert found.ask(LexicalQuery("other"), 20)[-1].id == changed
     # Ten dead of a thousand: counted still, and hardly to be seen.
     assert found.ask(LexicalQuery("common w500"), 1)[0].score == pytest.approx(first, rel=0.02)
     for changed in range(11, 40):
-        rows[changed] = doc(changed, "other")
-        found.touch([changed])
+        rows.change({changed: doc(changed, "other")})
         found.ask(LexicalQuery("other"), 1)
     dead = found._added - len(rows)
     assert dead <= len(rows) // 50

@@ -6,7 +6,6 @@ minutes for a million rows; only index jobs do. It only names candidates: their 
 """
 
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,6 @@ _LEAST_EFFORT = 64  # candidates that a question looks at, however few it asks f
 _OVER = 4  # candidates asked for of each row that is wanted, as the graph knows rows in 8 bits
 _UNSEEN_SHARE = 1 / 20  # of the rows, above which a job adds those that the graph does not know
 _SAMPLED = 4096
-
-
-def is_installed() -> bool:
-    """Whether there is the library that makes and reads graphs."""
-    try:
-        return find_spec("faiss") is not None
-    except (ImportError, ValueError):
-        return False
 
 
 class Graph:
