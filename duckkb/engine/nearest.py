@@ -5,7 +5,7 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from duckkb.engine.base import Base
-from duckkb.engine.index.embedding import embed
+from duckkb.engine.embedding import embed
 from duckkb.llm.windows import mean_of
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record

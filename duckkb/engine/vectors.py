@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.index.embedding import SMALL_BATCH, by_length, embed_until
+from duckkb.engine.embedding import SMALL_BATCH, by_length, embed_until
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder

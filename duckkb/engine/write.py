@@ -7,9 +7,9 @@ from duckkb.codes import CODES
 from duckkb.engine import boot, ends, guard
 from duckkb.engine.base import Base, Proposal
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
+from duckkb.engine.embedding import batches, embed
 from duckkb.engine.field_notices import field_notices
 from duckkb.engine.index.counted import Before
-from duckkb.engine.index.embedding import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt

@@ -22,7 +22,7 @@ def trace(
     fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None, scales: tuple[float, float] = (1.0, 1.0)
 ) -> dict[str, Any]:
     """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score (`lexical` as `Backend.explain` gives it), which add up to it. `scales`: what lexical scores and final ones were
+    score (`lexical` as the lane explains it), which add up to it. `scales`: what lexical scores and final ones were
     multiplied by for a record that does not fit the operators of the question, to come behind those that do; the account
     has scores after that, and says it."""
     in_lane, in_all = scales

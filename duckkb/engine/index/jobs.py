@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
+from duckkb.engine.embedding import Made, Texts, batch_size, by_length, stream
 from duckkb.engine.index import counted, rates
-from duckkb.engine.index.embedding import Made, Texts, batch_size, by_length, stream
 from duckkb.engine.index.glance import glance
 from duckkb.engine.index.job_state import Notebook, noted
 from duckkb.engine.index.plan import Plan, Survey, Surveyed, missing, plan, survey
