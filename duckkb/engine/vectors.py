@@ -146,7 +146,7 @@ def without_graph(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]
     """Where all vectors are compared though the settings want a graph, because there is none."""
     found = []
     for kind in kinds:
-        settings = kind.vector_settings(base.settings.vectors)
+        settings = kind.settings(base.settings).vectors
         if not kind.vectors or settings.ann == "exact" or base.rows(kind).version.folder is None:
             continue
         told = base.lanes(kind).vectors.account()

@@ -32,7 +32,7 @@ class TypeLanes:
     def vectors(self) -> "Vectors":
         from duckkb.lanes.vectors.vectors import Vectors
 
-        return Vectors(self._rows, self._kind.vector_settings(self._settings.vectors))
+        return Vectors(self._rows, self._kind.settings(self._settings).vectors)
 
     def discard(self) -> None:
         """Forget what was derived from entries, on disk too: they are not what they were taken for."""
