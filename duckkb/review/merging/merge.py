@@ -9,8 +9,7 @@ from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
 from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
-from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import MergedTrees, merge_trees
+from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import git_changes, repository, revisions, skipped
@@ -82,7 +81,7 @@ def abort(root: Path, timeout: float) -> Outcome:
 
 
 def _join(root: Path, name: str, sides: Sides, rules: RulesByTable, options: MergeOptions) -> Outcome:
-    merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
+    merged = merge_sides(sides, rules)
     changed = {path: data for path, data in merged.parts.items() if data != sides.contents.of(sides.ours.get(path))}
     refuse_loss(sides.ours, merged.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved(root, set(changed), sides)

@@ -23,8 +23,7 @@ from duckkb.review.merging.conflicts import (
     settle,
 )
 from duckkb.review.merging.shrink import refuse_loss
-from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import MergedTrees, Tree, merge_trees
+from duckkb.review.merging.sides import MergedTrees, Sides, Tree, merge_sides
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
@@ -123,8 +122,7 @@ class _Merging:
         self._root, self._rules, self._index = root, rules, index
         self._knows_all = sides is not None
         self._sides = sides or versions.staged(root, index)
-        trees = self._sides
-        self._merged: MergedTrees = merge_trees(trees.base, trees.ours, trees.theirs, trees.contents, rules)
+        self._merged: MergedTrees = merge_sides(self._sides, rules)
         self._rescued: list[str] = []
         self._by_id: dict[tuple[int, Key | None], dict[bytes, bytes]] = {}
 
@@ -215,14 +213,16 @@ class _Merging:
         return set(map(_id, lines)) - {b""}
 
     def _ids(self, path: str) -> set[bytes]:
-        trees = self._sides.base, self._sides.ours, self._sides.theirs
-        return {_id(line) for tree in trees for line in (self._sides.contents.of(tree.get(path)) or b"").split(b"\n")}
+        return {_id(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
 
     def _by_the_driver(self, path: str) -> bytes | None:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
-        stages = self._index.unmerged[path]
-        blobs = [stages[number].blob if number in stages else None for number in (1, 2, 3)]
-        return versions.alone(path, [self._sides.contents.of(blob) for blob in blobs], self._table(path))
+        return versions.alone(path, self._staged(path), self._table(path))
+
+    def _staged(self, path: str) -> list[bytes | None]:
+        """What the index holds of a path in conflict: base, ours and theirs."""
+        stages = self._index.unmerged.get(path, {})
+        return [self._sides.contents.of(stages[number].blob) if number in stages else None for number in (1, 2, 3)]
 
     def _taken_for_merged(self, path: str, before: bytes | None) -> _Part | None:
         """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
@@ -255,10 +255,7 @@ class _Merging:
         before = part.before
         if before is None or before == wanted or not conflict.has_markers(before) or conflict.read(before) is not None:
             return False
-        stages = self._index.unmerged.get(part.path, {})
-        base, ours, theirs = (
-            (self._sides.contents.of(stages[number].blob) or b"") if number in stages else b"" for number in (1, 2, 3)
-        )
+        base, ours, theirs = (data or b"" for data in self._staged(part.path))
         made = (git_changes.merge_lines(base, ours, theirs, self._root, style)[0] for style in git_changes.STYLES)
         return _unlabelled(before) not in map(_unlabelled, made)
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from duckkb.engine.guard import refuse_shrinking
-from duckkb.review.merging.sides import tree
-from duckkb.review.merging.trees import Contents, Tree
+from duckkb.review.merging.sides import Contents, Tree, tree
 from duckkb.settings import Shrink
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import table_of

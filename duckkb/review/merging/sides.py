@@ -1,15 +1,55 @@
-"""Which three versions are being merged: the blobs of the parts in the base, in ours and in theirs."""
+"""Which three versions are being merged: the blobs of the parts in the base, in ours and in theirs; and these as one, table by
+table, over all files in which the versions differ."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
-from duckkb.review.merging.trees import Contents, Tree, merge_trees
 from duckkb.truth.git import git_changes, places, revisions
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.git.revisions import Revision
-from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
-from duckkb.truth.merge.table_merge import Unmergeable, merge_table
-from duckkb.values import dataclass
+from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
+from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeable, merge_table, table_of
+from duckkb.values import dataclass, field
+
+Tree = Mapping[str, str]
+"""The ids of blobs by path."""
+
+
+class Contents:
+    """The bytes of blobs, read from git once, and of blobs that were made here and are nowhere else."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._held: dict[str, bytes] = {}
+
+    def read(self, ids: Iterable[str]) -> None:
+        """Read several at once."""
+        missing = {one for one in ids if one not in self._held}
+        self._held |= revisions.blobs(self.root, sorted(missing))
+
+    def of(self, one: str | None) -> bytes | None:
+        if one is None:
+            return None
+        self.read([one])
+        return self._held[one]
+
+    def add(self, data: bytes) -> str:
+        """An id for bytes that git does not have."""
+        name = f"made-{sha256(data).hexdigest()}"
+        self._held[name] = data
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class MergedTrees:
+    """The parts in which the versions differ, merged (None: gone); the records in conflict by table; and the parts that
+    were merged as lines because a line of them is no record, with whether that left markers."""
+
+    parts: Mapping[str, bytes | None] = field(default_factory=dict)
+    conflicts: tuple[tuple[Key, RecordConflict], ...] = ()
+    by_lines: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +63,76 @@ class Sides:
     contents: Contents
     older: tuple[Tree, ...] = ()
 
+    @property
+    def trees(self) -> tuple[Tree, Tree, Tree]:
+        return self.base, self.ours, self.theirs
+
+    def of(self, path: str) -> list[bytes | None]:
+        """A part in the base, in ours and in theirs."""
+        return [self.contents.of(tree.get(path)) for tree in self.trees]
+
     def is_gits(self, path: str, held: bytes | None, table: TableRules) -> bool:
         """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
-        trees = (self.base, self.ours, self.theirs, *self.older)
-        return any(held == self.contents.of(side.get(path)) for side in trees) or self.is_merged(path, held, table)
+        known = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.older))
+        return held in known or self.is_merged(path, held, table)
 
     def is_merged(self, path: str, held: bytes | None, table: TableRules) -> bool:
         """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
-        ours, theirs = (self.contents.of(side.get(path)) for side in (self.ours, self.theirs))
+        _, ours, theirs = self.of(path)
         bases = {self.contents.of(side.get(path)) for side in (self.base, *self.older)}
         return any(
-            (held or None) == alone(path, (base, ours, theirs), table)
+            (held or None) == alone(path, [base, ours, theirs], table)
             or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
             for base in bases
         )
 
 
-def alone(path: str, versions: Sequence[bytes | None], table: TableRules) -> bytes | None:
+def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> MergedTrees:
+    """Merge three versions; paths that all have alike are left out. With `is_base` as `merge_table` does."""
+    tables: defaultdict[Key, list[str]] = defaultdict(list)
+    for path in sorted({path for tree in sides.trees for path in tree}):
+        key = table_of(path)
+        if key is not None and len({tree.get(path) for tree in sides.trees}) > 1:
+            tables[key].append(path)
+    parts: dict[str, bytes | None] = {}
+    conflicts: list[tuple[Key, RecordConflict]] = []
+    by_lines: dict[str, bool] = {}
+    for key, paths in sorted(tables.items()):
+        sides.contents.read(blob for tree in sides.trees for path in paths if (blob := tree.get(path)))
+        whole = {path: sides.of(path) for path in paths}
+        versions = [{path: data for path in paths if (data := whole[path][n]) is not None} for n in range(3)]
+        merged = _merge(versions, rules.of(key), is_base, by_lines)
+        parts |= merged.parts
+        conflicts += [(key, one) for one in merged.conflicts]
+    for path in by_lines:
+        parts[path], by_lines[path] = _as_lines(path, sides)
+    return MergedTrees(parts, tuple(conflicts), by_lines)
+
+
+def _merge(versions: list[dict[str, bytes]], table: TableRules, is_base: bool, by_lines: dict[str, bool]) -> TableMerge:
+    """The keyed merge; parts that it cannot read are taken out and noted."""
+    while True:
+        try:
+            return merge_table(versions[0], versions[1], versions[2], table, is_base=is_base)
+        except Unmergeable as error:
+            by_lines[error.path] = True
+            for files in versions:
+                files.pop(error.path, None)
+
+
+def _as_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
+    """The merge of lines; a part that one side deleted and the other changed stays, and counts as unresolved."""
+    base, ours, theirs = sides.of(path)
+    if ours == theirs or theirs == base:
+        return ours, True
+    if ours == base:
+        return theirs, True
+    if ours is None or theirs is None:
+        return ours if ours is not None else theirs, False
+    return git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)
+
+
+def alone(path: str, versions: Iterable[bytes | None], table: TableRules) -> bytes | None:
     """The merge by records of one part, as the driver sees it; None where that is nothing, or cannot be."""
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
     try:
@@ -98,7 +191,7 @@ def _joined(root: Path, bases: list[str], contents: Contents, rules: RulesByTabl
     for number, other in enumerate(bases[1:], 1):
         older = _joined(root, git_changes.merge_bases(root, other, *bases[:number]), contents, rules)
         theirs = tree(root, other)
-        merged = merge_trees(older, found, theirs, contents, rules, is_base=True)
+        merged = merge_sides(Sides(older, found, theirs, contents), rules, is_base=True)
         paths = {**found, **theirs}
         kept = {path: found.get(path) or theirs[path] for path in paths if path not in merged.parts}
         made = {path: contents.add(data) for path, data in merged.parts.items() if data is not None}
@@ -130,9 +223,8 @@ def _pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def _agree(sides: Sides, index: Index) -> bool:
     """Whether the index holds these versions of what conflicts."""
-    trees = {1: sides.base, 2: sides.ours, 3: sides.theirs}
     return bool(index.unmerged) and all(
-        trees[number].get(path) == (stages[number].blob if number in stages else None)
+        tree.get(path) == (stages[number].blob if number in stages else None)
         for path, stages in index.unmerged.items()
-        for number in trees
+        for number, tree in enumerate(sides.trees, 1)
     )

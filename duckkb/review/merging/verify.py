@@ -8,8 +8,7 @@ from pathlib import Path
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
-from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Contents, MergedTrees, Tree, merge_trees
+from duckkb.review.merging.sides import Contents, MergedTrees, Sides, Tree, merge_sides
 from duckkb.truth.files.source_text import split
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, is_marker, read
@@ -36,7 +35,7 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
     if sides is None:
         return []
     held = versions.tree(root, commit)
-    merged = merge_trees(sides.base, sides.ours, sides.theirs, sides.contents, rules)
+    merged = merge_sides(sides, rules)
     found: list[Finding] = []
     tables: dict[Key, _TableRecords] = {}
     for path in _differing(merged, held, sides, rules):
@@ -71,7 +70,7 @@ def _differing(merged: MergedTrees, held: Tree, sides: Sides, rules: RulesByTabl
         there, key = sides.contents.of(held.get(path)), table_of(path)
         if path in merged.by_lines or key is None or there == wanted:
             continue
-        base, ours, theirs = (sides.contents.of(tree.get(path)) for tree in (sides.base, sides.ours, sides.theirs))
+        base, ours, theirs = sides.of(path)
         if ours is None or theirs is None:
             if base is None or base in (ours, theirs) or ours == theirs:
                 yield path

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from duckkb.review.merging.sides import Sides
-from duckkb.review.merging.trees import Contents
+from duckkb.review.merging.sides import Contents, Sides
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import git_changes
 from duckkb.truth.git.revisions import TreeEntry
@@ -37,11 +36,10 @@ def mark(root: Path, paths: Iterable[str], sides: Sides) -> None:
     """Have the index hold the three versions of paths in conflict, as git does."""
     wanted = {}
     for path in paths:
-        stages = {}
-        for number, tree in enumerate((sides.base, sides.ours, sides.theirs), 1):
-            if (blob := tree.get(path)) is not None:
-                stages[number] = TreeEntry("100644", _kept(root, blob, sides.contents))
-        wanted[path] = stages
+        blobs = {number: tree.get(path) for number, tree in enumerate(sides.trees, 1)}
+        wanted[path] = {
+            number: TreeEntry("100644", _kept(root, blob, sides.contents)) for number, blob in blobs.items() if blob
+        }
     git_changes.put_index(root, wanted)
 
 
