@@ -15,38 +15,24 @@ from duckkb.actions.resolve import (
     regular_file,
     sorted_out,
 )
-from duckkb.engine import write
 from duckkb.engine.base import Base
-from duckkb.engine.draft import Apply, Delete, Given, Rename, Request, Upsert
+from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert
+from duckkb.engine.write import WriteOptions, write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
 from duckkb.truth.files.lines import collector_paused
-from duckkb.values import dataclass
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 _LONGEST_SLIP = 4_000  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a write is done; see `KnowledgeBase.put`."""
-
-    merge: bool = False
-    if_match: str | None = None
-    dry_run: bool = False
-    embed: bool = True
-    allow_shrink: bool = False
-
-    def for_engine(self) -> write.WriteOptions:
-        return write.WriteOptions(self.dry_run, self.allow_shrink, self.embed)
+Options = WriteOptions
 
 
 def put(
-    base: Base, type_name: str, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], options: Options
+    base: Base, type_name: str, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], options: WriteOptions
 ) -> Receipt:
     single = isinstance(records, Mapping)
     many = [records] if isinstance(records, Mapping) else records
@@ -56,20 +42,20 @@ def put(
     return _upsert(base, type_name, items, options, single=single)
 
 
-def put_json(base: Base, type_name: str, data: bytes, single: bool, options: Options) -> Receipt:
+def put_json(base: Base, type_name: str, data: bytes, single: bool, options: WriteOptions) -> Receipt:
     kind_named(base, type_name)
     return _upsert(
         base, type_name, [_one(base, type_name, data)] if single else _stream(base, data), options, single=single
     )
 
 
-def put_batch(base: Base, type_name: str, data: bytes, options: Options) -> Receipt:
+def put_batch(base: Base, type_name: str, data: bytes, options: WriteOptions) -> Receipt:
     """As `put_json` for a stream, but lines that cannot be stored keep no other from it: the receipt has them."""
     kind = kind_named(base, type_name)
     given, wrong = sorted_out(base, kind, _stream(base, data), partial=options.merge)
     while True:
         try:
-            receipt = _write(base, Upsert(kind, given, options.merge), options)
+            receipt = write(base, Upsert(kind, given, options.merge), options)
             break
         except (InvalidRecord, Conflict, Refused) as problem:
             given, refused = _without_refused(kind, given, problem.findings)
@@ -120,7 +106,7 @@ def _stream(base: Base, data: bytes) -> list[Item]:
 
 
 def import_files(
-    base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: Options
+    base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: WriteOptions
 ) -> Receipt:
     kind_named(base, type_name)
     items = ((place, _mapped(item, mapping)) for path in files for place, item in _read(base, path))
@@ -128,34 +114,34 @@ def import_files(
         return _upsert(base, type_name, items, options, single=False, keep_times=True)
 
 
-def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: Options) -> Receipt:
+def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: WriteOptions) -> Receipt:
     kind = kind_named(base, type_name)
     named = tuple(identity_named(base, kind, identity) for identity in identities)
     if not named:
         raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type_name} IDENTITY")
     if options.if_match is not None and len(named) != 1:
         raise _one_only(len(named))
-    return _write(base, Delete(kind, named, cascade, options.if_match), options)
+    return write(base, Delete(kind, named, cascade, options.if_match), options)
 
 
-def rename(base: Base, type_name: str, old: Any, new: Any, options: Options) -> Receipt:
+def rename(base: Base, type_name: str, old: Any, new: Any, options: WriteOptions) -> Receipt:
     kind = kind_named(base, type_name)
     request = Rename(kind, identity_named(base, kind, old), new_identity(base, kind, new))
-    return _write(base, request, options)
+    return write(base, request, options)
 
 
-def apply(base: Base, changeset: Changeset, options: Options) -> Receipt:
-    return _write(base, Apply(changeset), options)
+def apply(base: Base, changeset: Changeset, options: WriteOptions) -> Receipt:
+    return write(base, Apply(changeset), options)
 
 
-def apply_patch(base: Base, data: bytes, reverse: bool, options: Options) -> Receipt:
+def apply_patch(base: Base, data: bytes, reverse: bool, options: WriteOptions) -> Receipt:
     """What `diff --format patch` printed, or with `reverse` its inverse."""
     from duckkb.review import apply as patching
     from duckkb.review.diff.patch import parse
 
     patch = parse(data, base.limits)
     wanted = patching.request(patch.reversed() if reverse else patch, base.ontology, base.limits)
-    return _write(base, wanted, options)
+    return write(base, wanted, options)
 
 
 def patch_file(base: Base, path: str | Path) -> bytes:
@@ -164,17 +150,13 @@ def patch_file(base: Base, path: str | Path) -> bytes:
 
 
 def _upsert(
-    base: Base, type_name: str, items: Iterable[Item], options: Options, *, single: bool, keep_times: bool = False
+    base: Base, type_name: str, items: Iterable[Item], options: WriteOptions, *, single: bool, keep_times: bool = False
 ) -> Receipt:
     kind = kind_named(base, type_name)
     given = given_records(base, kind, items, single=single, partial=options.merge)
     if options.if_match is not None:
         given = (_matched(given, options.if_match),)
-    return _write(base, Upsert(kind, given, options.merge, keep_times), options)
-
-
-def _write(base: Base, request: Request, options: Options) -> Receipt:
-    return write.write(base, request, options.for_engine())
+    return write(base, Upsert(kind, given, options.merge, keep_times), options)
 
 
 def _matched(given: Sequence[Given], etag: str) -> Given:

@@ -1,11 +1,11 @@
 """fmt, dedupe and compact: writes that mend files and change no record."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, timedelta
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
-from duckkb.engine.write import commit, patch_of, settled
+from duckkb.engine.write import commit, patch_of, writable
 from duckkb.errors import Refused
 from duckkb.queries import Receipt
 from duckkb.records import Change, Changeset
@@ -20,38 +20,44 @@ def fmt(base: Base, check_only: bool) -> Receipt:
     """Rewrite every part that is not canonical, sorted and complete; raises `errors.Unreadable` where one cannot be read."""
     if check_only:
         refuse_unreadable(base.tree)
-        return _receipt(render.fmt_parts(base.tree))
-    with settled(base):
-        parts = render.fmt_parts(base.tree)
-        commit(base, parts)
-    return _receipt(parts)
+        return Receipt(files=tuple(part.path for part in render.fmt_parts(base.tree)))
+    return _mended(base, lambda: render.fmt_parts(base.tree))
 
 
 def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
     """Write each record that stands twice once, merged, at the place of its first line; with `reassign`, give the later
     of two records that share an id a free one."""
-    with settled(base):
-        mended = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
-        parts = render.render(base.tree, Changeset(tuple(mended)), render.Writer())
-        said = patch_of(base, parts) if dry_run else ""
-        if not dry_run:
-            commit(base, parts)
-    return _receipt(parts, dry_run, said)
+
+    def mended() -> list[RenderedPart]:
+        changes = _doubled(base.tree) + (_reassigned(base.tree) if reassign else [])
+        return render.render(base.tree, Changeset(tuple(changes)), render.Writer())
+
+    return _mended(base, mended, dry_run)
 
 
 def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
     """Join the small parts of days that lie at least `older_than` days back. Raises `errors.Refused` where a branch that is
     not merged has changed one of them: there every record would have to be looked for elsewhere."""
-    with settled(base):
+
+    def joined() -> list[RenderedPart]:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
         parts = compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and places.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
-        said = patch_of(base, parts) if dry_run else ""
+        return parts
+
+    return _mended(base, joined, dry_run)
+
+
+def _mended(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = False) -> Receipt:
+    """Write the parts that `mend` makes of the base once it holds still."""
+    with writable(base):
+        parts = mend()
+        patch = patch_of(base, parts) if dry_run else ""
         if not dry_run:
             commit(base, parts)
-    return _receipt(parts, dry_run, said)
+    return Receipt(files=tuple(part.path for part in parts), dry_run=dry_run, patch=patch)
 
 
 def _refuse_touched(found: Sequence[tuple[str, str]]) -> None:
@@ -79,7 +85,3 @@ def _reassigned(tree: Tree) -> list[Change]:
             known = (tree.get(kind, row.record.identity) for row in rows[1:] if row.record.identity not in doubled)
             changes += [Change(row.record, row.record) for row in known if row is not None]
     return changes
-
-
-def _receipt(parts: Sequence[RenderedPart], dry_run: bool = False, patch: str = "") -> Receipt:
-    return Receipt(files=tuple(part.path for part in parts), dry_run=dry_run, patch=patch)

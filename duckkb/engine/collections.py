@@ -7,7 +7,7 @@ from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
-from duckkb.engine.write import emptying, settled
+from duckkb.engine.write import emptying, writable
 from duckkb.errors import Conflict, Finding, OntologyError, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, Ontology, RecordType
 from duckkb.ontology.names import reserved
@@ -37,14 +37,14 @@ class Changed:
 def create(base: Base, name: str, definition: bytes) -> Changed:
     """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
     it clashes with another type."""
-    with settled(base):
+    with writable(base):
         return _added(base, name, definition, {})
 
 
 def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
     """Delete a collection's files and definition; raises `errors.Refused` (E_SHRINK) where it holds records and that was not
     confirmed, (E_EDGES) where edges touch them."""
-    with settled(base):
+    with writable(base):
         refuse_agent_of(base, kind)
         definition = _own_file(base, kind)
         count = base.tree.count(kind)
@@ -63,7 +63,7 @@ def remove(base: Base, kind: RecordType, *, confirmed: bool) -> Changed:
 
 def rename(base: Base, kind: RecordType, name: str) -> Changed:
     """Give a collection another name, and its files the folder that goes with it; every line stays as it is."""
-    with settled(base):
+    with writable(base):
         refuse_agent_of(base, kind)
         definition = _own_file(base, kind)
         _refuse_reserved(name)
@@ -128,7 +128,7 @@ def unpack(base: Base, data: bytes, name: str | None) -> Changed:
     _refuse_reserved(kind.table)
     parts = _cut(kind, head["parts"], body)
     _refuse_flawed(base, kind, parts, head["records"])
-    with settled(base):
+    with writable(base):
         _refuse_taken(base, kind.name)
         if any((base.root / _folder(kind)).glob("*/part_*.jsonl")):
             said = f"{_folder(kind)} holds records already, of no type that the ontology declares"

@@ -18,7 +18,7 @@ from duckkb.truth.git import repository, skipped
 from duckkb.values import dataclass
 
 
-def settle(base: Base) -> None:
+def refuse_unready(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
     refuse_unreadable(base.tree)
     skipped.refuse_missing(base.root)

@@ -1,6 +1,6 @@
 """Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from duckkb.codes import CODES
@@ -11,13 +11,12 @@ from duckkb.engine.embedding import batches, embed
 from duckkb.engine.field_notices import field_notices
 from duckkb.engine.index.counted import Before
 from duckkb.errors import Unavailable
-from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
-from duckkb.records import Identity, Record
+from duckkb.records import Record
 from duckkb.truth import layout, state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
-from duckkb.truth.files.line import LineShape, etag, record_line
+from duckkb.truth.files.line import etag
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.git import patch, places, repository
 from duckkb.values import dataclass
@@ -30,11 +29,14 @@ _SLAB = 4_096
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken."""
+    """How a write is done; see `KnowledgeBase.put`. `dry_run` writes nothing and fills the receipt's patch; `embed` computes
+    vectors before the lock is taken."""
 
+    merge: bool = False
+    if_match: str | None = None
     dry_run: bool = False
-    allow_shrink: bool = False
     embed: bool = True
+    allow_shrink: bool = False
 
 
 def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
@@ -42,7 +44,7 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
     known = None if options.dry_run or base.wiring.at is not None else Before.of(base)
     notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
-    with settled(base):
+    with writable(base):
         drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
@@ -58,7 +60,7 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
 
 
 @contextmanager
-def settled(base: Base) -> Iterator[None]:
+def writable(base: Base) -> Iterator[None]:
     """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
     boot.refuse_tracked_state(base.root)
     if base.wiring.proposal is not None:
@@ -68,7 +70,7 @@ def settled(base: Base) -> Iterator[None]:
     boot.refuse_past(base)
     with protocol.writing(base.root, base.wiring.lock_timeout):
         boot.sync(base)
-        guard.settle(base)
+        guard.refuse_unready(base)
         yield
 
 
@@ -189,8 +191,8 @@ def _receipt(
     base: Base, drafted: Draft, parts: Sequence[RenderedPart], notices: tuple[Notice, ...], patch: str | None = None
 ) -> Receipt:
     changeset = drafted.changeset
-    written = {(change.new.type, change.new.identity): change.new for change in changeset.changes if change.new}
-    told = [_told(base, kind, identity, written) for kind, identity in drafted.asked]
+    rows = {(part.kind.name, row.record.identity): row for part in parts for row in part.come}
+    told = [rows.get((kind.name, identity)) or base.tree.get(kind, identity) for kind, identity in drafted.asked]
     return Receipt(
         inserted=changeset.count("insert"),
         updated=changeset.count("update"),
@@ -198,24 +200,13 @@ def _receipt(
         deleted=changeset.count("delete"),
         files=tuple(part.path for part in parts),
         identities=tuple(identity for _, identity in drafted.asked),
-        ids=tuple(number for number, _ in filter(None, told)),
-        etags=tuple(tag for _, tag in filter(None, told)),
-        pending=_pending(base, written.values()),
+        ids=tuple(row.record.id for row in told if row),
+        etags=tuple(etag(row.line) for row in told if row),
+        pending=_pending(base, (change.new for change in changeset.changes if change.new)),
         notices=notices,
         dry_run=patch is not None,
         patch=patch or "",
     )
-
-
-def _told(
-    base: Base, kind: RecordType, identity: Identity, written: Mapping[tuple[str, Identity], Record]
-) -> tuple[int, str] | None:
-    """A record's id and etag after the write; None where it was deleted."""
-    record = written.get((kind.name, identity))
-    if record is not None:
-        return record.id, etag(record_line(record, LineShape(kind.identity_fields)))
-    row = base.tree.get(kind, identity)
-    return (row.record.id, etag(row.line)) if row else None
 
 
 def _pending(base: Base, records: Iterable[Record]) -> int:

@@ -4,7 +4,7 @@ from hashlib import sha256
 
 from duckkb.engine.base import Base
 from duckkb.engine.index.counted import indexed, slabs
-from duckkb.engine.write import settled
+from duckkb.engine.write import writable
 from duckkb.queries import Notice
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import repository
@@ -13,7 +13,7 @@ from duckkb.truth.git import repository
 def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
     on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
-    with settled(base):
+    with writable(base):
         live = _live_keys(base)
         changes = _changes(base, live)
         if changes:

@@ -37,13 +37,15 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class RenderedPart:
-    """A part as it is to be. `before` is the digest of the file now, None where there is none; `data` None deletes it."""
+    """A part as it is to be. `before` is the digest of the file now, None where there is none; `data` None deletes it; `come`
+    are those of its rows that a changeset brings."""
 
     path: str
     kind: RecordType
     before: str | None
     data: bytes | None
     rows: Sequence[StoredRow]
+    come: Sequence[StoredRow] = ()
 
     def stored(self, status: os.stat_result) -> Part | None:
         """The part as it lies on disk once written, for `Tree.replace`; None where it was deleted."""
@@ -239,4 +241,6 @@ class _Draft:
         if not rows:
             return RenderedPart(path, kind, before, None, ()) if part else None
         data = joined(lines_of(rows))
-        return RenderedPart(path, kind, before, data, rows) if hashlib.sha256(data).hexdigest() != before else None
+        if hashlib.sha256(data).hexdigest() == before:
+            return None
+        return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
