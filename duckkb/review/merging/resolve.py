@@ -5,7 +5,6 @@ the files: a block that is gone from a part has been settled, and a part in whic
 Other files than parts are left to git.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from duckkb.review.merging.sides import MergedTrees, Sides, Tree, merge_sides
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
-from duckkb.truth.files.source_text import split
+from duckkb.truth.files.source_text import id_of, split, text_of
 from duckkb.truth.git import git_changes, repository, skipped
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
@@ -124,7 +123,7 @@ class _Merging:
         self._sides = sides or versions.staged(root, index)
         self._merged: MergedTrees = merge_sides(self._sides, rules)
         self._rescued: list[str] = []
-        self._by_id: dict[tuple[int, Key | None], dict[bytes, bytes]] = {}
+        self._by_id: dict[tuple[int, Key | None], dict[str, bytes]] = {}
 
     def parts(self) -> list[_Part]:
         """The parts that are in conflict, or that git merged otherwise than by records."""
@@ -203,17 +202,17 @@ class _Merging:
                 return _Part(path, [], before, data=before, as_it_is=True, is_final=True)
         return self._fresh(path, before)
 
-    def _awaited(self, found: Sequence[_Part]) -> set[bytes]:
+    def _awaited(self, found: Sequence[_Part]) -> set[str]:
         """The ids of records that the merge puts into parts which are left as they are, and which are not there."""
         changing = {part.path for part in found if not part.is_final}
         lines: set[bytes] = set()
         for path, data in self._merged.parts.items() if self._knows_all else ():
             if path not in changing and data is not None:
                 lines |= {*data.split(b"\n")} - {*(work.on_disk(self._root, path) or b"").split(b"\n")}
-        return set(map(_id, lines)) - {b""}
+        return set(map(id_of, lines)) - {""}
 
-    def _ids(self, path: str) -> set[bytes]:
-        return {_id(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
+    def _ids(self, path: str) -> set[str]:
+        return {id_of(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
 
     def _by_the_driver(self, path: str) -> bytes | None:
         """What git's driver makes of a path in conflict, with git's own merge of several bases."""
@@ -270,21 +269,21 @@ class _Merging:
 
     def _newest(self, path: str, block: Block) -> Side | None:
         """The side whose version of a record was changed last; None where that cannot be told."""
-        number = _id(block.ours or block.theirs or block.base or b"")
+        number = id_of(block.ours or block.theirs or block.base or b"")
         lines = [self._lines(tree, path).get(number) for tree in (self._sides.ours, self._sides.theirs)]
-        ours, theirs = ("" if line is None else split(line).get("__updated_at", ("", ""))[1] for line in lines)
+        ours, theirs = ("" if line is None else text_of(split(line), "__updated_at") for line in lines)
         if not (ours and theirs) or ours == theirs:
             return None
         return "ours" if ours > theirs else "theirs"
 
-    def _lines(self, tree: Tree, path: str) -> Mapping[bytes, bytes]:
+    def _lines(self, tree: Tree, path: str) -> Mapping[str, bytes]:
         """The lines that a version has of the records of a part's table, by id, as far as the merge looks at them."""
         key = table_of(path)
         held = self._by_id.setdefault((id(tree), key), {})
         if not held:
             paths = [one for one in self._merged.parts if table_of(one) == key]
             lines = (line for one in paths for line in (self._sides.contents.of(tree.get(one)) or b"").split(b"\n"))
-            held |= {number: line for line in lines if (number := _id(line))}
+            held |= {number: line for line in lines if (number := id_of(line))}
         return held
 
     def _table(self, path: str) -> TableRules:
@@ -292,11 +291,6 @@ class _Merging:
         if key is None:
             raise Refused(f"{path} is no part of records")
         return self._rules.of(key)
-
-
-def _id(line: bytes) -> bytes:
-    found = re.match(rb'\{"__id":([0-9]+)[,}]', line)
-    return found[1] if found else b""
 
 
 def _unlabelled(data: bytes) -> list[bytes]:

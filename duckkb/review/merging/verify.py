@@ -9,9 +9,9 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging.sides import Contents, MergedTrees, Sides, Tree, merge_sides
-from duckkb.truth.files.source_text import split
+from duckkb.truth.files.source_text import id_of
 from duckkb.truth.git import git_changes, repository
-from duckkb.truth.merge.conflict import Block, is_marker, read
+from duckkb.truth.merge.conflict import Block, read
 from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
 from duckkb.truth.merge.table_merge import identity_of, table_of
 
@@ -91,14 +91,14 @@ class _TableRecords:
         """Where the record of a line stands: by its number, else by its identity."""
         if self._spots is None:
             self._spots = self._all()
-        return self._spots.get(_id(line)) or self._spots.get(self._name(line))
+        return self._spots.get(id_of(line)) or self._spots.get(self._name(line))
 
     def _all(self) -> dict[str, _Spot]:
         self._contents.read(self._held.values())
         found: dict[str, _Spot] = {}
         for path, blob in self._held.items():
             for number, line in _numbered(self._contents.of(blob) or b""):
-                for name in filter(None, (_id(line), self._name(line))):
+                for name in filter(None, (id_of(line), self._name(line))):
                     found.setdefault(name, (path, number, line))
         return found
 
@@ -130,7 +130,7 @@ def _in_part(path: str, wanted: bytes, held: bytes, table: _TableRecords) -> Ite
 
 def _key(line: bytes) -> str | bytes:
     """What tells a line's record from others of its part: its id, else the line itself."""
-    return _id(line) or line
+    return id_of(line) or line
 
 
 def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules) -> str:
@@ -144,7 +144,7 @@ def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules)
         return "a merge by records keeps it, and it is gone"
     if spot[0] != path:
         return f"a merge by records keeps it in {path}"
-    if _id(spot[2]) != _id(item):
+    if id_of(spot[2]) != id_of(item):
         return "a merge by records keeps it with its own __id"
     return "a merge by records keeps changes that are not in it"
 
@@ -157,12 +157,3 @@ def _finding(spot: _Spot, said: str, table: TableRules, block: Block) -> Finding
 def _numbered(data: bytes) -> _Lines:
     """The lines that are records, by number."""
     return [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line[:1] == b"{"]
-
-
-def _id(line: bytes) -> str:
-    if not line.startswith(b"{") or is_marker(line):
-        return ""
-    try:
-        return split(line).get("__id", ("", ""))[1]
-    except ValueError:
-        return ""

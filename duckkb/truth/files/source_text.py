@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _ID, _CREATED_AT, _UPDATED_AT = "__id", "__created_at", "__updated_at"
+_HEAD = re.compile(rb'\{"__id":([1-9][0-9]{0,15})[,}]')
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 # Only the extent of a value is wanted; numbers stay text, as Python refuses to convert very long ones.
@@ -92,6 +93,16 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
         if held:
             merged[name] = min(held, key=lambda each: (len(each[1]), each[1]))
     return join(merged, identity)
+
+
+def id_of(line: bytes) -> str:
+    """The `__id` of a line as it stands there; empty where it has none, or is no record."""
+    if (found := _HEAD.match(line)) is not None:
+        return found[1].decode()
+    try:
+        return split(line).get(_ID, ("", ""))[1] if line.startswith(b"{") else ""
+    except ValueError:
+        return ""
 
 
 def text_of(fields: Mapping[str, Field], name: str) -> str:
