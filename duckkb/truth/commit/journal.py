@@ -1,7 +1,8 @@
 """What a write leaves on disk while it is under way: the stage, and the journal that seals it.
 
     .duckkb/txn/ID/0000.new ...   the new files, to be moved onto their targets
-                   images         old and new bytes of every target, end to end: what `--forward` and `--abort` need
+                   images         old and new bytes of every target, end to end in the journal's order, absent ones empty:
+                                  what `--forward` and `--abort` need
                    draft          the journal before the commit point; it lists the folders made for new files
                    journal        the draft under its sealed name: the write is committed
                    undo           the journal while `--abort` carries it back
@@ -13,7 +14,6 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
@@ -45,10 +45,6 @@ class Journal:
     id: str
     entries: tuple[JournalEntry, ...]
     folders: tuple[str, ...] = ()
-
-
-def new_stage(root: Path, identifier: str) -> Path:
-    return state.txn_path(root) / identifier
 
 
 def stages(root: Path) -> list[Path]:
@@ -181,11 +177,6 @@ def _not_a_file(path: str, code: str) -> errors.StateError:
     what = "a link, and links are not followed" if code == "E_SYMLINK" else "not a regular file, or not a folder"
     finding = errors.Finding(code, f"{path} is {what}.", path=path, remedy="Move it away.")
     return errors.StateError(finding.message, code=code, suggestion=f"Move {path} away.", findings=(finding,))
-
-
-def write_images(stage: Path, images: Iterable[bytes]) -> None:
-    """Old and new bytes of each entry, in the entries' order; absent is empty."""
-    state.write_new(stage / IMAGES, images)
 
 
 def read_image(stage: Path, journal: Journal, entry: JournalEntry, side: str) -> bytes:

@@ -23,7 +23,7 @@ from duckkb import errors
 from duckkb.truth import state
 from duckkb.truth.commit import journal as journals
 from duckkb.truth.commit import lock, replay
-from duckkb.truth.commit.journal import DRAFT, SEALED, UNDO, Journal, JournalEntry, pending
+from duckkb.truth.commit.journal import DRAFT, IMAGES, SEALED, UNDO, Journal, JournalEntry, pending
 from duckkb.truth.commit.replay import Observer, Work, sync_folders
 from duckkb.values import dataclass
 
@@ -245,7 +245,7 @@ def _planned(root: Path, targets: list[_Target], on_step: Observer) -> Work:
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
     made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
     journal = Journal(identifier, tuple(target.entry() for target in targets), made)
-    return Work(root, journals.new_stage(root, identifier), journal, on_step)
+    return Work(root, state.txn_path(root) / identifier, journal, on_step)
 
 
 def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
@@ -278,7 +278,8 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
             work.on_step(f"stage {path}")
             facts[path] = state.write_new(journals.staged_file(stage, index), data, mode=target.mode)
     work.on_step("stage the images")
-    journals.write_images(stage, (image or b"" for one in targets for image in (one.before, one.change.data)))
+    images = (image or b"" for one in targets for image in (one.before, one.change.data))
+    state.write_new(stage / IMAGES, images)
     work.on_step("draft the journal")
     state.write_new(stage / DRAFT, journals.dump(work.journal))
     work.on_step("make the stage durable")
