@@ -158,17 +158,8 @@ REFUSED_NAMES = {
     **{f"type {name[:20]!r}": named(name=name) for name in _NAMES},
     **{f"field {name[:20]!r}": named(field=name) for name in _FIELDS},
 }
-ODD_NAMES = [
-    "main",
-    "information_schema",
-    "select",
-    "pg_catalog",
-    "sqlite_master",
-    "temp",
-    "order",
-    "duckdb_tables",
-    "constructor",
-]
+NAMES_OF_DUCKDB = ["main", "information_schema", "pg_catalog", "sqlite_master", "temp", "duckdb_tables"]
+ODD_NAMES = [*NAMES_OF_DUCKDB, "select", "order", "constructor"]
 ODD_FIELDS = [
     "a.b",
     'a"b',

@@ -54,7 +54,7 @@ def test_closed_streams_end_in_an_exit_code_and_never_in_a_file(
     campaign: Campaign, base: Path, closed: tuple[int, ...]
 ) -> None:
     verbs: list[tuple[list[str], int]] = [
-        (["put", "Note", '{"id":"c"}'], 0), (["put", "Note"], 1), (["list", "Note"], 0), (["get", "Note", "ghost"], 1),
+        (["put", "Note", '{"id":"c"}'], 0), (["put", "Note"], 2), (["list", "Note"], 0), (["get", "Note", "ghost"], 1),
         (["find", "Note", "-s"], 2), (["sql"], 2), (["nonsense"], 2), (["--help"], 0), (["import", "Note", "-"], 0),
     ]  # fmt: skip
     chosen = verbs if campaign.full else [verbs[0], campaign.random(str(closed)).choice(verbs[1:])]

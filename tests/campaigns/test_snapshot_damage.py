@@ -144,7 +144,7 @@ def test_a_file_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campaign
     rng = campaign.random(f"damage {harm.__name__}")
     kinds = sorted({kind_of(path, place) for path in files(place)})
     for kind in kinds if campaign.full else rng.sample(kinds, 1):
-        for _ in range(campaign.pick(1, 12 if harm in (flipped, truncated) else 1)):
+        for _ in range(campaign.pick(1, 4 if harm in (flipped, truncated) else 1)):
             path = next((path for path in files(place) if kind_of(path, place) == kind), None)
             if path is None:
                 break
