@@ -152,13 +152,14 @@ def forge(place: Path, sources: Path = SOURCES) -> Iterator[Forge]:
         made.close()
 
 
-def weakened(place: Path, changes: Mapping[str, tuple[str, str]]) -> Path:
-    """A copy of the package with a protection taken out: module (`truth/shadow`) -> (text, text instead). Returns where
-    to import it from. The text must be there, so that a control that controls nothing is noticed."""
+def weakened(place: Path, changes: Mapping[str, tuple[str, ...]]) -> Path:
+    """A copy of the package with a protection taken out: module (`truth/shadow`) -> (text, text instead, and so on).
+    Returns where to import it from. The text must be there, so that a control that controls nothing is noticed."""
     shutil.copytree(SOURCES / "duckkb", place / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
-    for module, (old, new) in changes.items():
+    for module, texts in changes.items():
         path = place / "duckkb" / f"{module}.py"
-        text = path.read_text("utf-8")
-        assert text.count(old) == 1, f"{path.name} no longer says {old!r}"
-        path.write_text(text.replace(old, new), "utf-8")
+        for old, new in zip(texts[::2], texts[1::2], strict=True):
+            text = path.read_text("utf-8")
+            assert text.count(old) == 1, f"{path.name} no longer says {old!r}"
+            path.write_text(text.replace(old, new), "utf-8")
     return place
