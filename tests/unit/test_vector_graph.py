@@ -18,7 +18,7 @@ from duckkb.lanes.vectors.vectors import Vectors
 from duckkb.ports import Row, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.records import Record
-from duckkb.settings import Ann, VectorSettings, VectorStorage
+from duckkb.settings import VectorSettings, VectorStorage
 from tests.conformance.lane_suite import VersionedRows
 
 COUNT, DIMENSION = 2000, 32
@@ -52,7 +52,7 @@ class Ground:
         self.rows |= made
         self._log.append(frozenset({*made, *gone}))
 
-    def lane(self, ann: Ann = "hnsw", storage: VectorStorage = "float32") -> Vectors:
+    def lane(self, ann: str = "hnsw", storage: VectorStorage = "float32") -> Vectors:
         return Vectors(VersionedRows(self.rows, self.version), VectorSettings(ann, storage))
 
     def version(self) -> RowVersion:
@@ -259,7 +259,7 @@ def test_without_the_library_all_are_compared(ground: Ground, monkeypatch: pytes
 
 @pytest.mark.parametrize("ann", ["auto", "exact"])
 def test_where_no_graph_is_wanted_none_is_made_or_read(
-    ground: Ground, ann: Ann, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, ann: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane = ground.lane(ann)
     assert not uses_graph(lane, monkeypatch, lambda: lane.ask(vectors(1)[0], 10))

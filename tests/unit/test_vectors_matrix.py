@@ -85,7 +85,7 @@ def test_dead_rows_are_dropped_once_they_are_a_quarter() -> None:
         rows[number] = row(number, [unit(1000 + step), unit(2000 + step)])
         held.change({number: rows[number]})
         lane.ask(unit(0), 1)
-        assert len(lane._slots.view.ids) <= 135
+        assert len(lane._records.view.ids) <= 135
     assert places(lane.ask(unit(0), 100)) == nearest(rows, unit(0), 100)
 
 

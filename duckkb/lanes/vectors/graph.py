@@ -13,7 +13,7 @@ import numpy as np
 from duckkb.lanes.files import LaneFiles
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
 from duckkb.lanes.vectors.recall import DEPTH, Nearest, questions, recall
-from duckkb.lanes.vectors.slots import View
+from duckkb.lanes.vectors.record_vectors import View
 from duckkb.lanes.vectors.storage import unit_blocks
 
 MATERIAL = "1 faiss hnsw 16 64 8bit"

@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from duckkb.errors import StateError, UsageError
 from duckkb.id_set import IdSet
-from duckkb.lanes.arrays import Column, Growing, Mapped
 from duckkb.lanes.files import LaneFiles, State
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
 from duckkb.lanes.pending import Pending
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
 from duckkb.lanes.vectors.recall import Nearest, questions, recall
-from duckkb.lanes.vectors.slots import Chunked, Slots, View
+from duckkb.lanes.vectors.record_vectors import Chunked, RecordVectors, View
 from duckkb.lanes.vectors.storage import products, unit_blocks
 from duckkb.ports import Row, Rows, RowVersion
 from duckkb.queries import LaneHit
@@ -65,17 +64,17 @@ class Vectors(RowMirror):
         query = unit_query(vector)
         self._settle()
         self._refuse_mixed()
-        if not len(self._slots) or depth <= 0:
+        if not len(self._records) or depth <= 0:
             return []
-        if len(query) != self._slots.dimension:
+        if len(query) != self._records.dimension:
             raise UsageError(
-                f"The query vector has {len(query)} dimensions, the stored ones have {self._slots.dimension}.",
+                f"The query vector has {len(query)} dimensions, the stored ones have {self._records.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        places = None if allowed is None else self._slots.chosen(IdSet.of(allowed))
+        places = None if allowed is None else self._records.chosen(IdSet.of(allowed))
         near = self._near(query, depth, places)
         if near is not None:
-            return self._hits(self._slots.view.only(near), query, depth)
+            return self._hits(self._records.view.only(near), query, depth)
         scope = self._scope(places)
         return self._hits(scope.only(_candidates(scope, query, depth)), query, depth)
 
@@ -96,8 +95,8 @@ class Vectors(RowMirror):
             return None
         found = self._mapped_graph() if self._wants_graph else None
         return {
-            "rows": len(self._slots.view.chunks),
-            "dimension": self._slots.dimension,
+            "rows": self._records.rows,
+            "dimension": self._records.dimension,
             "storage": self._settings.storage,
             "ann": "exact" if found is None else "hnsw",
             "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
@@ -115,7 +114,7 @@ class Vectors(RowMirror):
             return
         from duckkb.lanes.vectors import graph
 
-        view, generation = self._slots.view, self._meta.generation
+        view, generation = self._records.view, self._meta.generation
         if graph.is_behind(self._mapped_graph(), len(view.matrix)):
             with suppress(OSError, RuntimeError):  # a disk that is full or cannot be written: all are compared
                 self._graph = generation, graph.make(files, view, version.revision, generation)
@@ -133,19 +132,19 @@ class Vectors(RowMirror):
     def _build(self, folder: Path | None) -> State:
         self._set(folder, {})
         self._lengths = self._rows.version.lengths()
-        self._slots.expect(len(self._rows))
+        self._records.reserve(len(self._rows))
         exact: Nearest | None = None
         for rows in self._rows.batches(self.lane):
             unit = self._append(rows)
             if len(unit) and self._settings.storage != "float32":
                 exact = exact or Nearest(questions(unit))
-                exact.show(unit, len(self._slots.view.chunks) - len(unit))
+                exact.show(unit, self._records.rows - len(unit))
         self._recall = 1.0 if exact is None else self._measured(exact)
         return self._state()
 
     def _measured(self, exact: Nearest) -> float:
         """The share of what is nearest before rounding that is nearest as stored."""
-        stored, view = Nearest(exact.asked), self._slots.view
+        stored, view = Nearest(exact.asked), self._records.view
         for start, block in unit_blocks(view.matrix, view.scales):
             stored.show(block, start)
         return recall(stored.rows, exact.rows)
@@ -153,11 +152,11 @@ class Vectors(RowMirror):
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         if self._rows.version.lengths() != self._lengths:
             return None
-        outdated = self._slots.places(changed)
-        slots = len(self._slots) + self._slots.dead
-        if self._slots.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
+        outdated = self._records.places(changed)
+        slots = len(self._records) + self._records.dead
+        if self._records.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
             return None
-        self._slots.kill(changed)
+        self._records.kill(changed)
         for record_id in changed:
             self._pending.drop(record_id)
         self._append(self._rows.some(sorted(changed), "vector"))
@@ -165,58 +164,28 @@ class Vectors(RowMirror):
 
     def _open(self, folder: Path, state: State) -> None:
         self._set(folder, state)
-        self._map()
-        log = self._lacking.array[::-1]
-        ids, last = np.unique(log[:, 0], return_index=True)
-        self._logged |= set(ids[log[last, 1] == 1].tolist())
-        self._pending.unread |= self._logged
+        self._pending.unread |= set(state["lacking"])
 
     def _set(self, folder: Path | None, state: State) -> None:
-        """Columns as they are in a folder, or empty ones."""
-        self._mapped: dict[str, Mapped] = {}
-        sizes = state.get("sizes", {})
-
-        def column(name: str, dtype: DTypeLike, shape: tuple[int, ...]) -> Column:
-            if folder is None:
-                return Growing(dtype, shape)
-            self._mapped[name] = Mapped(folder / name, dtype, shape, sizes.get(name, 0))
-            return self._mapped[name]
-
-        self._slots = Slots(column, state.get("dimension", 0), state.get("fields", ()), self._settings.storage)
+        """What lies in a folder as a state says, or nothing."""
+        self._records = RecordVectors(self._settings.storage, folder, state or None)
         self._recall = float(state.get("recall", 1.0))
-        self._lacking = column("lacking", np.int64, (2,))
-        self._logged: set[int] = set()
         self._lengths = str(state.get("lengths", ""))
         self._pending = Pending()
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
     def _state(self) -> State:
-        lacking = self._pending.records | self._pending.unread
-        changes = [(record_id, 1) for record_id in lacking - self._logged]
-        changes += [(record_id, 0) for record_id in self._logged - lacking]
-        self._lacking.append(np.array(changes, np.int64).reshape(-1, 2))
-        self._logged = set(lacking)
-        for column in self._mapped.values():
-            column.close()
-        self._map()
         return {
-            "files": [name for name, column in self._mapped.items() if column.size],
-            "sizes": {name: column.size for name, column in self._mapped.items() if column.size},
-            "dimension": self._slots.dimension,
-            "fields": self._slots.fields,
+            **self._records.save(),
+            "lacking": sorted(self._pending.records | self._pending.unread),
             "recall": self._recall,
             "mixed": sorted(self._mixed),
             "lengths": self._lengths,
         }
 
-    def _map(self) -> None:
-        """Open all columns now: who is asked later cannot do without them any more. Raises OSError."""
-        for column in self._mapped.values():
-            _ = column.array
-
     def _append(self, rows: Iterable[Row]) -> Floats:
         """Give these rows slots; the vectors that they got, with unit length."""
-        made, expected = Chunked.none(), self._slots.dimension
+        made, expected = Chunked.none(), self._records.dimension
         for row in rows:
             self._pending.note(row)
             found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
@@ -231,7 +200,7 @@ class Vectors(RowMirror):
                     made.fields.append(field)
                     made.seqs.append(seq)
                     made.vectors.append(vector)
-        return self._slots.append(made)
+        return self._records.append(made)
 
     def _refuse_mixed(self) -> None:
         if self._mixed:
@@ -243,7 +212,7 @@ class Vectors(RowMirror):
 
     @property
     def _wants_graph(self) -> bool:
-        chunks = len(self._slots.view.chunks)
+        chunks = self._records.rows
         return self._rows.version.folder is not None and chunks > 0 and self._settings.wants_graph(chunks)
 
     def _mapped_graph(self) -> "Graph | None":
@@ -255,9 +224,9 @@ class Vectors(RowMirror):
         from duckkb.lanes.vectors import graph
 
         generation, found = self._graph
-        if generation != self._meta.generation or graph.is_behind(found, len(self._slots.view.chunks)):
+        if generation != self._meta.generation or graph.is_behind(found, self._records.rows):
             generation = self._meta.generation
-            found = graph.load(files, generation, self._slots.dimension, mapped=True)
+            found = graph.load(files, generation, self._records.dimension, mapped=True)
             self._graph = generation, found
         return found
 
@@ -273,12 +242,12 @@ class Vectors(RowMirror):
         """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
         comparing all is the better way."""
         found = self._mapped_graph() if self._wants_graph else None
-        matching = len(self._slots) if places is None else len(places)
+        matching = len(self._records) if places is None else len(places)
         if found is None or matching < _SPARE * depth:
             return None
         from duckkb.lanes.vectors.graph import over
 
-        view = self._slots.view if places is None else self._masked(places)
+        view = self._records.view if places is None else self._masked(places)
         slot, unseen = view.since(min(found.rows, len(view.matrix)))
         wanted = over(depth, matching / len(view.ids))
         while wanted <= _MOST * len(view.matrix) ** 0.5:
@@ -292,17 +261,17 @@ class Vectors(RowMirror):
 
     def _scope(self, chosen: Ints | None) -> View:
         """The slots to multiply; those that may be returned are alive."""
-        everything = self._slots.view
+        everything = self._records.view
         if chosen is None:
             return everything
-        if len(chosen) <= _GATHER_SHARE * len(self._slots):
+        if len(chosen) <= _GATHER_SHARE * len(self._records):
             return everything.only(chosen)
         return self._masked(chosen)
 
     def _masked(self, chosen: Ints) -> View:
-        alive = np.zeros(len(self._slots.view.ids), np.bool_)
+        alive = np.zeros(len(self._records.view.ids), np.bool_)
         alive[chosen] = True
-        return self._slots.view._replace(alive=alive)
+        return self._records.view._replace(alive=alive)
 
     def _hits(self, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):
@@ -316,7 +285,7 @@ class Vectors(RowMirror):
             chunks = chunks[_best_rows(slots, scores, best)]
         falling = np.argsort(-best, kind="stable")
         scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
-        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), self._slots.fields
+        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), self._records.fields
         hits = []
         for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
             field, seq = chunk_of[record_id]
