@@ -30,7 +30,12 @@ nodes:
     schema: {type: object, properties: {id: {type: string}, title: {type: string}}, required: [id]}
     search: {full_text: [title], vectors: [title]}
 """
-GOALS = {"products": "the product of vectors", "_exchanged": "the process of DuckDB", "replace": "the replaced file"}
+GOALS = {
+    "lanes.vectors.storage.products": "the product of vectors",
+    "lanes.sql.isolated._exchanged": "the process of DuckDB",
+    "os.replace": "the replaced file",
+}
+_COMMIT = "truth.commit."  # other files are replaced too
 
 
 class Walk:
@@ -43,21 +48,32 @@ class Walk:
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and _counts(frame):
             self.functions.add(frame.f_code)
-            self._note(frame.f_code.co_name, frame)
-        elif event == "c_call" and arg is os.replace:
-            self._note("replace", frame)
+            self._note(_name(frame), frame)
+        elif event == "c_call" and arg is os.replace and _name(_own(frame)).startswith(_COMMIT):
+            self._note("os.replace", frame)
 
     def _note(self, goal: str, frame: FrameType) -> None:
         if goal not in GOALS or goal in self.ways:
             return
-        names: list[str] = ["os.replace"] if goal == "replace" else []
+        names = [goal] if goal == "os.replace" else []
         at: FrameType | None = frame
         while at is not None and not (names and names[-1].endswith("_command")):
             if _counts(at):
-                names.append(f"{at.f_globals['__name__'].removeprefix('duckkb.')}.{at.f_code.co_name}")
+                names.append(_name(at))
             at = at.f_back
         if names[-1].endswith("_command"):
             self.ways[goal] = names[::-1]
+
+
+def _own(frame: FrameType) -> FrameType:
+    """The frame itself, or the one of duckkb that called it."""
+    while not _counts(frame) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _name(frame: FrameType) -> str:
+    return f"{str(frame.f_globals.get('__name__', '')).removeprefix('duckkb.')}.{frame.f_code.co_name}"
 
 
 def _counts(frame: FrameType) -> bool:

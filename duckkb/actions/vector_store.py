@@ -12,7 +12,7 @@ from duckkb.actions import writing
 from duckkb.actions.collecting import policy_named, sound_name
 from duckkb.actions.embedding import decoded, flaw
 from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
-from duckkb.engine import boot, collections, nearest
+from duckkb.engine import boot, collections, vectors
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import fill_pending
 from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
@@ -56,7 +56,7 @@ def prepare(base: Base, name: str, text: Any, value: Any) -> None:
     if value is None:
         raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
     given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
-    nearest.embed_before(base, kind, TEXT, text)
+    vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
         with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
             collections.create(base, name, _definition(base, name))
@@ -101,7 +101,7 @@ def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
 @boot.answered
 def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> Rows:
     notices = fill_pending(base, [kind])
-    found = zip(rows, nearest.embeddings(base, kind, TEXT, rows), strict=True)
+    found = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
     return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
 
 
@@ -110,7 +110,7 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     top_k = positive(top_k, "top_k")
     text = sound_text(query, "query")
     kind, is_there = _collection(base, name)
-    chunks = nearest.question(base, kind, TEXT, text)
+    chunks = vectors.question(base, kind, TEXT, text)
     if not base.tree.count(kind):
         return Rows((), () if is_there else (_missing(name),))
     return _nearest(base, kind, chunks, text, top_k)
@@ -119,10 +119,10 @@ def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
 @boot.answered
 def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> Rows:
     notices = fill_pending(base, [kind])
-    found = {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k)}
+    found = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in _holders(base, kind, text))
     if same - found.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
-        found |= {row.record.id: (row, distance) for row, distance in nearest.nearest(base, kind, chunks, top_k, same)}
+        found |= {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)}
     ordered = sorted(found.values(), key=lambda one: (one[1], one[0].record.id not in same, _key_of(one[0])))
     return Rows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
 

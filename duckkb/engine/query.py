@@ -255,7 +255,7 @@ def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, Id
     """A structured filter: every record that satisfies it, ordered by identity."""
     rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
-    hits = tuple(_plain_hit(kind, row) for kind, row in rows[: chosen.limit])
+    hits = tuple(_shown(kind, row, "relational") for kind, row in rows[: chosen.limit])
     account = explain.plan_account(chosen) if intent.explain else None
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_more(len(rows), chosen.limit))
     return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)
@@ -276,17 +276,18 @@ def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
     return (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
 
 
-def _plain_hit(kind: RecordType, row: StoredRow) -> Hit:
+def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = None, **more: Any) -> Hit:
     record = row.record
     return Hit(
         type=kind.name,
         id=record.id,
         identity=identity_value(record.identity),
-        score=None,
-        engine="relational",
+        score=score,
+        engine=engine,
         record=dict(record.fields),
         etag=etag(row.line),
         times=(record.created_at, record.updated_at),
+        **more,
     )
 
 
@@ -389,19 +390,9 @@ def _hit(base: Base, reading: Reading, chosen: Plan, one: Fused) -> Hit:
     if reading.intent.explain:
         words = base.lanes(kind).words.explain(_words(reading, one.key), row.record.id) if "fts" in one.ranks else None
         trace = explain.trace(one, chosen, words, (reading.lanes.filled.get(one.key, 1.0), reading.scale))
-    return Hit(
-        type=kind.name,
-        id=row.record.id,
-        identity=identity_value(row.record.identity),
-        score=one.score,
-        engine=_ENGINES[chosen.mode],
-        record=dict(row.record.fields),
-        etag=etag(row.line),
-        times=(row.record.created_at, row.record.updated_at),
-        scores=explain.score_account(one, chosen) if chosen.mode == "hybrid" else None,
-        chunk=_chunk(base, kind, reading, one),
-        trace=trace,
-    )
+    scores = explain.score_account(one, chosen) if chosen.mode == "hybrid" else None
+    chunk = _chunk(base, kind, reading, one)
+    return _shown(kind, row, _ENGINES[chosen.mode], one.score, scores=scores, chunk=chunk, trace=trace)
 
 
 def _chunk(base: Base, kind: RecordType, reading: Reading, one: Fused) -> ChunkRef | None:

@@ -24,6 +24,7 @@ _LEAST_EFFORT = 64  # candidates that a question looks at, however few it asks f
 _OVER = 4  # candidates asked for of each row that is wanted, as the graph knows rows in 8 bits
 _UNSEEN_SHARE = 1 / 20  # of the rows, above which a job adds those that the graph does not know
 _SAMPLED = 4096
+_MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
 
 
 class Graph:
@@ -45,6 +46,19 @@ class Graph:
         _, ((*found,),) = self._index.search(query.astype(np.float32)[None], count, params=effort)
         rows: Ints = np.array(found, np.int64)
         return rows[rows >= 0]
+
+    def slots(self, view: View, query: Doubles, wanted: int, matching: int) -> Ints | None:
+        """At least so many slots of a view, of which so many are alive, that are probably the nearest; None where that takes more
+        than comparing all."""
+        count = over(wanted // 2, matching / len(view.ids))
+        while count <= _MOST * len(view.matrix) ** 0.5:
+            rows = self.nearest(query, count)
+            slots: Ints = np.unique(np.searchsorted(view.starts, rows[rows < len(view.matrix)], "right") - 1)
+            slots = slots[view.alive[slots]]
+            if len(slots) >= wanted:
+                return slots
+            count *= 4
+        return None
 
     @classmethod
     def made(cls, view: View, library: Any, known: "Graph | None" = None) -> "Graph":

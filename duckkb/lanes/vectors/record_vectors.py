@@ -57,25 +57,13 @@ class View(NamedTuple):
 
     def only(self, chosen: Ints) -> "View":
         """A copy of the chosen slots, in that order."""
-        if len(self.starts) == len(self.chunks):  # one row each
-            scales = None if self.scales is None else self.scales[chosen]
-            starts = np.arange(len(chosen))
-            return View(
-                self.matrix.take(chosen, axis=0),
-                scales,
-                self.chunks[chosen],
-                starts,
-                self.ids[chosen],
-                self.alive[chosen],
-            )
         ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
         counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
         starts = np.cumsum(counts) - counts
         rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
         scales = None if self.scales is None else self.scales[rows]
-        return View(
-            self.matrix.take(rows, axis=0), scales, self.chunks[rows], starts, self.ids[chosen], self.alive[chosen]
-        )
+        matrix = self.matrix.take(rows, axis=0)
+        return View(matrix, scales, self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
 
     def since(self, row: int) -> tuple[int, "View"]:
         """The slots from this row on, which begins one, and the number of the first; not copied."""

@@ -19,8 +19,8 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.files import LaneFiles, State
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
-from duckkb.lanes.pending import Pending
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
+from duckkb.lanes.vectors.missing import MissingVectors
 from duckkb.lanes.vectors.recall import Nearest, questions, recall
 from duckkb.lanes.vectors.record_vectors import Chunked, RecordVectors, View
 from duckkb.lanes.vectors.storage import products, unit_blocks
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
 _SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
-_MOST = 4.0  # candidates by the square root of the rows above which comparing all is faster: some hundred among 10,000
 
 
 class Vectors(RowMirror):
@@ -72,20 +71,21 @@ class Vectors(RowMirror):
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
         places = None if allowed is None else self._records.chosen(IdSet.of(allowed))
-        near = self._near(query, depth, places)
+        near = self._led_to(query, depth, places)
         if near is not None:
             return self._hits(self._records.view.only(near), query, depth)
         scope = self._scope(places)
-        return self._hits(scope.only(_candidates(scope, query, depth)), query, depth)
+        found = products(scope.matrix, scope.scales, query)
+        return self._hits(scope.only(candidates(found, scope.starts, scope.alive, depth)), query, depth)
 
     def lacking(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
         self._settle()
-        return self._pending.pairs()
+        return self._missing.pairs()
 
     def arrived(self, keys: Iterable[bytes]) -> None:
         """Read the records again that wait for these vectors."""
-        self.reread(self._pending.waiting(keys))
+        self.reread(self._missing.waiting(keys))
 
     def account(self) -> dict[str, Any] | None:
         """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
@@ -122,11 +122,11 @@ class Vectors(RowMirror):
     def _settle(self) -> None:
         """Mirror the rows, and take in the vectors that caches got since those that wait for them were last looked at."""
         self._refresh()
-        if unread := frozenset(self._pending.unread):
+        if unread := frozenset(self._missing.unread):
             for row in self._rows.some(sorted(unread), "vector"):
-                self._pending.note(row)
-            self._pending.unread.clear()
-            self.reread(unread - self._pending.records)
+                self._missing.note(row)
+            self._missing.unread.clear()
+            self.reread(unread - self._missing.records)
             self._refresh()
 
     def _build(self, folder: Path | None) -> State:
@@ -158,26 +158,26 @@ class Vectors(RowMirror):
             return None
         self._records.kill(changed)
         for record_id in changed:
-            self._pending.drop(record_id)
+            self._missing.drop(record_id)
         self._append(self._rows.some(sorted(changed), "vector"))
         return self._state()
 
     def _open(self, folder: Path, state: State) -> None:
         self._set(folder, state)
-        self._pending.unread |= set(state["lacking"])
+        self._missing.unread |= set(state["lacking"])
 
     def _set(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says, or nothing."""
         self._records = RecordVectors(self._settings.storage, folder, state or None)
         self._recall = float(state.get("recall", 1.0))
         self._lengths = str(state.get("lengths", ""))
-        self._pending = Pending()
+        self._missing = MissingVectors()
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
     def _state(self) -> State:
         return {
             **self._records.save(),
-            "lacking": sorted(self._pending.records | self._pending.unread),
+            "lacking": sorted(self._missing.records | self._missing.unread),
             "recall": self._recall,
             "mixed": sorted(self._mixed),
             "lengths": self._lengths,
@@ -187,7 +187,7 @@ class Vectors(RowMirror):
         """Give these rows slots; the vectors that they got, with unit length."""
         made, expected = Chunked.none(), self._records.dimension
         for row in rows:
-            self._pending.note(row)
+            self._missing.note(row)
             found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
             lengths = {len(vector) for _, _, vector in found}
             expected = expected or min(lengths, default=0)
@@ -238,26 +238,20 @@ class Vectors(RowMirror):
         material = f"{version.key(self.lane)} {self._material} {MATERIAL}"
         return LaneFiles(version.folder / "graph", version.store, material)
 
-    def _near(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+    def _led_to(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
         """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
         comparing all is the better way."""
         found = self._mapped_graph() if self._wants_graph else None
         matching = len(self._records) if places is None else len(places)
         if found is None or matching < _SPARE * depth:
             return None
-        from duckkb.lanes.vectors.graph import over
-
         view = self._records.view if places is None else self._masked(places)
+        known = found.slots(view, query, _SPARE * depth, matching)
+        if known is None:
+            return None
         slot, unseen = view.since(min(found.rows, len(view.matrix)))
-        wanted = over(depth, matching / len(view.ids))
-        while wanted <= _MOST * len(view.matrix) ** 0.5:
-            rows = found.nearest(query, wanted)
-            slots = np.unique(np.searchsorted(view.starts, rows[rows < len(view.matrix)], "right") - 1)
-            slots = slots[view.alive[slots]]
-            if len(slots) >= _SPARE * depth:
-                return np.concatenate((slots, slot + _candidates(unseen, query, depth)))
-            wanted *= 4
-        return None
+        scores = products(unseen.matrix, unseen.scales, query)
+        return np.concatenate((known, slot + candidates(scores, unseen.starts, unseen.alive, depth)))
 
     def _scope(self, chosen: Ints | None) -> View:
         """The slots to multiply; those that may be returned are alive."""
@@ -294,11 +288,6 @@ class Vectors(RowMirror):
 
     def _identity(self, record_id: int) -> Any:
         return identity_key(self._rows.record(record_id).identity)
-
-
-def _candidates(slots: View, query: Doubles, depth: int) -> Ints:
-    found = products(slots.matrix, slots.scales, query)
-    return candidates(found, slots.starts, slots.alive, depth)
 
 
 def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:

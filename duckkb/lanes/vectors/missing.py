@@ -7,20 +7,20 @@ from duckkb.values import dataclass, field
 
 
 @dataclass(slots=True)
-class _Missing:
+class _Waiting:
     """A vector that is missing: the text to embed, and the records whose chunks wait for it."""
 
     text: str
     records: set[int] = field(default_factory=set)
 
 
-class Pending:
+class MissingVectors:
     """Texts to embed by their keys, and the records that wait for them; kept up record by record. `unread` are records that
     are known to wait, for texts that were not read yet."""
 
     def __init__(self) -> None:
         self.unread: set[int] = set()
-        self._missing: dict[bytes, _Missing] = {}
+        self._missing: dict[bytes, _Waiting] = {}
         self._keys: dict[int, set[bytes]] = {}
 
     def __contains__(self, key: object) -> bool:
@@ -44,7 +44,7 @@ class Pending:
         self.drop(row.record.id)
         for entry in row.entries:
             if entry.vector_key is not None and entry.vector is None:
-                self._missing.setdefault(entry.vector_key, _Missing(entry.content)).records.add(row.record.id)
+                self._missing.setdefault(entry.vector_key, _Waiting(entry.content)).records.add(row.record.id)
                 self._keys.setdefault(row.record.id, set()).add(entry.vector_key)
 
     def drop(self, record_id: int) -> None:
