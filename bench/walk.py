@@ -53,7 +53,7 @@ class Walk:
             self._note("os.replace", frame)
 
     def _note(self, goal: str, frame: FrameType) -> None:
-        if goal not in GOALS or goal in self.ways:
+        if goal not in GOALS or (goal in self.ways and goal != "os.replace"):  # of files, the last one is a part
             return
         names = [goal] if goal == "os.replace" else []
         at: FrameType | None = frame
