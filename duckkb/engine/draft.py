@@ -149,7 +149,12 @@ def _upserted(request: Upsert, given: Given, stored: StoredRow | None, state: Dr
     fields = _clean({**old.fields, **given.fields} if request.merge else given.fields)
     if same_fields(fields, old.fields):
         return None
-    return Change(old, replace(old, fields=fields, updated_at=ids.next_time(state.now, old.updated_at)))
+    return _changed(old, fields, state, old.identity)
+
+
+def _changed(old: Record, fields: Mapping[str, Any], state: Drafting, identity: Identity) -> Change:
+    moment = ids.next_time(state.now, old.updated_at)
+    return Change(old, replace(old, identity=identity, fields=fields, updated_at=moment))
 
 
 def same_fields(first: Any, second: Any) -> bool:
@@ -184,19 +189,15 @@ def _free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
 
 
 def _precondition(kind: RecordType, given: Given, stored: StoredRow | None) -> Finding | None:
-    name = identity_text(given.identity)
+    name, place = identity_text(given.identity), f"{given.place}: " if given.place else ""
     if given.etag is not None and (stored is None or etag(stored.line) != given.etag):
         have = f"is at {etag(stored.line)}" if stored else "does not exist"
-        return _finding("E_STALE", kind, given, f"{name} {have}, not at {given.etag}", f"duckkb get {kind.name} {name}")
+        said, remedy = f"{place}{name} {have}, not at {given.etag}", f"duckkb get {kind.name} {name}"
+        return Finding("E_STALE", said, remedy=remedy, type=kind.name, identity=name)
     if given.id is not None and stored is not None and stored.record.id != given.id:
-        said = f"__id of {name} is {stored.record.id}, not {given.id}; it never changes"
-        return _finding("E_ID", kind, given, said, "leave __id out")
+        said = f"{place}__id of {name} is {stored.record.id}, not {given.id}; it never changes"
+        return Finding("E_ID", said, remedy="leave __id out", type=kind.name, identity=name)
     return None
-
-
-def _finding(code: str, kind: RecordType, given: Given, message: str, remedy: str) -> Finding:
-    place = f"{given.place}: " if given.place else ""
-    return Finding(code, place + message, remedy=remedy, type=kind.name, identity=identity_text(given.identity))
 
 
 def _delete(request: Delete, state: Drafting) -> Draft:
@@ -205,18 +206,17 @@ def _delete(request: Delete, state: Drafting) -> Draft:
         stored = state.tree.get(kind, identity)
         if stored is None:
             state.findings.append(not_found(kind, identity))
-        elif request.etag is not None and etag(stored.line) != request.etag:
-            given = Given(identity, {}, etag=request.etag)
-            state.findings.append(_precondition(kind, given, stored) or not_found(kind, identity))
+        elif problem := _precondition(kind, Given(identity, {}, etag=request.etag), stored):
+            state.findings.append(problem)
         else:
             rows.append(stored)
     stale = any(finding.code == "E_STALE" for finding in state.findings)
     family: type[DuckkbError] = Conflict if stale else NotFound
     _raise(state.findings, family, family.code, "not every record can be deleted")
-    edges = _touching(kind, rows, state.tree) if isinstance(kind, NodeType) else {}
+    edges = [row for _, row in _touching(kind, rows, state.tree).values()] if isinstance(kind, NodeType) else []
     if edges and not request.cascade:
         raise _edges_refusal(kind, edges)
-    changes = [Change(row.record, None) for row in (*edges.values(), *rows)]
+    changes = [Change(row.record, None) for row in (*edges, *rows)]
     return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
 
 
@@ -227,16 +227,16 @@ def not_found(kind: RecordType, identity: Identity) -> Finding:
     )
 
 
-def _touching(kind: RecordType, rows: Iterable[StoredRow], tree: Tree) -> dict[tuple[str, int], StoredRow]:
-    found: dict[tuple[str, int], StoredRow] = {}
-    for row in rows:
-        for edge_kind, edge, _ in tree.edges_at(kind.name, row.record.identity):
-            found[edge_kind.name, edge.record.id] = edge
-    return found
+def _touching(
+    kind: RecordType, rows: Iterable[StoredRow], tree: Tree
+) -> dict[tuple[str, int], tuple[EdgeType, StoredRow]]:
+    """The edges at these nodes, each once."""
+    found = (edge for row in rows for edge in tree.edges_at(kind.name, row.record.identity))
+    return {(edge_kind.name, edge.record.id): (edge_kind, edge) for edge_kind, edge, _ in found}
 
 
-def _edges_refusal(kind: RecordType, edges: Mapping[tuple[str, int], StoredRow]) -> Refused:
-    shown = ", ".join(f"{name} {identity_text(row.record.identity)}" for (name, _), row in list(edges.items())[:5])
+def _edges_refusal(kind: RecordType, edges: Sequence[StoredRow]) -> Refused:
+    shown = ", ".join(f"{row.record.type} {identity_text(row.record.identity)}" for row in edges[:5])
     more = f" and {len(edges) - 5} more" if len(edges) > 5 else ""
     return Refused(
         f"{len(edges)} edges touch what is to be deleted: {shown}{more}",
@@ -258,22 +258,12 @@ def _rename(request: Rename, state: Drafting) -> Draft:
             code="E_EXISTS",
             suggestion="choose another identity, or delete that record first",
         )
-    changes = [_renamed(kind, stored.record, request.new, state)]
-    for edge_kind, row, _ in _unique(tree.edges_at(kind.name, request.old)) if isinstance(kind, NodeType) else ():
+    names = zip(kind.identity_fields, request.new, strict=True)
+    fields = {**stored.record.fields, **{name: component_value(component) for name, component in names}}
+    changes = [_changed(stored.record, fields, state, request.new)]
+    for edge_kind, row in _touching(kind, [stored], tree).values() if isinstance(kind, NodeType) else ():
         changes.append(_with_end(edge_kind, row.record, kind, request, state))
     return Draft(Changeset(tuple(changes)), ((kind, request.new),))
-
-
-def _unique(edges: Iterable[tuple[EdgeType, StoredRow, str]]) -> Iterable[tuple[EdgeType, StoredRow, str]]:
-    return {(kind.name, row.record.id): (kind, row, way) for kind, row, way in edges}.values()
-
-
-def _renamed(kind: RecordType, record: Record, new: Identity, state: Drafting) -> Change:
-    names = zip(kind.identity_fields, new, strict=True)
-    fields = {**record.fields, **{name: component_value(component) for name, component in names}}
-    return Change(
-        record, replace(record, identity=new, fields=fields, updated_at=ids.next_time(state.now, record.updated_at))
-    )
 
 
 def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, state: Drafting) -> Change:
@@ -295,9 +285,7 @@ def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, s
             code="E_EXISTS",
             suggestion="delete one of the two edges first",
         )
-    return Change(
-        edge, replace(edge, identity=identity, fields=fields, updated_at=ids.next_time(state.now, edge.updated_at))
-    )
+    return _changed(edge, fields, state, identity)
 
 
 def _apply(request: Apply, state: Drafting) -> Draft:

@@ -5,8 +5,8 @@ stands before its parents, and a merge that took one side whole leads to that si
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from duckkb.truth.git import revisions, run
@@ -90,29 +90,19 @@ class Blobs:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._kept: dict[str, bytes] = {}
         self._process: Git.AutoInterrupt | None = None
+        self.read = lru_cache(self._KEPT)(self._read)
 
     def __enter__(self) -> "Blobs":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
 
-    def read(self, blob: str) -> bytes:
+    def _read(self, blob: str) -> bytes:
         """Raises `errors.Unavailable` (E_GIT) for one that is not here."""
-        if blob not in self._kept:
-            data = self._ask(blob)
-            if len(self._kept) >= self._KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[blob] = data
-        return self._kept[blob]
-
-    def _ask(self, blob: str) -> bytes:
         if self._process is None:
             self._process = run.started(self._root, ["cat-file", "--batch"])
         source, sink = self._process.stdout, self._process.stdin
