@@ -86,49 +86,36 @@ def uninstall(root: Path) -> list[str]:
 
 def check(root: Path, rules: RulesByTable) -> list[Fact]:
     """Whether all of it is there, as it should be, and runs. Changes nothing."""
-    known = git_changes.settings(root, settings())
+    known, wanted = git_changes.settings(root, settings()), settings()
+    found = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
+    textconv = "git shows parts as lines" if known[_TEXTCONV] is None else "that of another installation"
+    problems = {
+        ("driver", "git merges parts by records"): _problem_of_driver(known, wanted),
+        ("textconv", "git diff shows parts field by field"): textconv if known[_TEXTCONV] != wanted[_TEXTCONV] else "",
+        ("attributes", "parts are merged and shown by duckkb"): ""
+        if found.get("merge") == found.get("diff") == "duckkb"
+        else f".gitattributes does not say `{ATTRIBUTE}`",
+        ("rules", "identity fields and merge rules are known"): ""
+        if merge_rules.load(root) == rules
+        else f"{merge_rules.FILE} does not say what the ontology says",
+    }
     return [
-        _driver(known),
-        _textconv(known[_TEXTCONV]),
-        _attributes(root),
-        _rules(root, rules),
+        Fact(name, not problem, problem or fine, "duckkb git install" if problem else "")
+        for (name, fine), problem in problems.items()
     ]
 
 
-def _driver(known: Mapping[str, str | None]) -> Fact:
-    driver, wanted = known[_DRIVER], settings()
+def _problem_of_driver(known: Mapping[str, str | None], wanted: Mapping[str, str]) -> str:
+    driver = known[_DRIVER]
     if driver is None:
-        return _wrong("driver", "git merges parts by lines here")
+        return "git merges parts by lines here"
     if driver != wanted[_DRIVER]:
         path = shlex.split(driver.replace("%%", "%"))[0] if driver else ""
         gone = not (Path(path).is_absolute() and os.access(path, os.X_OK))
-        return _wrong("driver", f"{path} is gone" if gone else "the driver is that of another installation")
+        return f"{path} is gone" if gone else "the driver is that of another installation"
     if any(known[name] != wanted[name] for name in (_RECURSIVE, _BASES)):
-        return _wrong("driver", "several merge bases are not merged by records among themselves")
-    return Fact("driver", True, "git merges parts by records")
-
-
-def _textconv(textconv: str | None) -> Fact:
-    if textconv != settings()[_TEXTCONV]:
-        return _wrong("textconv", "git shows parts as lines" if textconv is None else "that of another installation")
-    return Fact("textconv", True, "git diff shows parts field by field")
-
-
-def _attributes(root: Path) -> Fact:
-    found = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
-    if found.get("merge") != "duckkb" or found.get("diff") != "duckkb":
-        return _wrong("attributes", f".gitattributes does not say `{ATTRIBUTE}`")
-    return Fact("attributes", True, "parts are merged and shown by duckkb")
-
-
-def _rules(root: Path, rules: RulesByTable) -> Fact:
-    if merge_rules.load(root) != rules:
-        return _wrong("rules", f"{merge_rules.FILE} does not say what the ontology says")
-    return Fact("rules", True, "identity fields and merge rules are known")
-
-
-def _wrong(check: str, message: str) -> Fact:
-    return Fact(check, False, message, "duckkb git install")
+        return "several merge bases are not merged by records among themselves"
+    return ""
 
 
 def _lines(path: Path) -> list[str]:
