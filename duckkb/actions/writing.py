@@ -39,14 +39,13 @@ def put(
     if not isinstance(many, Iterable):
         raise _no_record(many)
     items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
-    return _upsert(base, type_name, items, options, single=single)
+    return _upsert(base, kind_named(base, type_name), items, options, single=single)
 
 
 def put_json(base: Base, type_name: str, data: bytes, single: bool, options: WriteOptions) -> Receipt:
-    kind_named(base, type_name)
-    return _upsert(
-        base, type_name, [_one(base, type_name, data)] if single else _stream(base, data), options, single=single
-    )
+    kind = kind_named(base, type_name)
+    items = [_one(base, type_name, data)] if single else _stream(base, data)
+    return _upsert(base, kind, items, options, single=single)
 
 
 def put_batch(base: Base, type_name: str, data: bytes, options: WriteOptions) -> Receipt:
@@ -108,10 +107,10 @@ def _stream(base: Base, data: bytes) -> list[Item]:
 def import_files(
     base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: WriteOptions
 ) -> Receipt:
-    kind_named(base, type_name)
+    kind = kind_named(base, type_name)
     items = ((place, _mapped(item, mapping)) for path in files for place, item in _read(base, path))
     with collector_paused():
-        return _upsert(base, type_name, items, options, single=False, keep_times=True)
+        return _upsert(base, kind, items, options, single=False, keep_times=True)
 
 
 def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: WriteOptions) -> Receipt:
@@ -150,9 +149,14 @@ def patch_file(base: Base, path: str | Path) -> bytes:
 
 
 def _upsert(
-    base: Base, type_name: str, items: Iterable[Item], options: WriteOptions, *, single: bool, keep_times: bool = False
+    base: Base,
+    kind: RecordType,
+    items: Iterable[Item],
+    options: WriteOptions,
+    *,
+    single: bool,
+    keep_times: bool = False,
 ) -> Receipt:
-    kind = kind_named(base, type_name)
     given = given_records(base, kind, items, single=single, partial=options.merge)
     if options.if_match is not None:
         given = (_matched(given, options.if_match),)
