@@ -16,7 +16,7 @@ def on_disk(root: Path, path: str) -> bytes | None:
 
 
 def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, bytes | None]) -> None:
-    """Replace files, all or none; `before` has what each is known to hold. Raises as `shadow.commit` does."""
+    """Replace files, all or none; `before` has what each is known to hold. Raises as `protocol.commit` does."""
     changes = [
         protocol.FileChange(path, None if (old := before[path]) is None else journal.digest(old), data)
         for path, data in sorted(parts.items())
