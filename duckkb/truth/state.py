@@ -13,6 +13,18 @@ from duckkb import errors
 from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
+LOCK, JOB = "lock", "job"
+"""What writers and readers hold, and what an index job holds while it runs."""
+TURN = "turn"
+"""What whoever waits for the lock holds meanwhile."""
+TXN = "txn"
+"""Folder of the write that is under way; empty at rest."""
+MERGE = "merge.json"
+"""Identity fields and merge rules per table, for merges that cannot read the ontology."""
+VECTORS = "vectors.json"
+"""Which base the vector actions work on, where that is another one."""
+RESCUED = "rescued"
+"""Where `recover --forward` and `--abort` put the files that stood in their way."""
 TEMPORARY = ".*.tmp"
 """Names of files that `write_atomic` and its kin are writing; what a killed process leaves of them serves nobody."""
 
@@ -29,46 +41,12 @@ def folder_of(root: Path) -> Path:
     return root / FOLDER
 
 
-def lock_path(root: Path) -> Path:
-    return folder_of(root) / "lock"
-
-
-def turn_path(root: Path) -> Path:
-    """What whoever waits for the lock holds meanwhile."""
-    return folder_of(root) / "turn"
-
-
-def txn_path(root: Path) -> Path:
-    """Folder of the write that is under way; empty at rest."""
-    return folder_of(root) / "txn"
-
-
-def job_lock_path(root: Path) -> Path:
-    """What an index job holds while it runs."""
-    return folder_of(root) / "job"
-
-
 def cache_path(root: Path) -> Path:
     return folder_of(root) / "cache"
 
 
 def snapshot_path(root: Path) -> Path:
     return folder_of(root) / "snapshot"
-
-
-def merge_path(root: Path) -> Path:
-    """Identity fields and merge rules per table, for merges that cannot read the ontology."""
-    return folder_of(root) / "merge.json"
-
-
-def vectors_path(root: Path) -> Path:
-    """Which base the vector actions work on, where that is another one."""
-    return folder_of(root) / "vectors.json"
-
-
-def rescued_path(root: Path) -> Path:
-    """Where `recover --forward` and `--abort` put the files that stood in their way."""
-    return folder_of(root) / "rescued"
 
 
 def is_folder(path: Path) -> bool:

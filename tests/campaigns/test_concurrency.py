@@ -263,7 +263,7 @@ def test_a_lock_that_does_not_come_is_an_error_that_names_its_holder(notes: Path
         assert error["details"]["holder"]["pid"] == child.pid
     child.kill()
     child.communicate()
-    assert state.lock_path(notes).read_bytes(), "the name of the killed holder is still there"
+    assert (state.folder_of(notes) / state.LOCK).read_bytes(), "the name of the killed holder is still there"
     assert run("put", "Note", '{"id": "b"}', "--lock-timeout", "0").code == 0
     assert _ids(notes) == ["a", "b"]
 
@@ -282,7 +282,7 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
         waiter = threading.Thread(target=wait)
         waiter.start()
         time.sleep(0.1)
-        state.lock_path(notes).unlink()
+        (state.folder_of(notes) / state.LOCK).unlink()
         got.append("first")
     waiter.join(60)
     assert got == ["first", "second"] or got == ["second", "first"]

@@ -41,7 +41,7 @@ def sealed(root: Path) -> Path:
 
     with pytest.raises(KeyboardInterrupt):
         protocol.commit(root, CHANGES, on_step=interrupt)
-    (stage,) = state.txn_path(root).iterdir()
+    (stage,) = (state.folder_of(root) / state.TXN).iterdir()
     return stage
 
 

@@ -121,8 +121,8 @@ def test_an_error_inside_frees_the_lock_and_the_file_stays(tmp_path: Path) -> No
         with pytest.raises(ZeroDivisionError), attempt(tmp_path, 0):
             raise ZeroDivisionError
         with lock.exclusive(tmp_path, 0):
-            assert json.loads(state.lock_path(tmp_path).read_text())["pid"] == os.getpid()
-        assert state.lock_path(tmp_path).read_bytes() == b""
+            assert json.loads((state.folder_of(tmp_path) / state.LOCK).read_text())["pid"] == os.getpid()
+        assert (state.folder_of(tmp_path) / state.LOCK).read_bytes() == b""
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_error_inside_frees_the_lock_and_the_file_stays(tmp_path: Path) -> No
 )
 def test_rubbish_in_the_lock_file_stops_nobody(tmp_path: Path, content: bytes) -> None:
     state.ensure(tmp_path)
-    state.lock_path(tmp_path).write_bytes(content)
+    (state.folder_of(tmp_path) / state.LOCK).write_bytes(content)
     with lock.shared(tmp_path, 0), pytest.raises(errors.Unavailable), lock.exclusive(tmp_path, 0):
         pass
     with lock.exclusive(tmp_path, 0):
@@ -140,7 +140,7 @@ def test_rubbish_in_the_lock_file_stops_nobody(tmp_path: Path, content: bytes) -
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_a_lock_file_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     state.ensure(tmp_path)
-    path = state.lock_path(tmp_path)
+    path = state.folder_of(tmp_path) / state.LOCK
     if kind == "link":
         path.symlink_to(tmp_path / "elsewhere")
     elif kind == "fifo":

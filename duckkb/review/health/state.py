@@ -51,7 +51,7 @@ def room(free: int, inodes: int | None) -> Verdict:
 
 def writable(ground: Ground) -> Verdict:
     root = ground.root
-    folders = [root, state.folder_of(root), state.txn_path(root), state.cache_path(root)]
+    folders = [root, state.folder_of(root), state.folder_of(root) / state.TXN, state.cache_path(root)]
     folders += sorted(Path(folder) for folder, _, _ in os.walk(root / "data"))
     shut = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)]
     if not shut:
@@ -63,7 +63,7 @@ def writable(ground: Ground) -> Verdict:
 
 def lock_file(ground: Ground) -> Verdict:
     ground.need_state()
-    if not os.path.lexists(state.lock_path(ground.root)):
+    if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
         return ok("nobody has needed it yet")
     try:
         with lock.glancing(ground.root):
@@ -112,7 +112,9 @@ def local_state(ground: Ground) -> Verdict:
     ignore = folder / ".gitignore"
     if ignore.is_symlink() or (ignore.exists() and not ignore.is_file()):
         return error(f"{state.FOLDER}/.gitignore is no file of its own", f"rm -r {state.FOLDER}/.gitignore")
-    if os.path.lexists(state.txn_path(ground.root)) and not state.is_folder(state.txn_path(ground.root)):
+    if os.path.lexists(state.folder_of(ground.root) / state.TXN) and not state.is_folder(
+        state.folder_of(ground.root) / state.TXN
+    ):
         return error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
     leftovers = [need for need in repair.state_needs(ground.root) if need.what != repair.UNSEALED]
     said = [warning(f"{need.path}: {need.what}", "duckkb repair") for need in leftovers]
@@ -121,7 +123,7 @@ def local_state(ground: Ground) -> Verdict:
 
 def rescued(ground: Ground) -> Verdict:
     ground.need_state()
-    home = state.rescued_path(ground.root)
+    home = state.folder_of(ground.root) / state.RESCUED
     files = [path for path in home.rglob("*") if path.is_file()] if state.is_folder(home) else []
     if not files:
         return ok("no files were kept aside")

@@ -260,7 +260,7 @@ class _Merging:
 
     def _rescue(self, part: _Part) -> None:
         assert part.before is not None, "it holds markers"
-        folder = state.rescued_path(self._root)
+        folder = state.folder_of(self._root) / state.RESCUED
         state.ensure(self._root)
         folder.mkdir(exist_ok=True)
         name = part.path.replace("/", "_")

@@ -52,7 +52,7 @@ def stages(root: Path) -> list[Path]:
 
     Raises `errors.Unavailable` (`E_IO`, `E_READ_ONLY`) where they cannot be listed.
     """
-    txn = state.txn_path(root)
+    txn = state.folder_of(root) / state.TXN
     if not (state.is_folder(state.folder_of(root)) and state.is_folder(txn)):
         return []
     try:

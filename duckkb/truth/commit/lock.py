@@ -85,7 +85,7 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
     Raises `errors.Unavailable`: `E_LOCKED` naming the writer, `E_IO` or `E_READ_ONLY` where the lock file is not one.
     """
     try:
-        descriptor = _open_lock(state.lock_path(root), os.O_RDONLY)
+        descriptor = _open_lock(state.folder_of(root) / state.LOCK, os.O_RDONLY)
     except FileNotFoundError:
         yield
         return
@@ -112,8 +112,7 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
     """
-    state.ensure(root)
-    descriptor = _open_to_write(state.job_lock_path(root))
+    descriptor = _open_to_write(root, state.JOB)
     _acquire(descriptor, "exclusive", timeout, _busy)
     with _released(descriptor, signed=True):
         yield
@@ -121,23 +120,23 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
-    return _look(state.lock_path(root))[1]
+    return _look(root, state.LOCK)[1]
 
 
 def is_held(root: Path) -> bool:
     """Whether somebody holds the lock exclusively at this moment."""
-    return _look(state.lock_path(root))[0]
+    return _look(root, state.LOCK)[0]
 
 
 def is_job_running(root: Path) -> bool:
     """Whether an index job runs on this base, here or on another machine that shares the folder."""
-    return _look(state.job_lock_path(root))[0]
+    return _look(root, state.JOB)[0]
 
 
-def _look(path: Path) -> tuple[bool, Holder | None]:
+def _look(root: Path, name: str) -> tuple[bool, Holder | None]:
     """Whether somebody holds a lock exclusively, and who, if it says so."""
     try:
-        descriptor = _open_lock(path, os.O_RDONLY)
+        descriptor = _open_lock(state.folder_of(root) / name, os.O_RDONLY)
     except OSError:
         return False, None
     try:
@@ -170,14 +169,14 @@ def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bo
     """The lock file, locked, and whether the base is read-only; None where there is no lock file that can be opened."""
     deadline = time.monotonic() + timeout
     while True:
-        descriptor, read_only = _open_to_read(root) if mode == "shared" else (_open_own(root), False)
+        descriptor, read_only = _open_to_read(root) if mode == "shared" else (_open_to_write(root, state.LOCK), False)
         if descriptor is None:
             return None, read_only
         try:
             with _turn(root, mode, deadline) as is_ours:
                 if not (is_ours and _wait(descriptor, mode, deadline)):
                     raise _locked(_read_holder(descriptor), timeout)
-            if _is_the_file(descriptor, state.lock_path(root)):
+            if _is_the_file(descriptor, state.folder_of(root) / state.LOCK):
                 return descriptor, read_only
         except BaseException:
             os.close(descriptor)
@@ -189,7 +188,7 @@ def _locked_file(root: Path, mode: Mode, timeout: float) -> tuple[int | None, bo
 def _turn(root: Path, mode: Mode, deadline: float) -> Iterator[bool]:
     """Hold the turn; False where it did not come in time. Whoever may not make its file waits without one."""
     try:
-        descriptor = os.open(state.turn_path(root), os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
+        descriptor = os.open(state.folder_of(root) / state.TURN, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
     except OSError:
         yield True
         return
@@ -212,16 +211,13 @@ def _is_the_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _open_to_write(path: Path) -> int:
+def _open_to_write(root: Path, name: str) -> int:
+    """A lock file, made where it is missing."""
+    path = state.ensure(root) / name
     try:
         return _open_lock(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise state.refusal(f"{state.FOLDER}/{path.name} cannot be opened", error) from error
-
-
-def _open_own(root: Path) -> int:
-    state.ensure(root)
-    return _open_to_write(state.lock_path(root))
+        raise state.refusal(f"{state.FOLDER}/{name} cannot be opened", error) from error
 
 
 def _open_to_read(root: Path) -> tuple[int | None, bool]:
@@ -231,13 +227,13 @@ def _open_to_read(root: Path) -> tuple[int | None, bool]:
     seeing the owner's writes half done.
     """
     try:
-        descriptor = _open_own(root)
+        descriptor = _open_to_write(root, state.LOCK)
         return descriptor, not os.access(state.folder_of(root), os.W_OK)
     except errors.Unavailable:
         if not state.is_folder(state.folder_of(root)):
             return None, True
     try:
-        return _open_lock(state.lock_path(root), os.O_RDONLY), True
+        return _open_lock(state.folder_of(root) / state.LOCK, os.O_RDONLY), True
     except OSError as error:
         if error.errno in state.PASSING:  # there may well be a writer, and we would not see it
             raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error

@@ -245,7 +245,7 @@ def _planned(root: Path, targets: list[_Target], on_step: Observer) -> Work:
     parents = {p for t in targets if t.change.data is not None for p in journals.parents_of(t.change.path)}
     made = tuple(sorted(parent for parent in parents if not (root / parent).exists()))
     journal = Journal(identifier, tuple(target.entry() for target in targets), made)
-    return Work(root, state.txn_path(root) / identifier, journal, on_step)
+    return Work(root, state.folder_of(root) / state.TXN / identifier, journal, on_step)
 
 
 def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:

@@ -156,7 +156,7 @@ def _rescue(work: Work, entry: JournalEntry) -> None:
     if found is None:
         return
     state.ensure(work.root)
-    home = state.rescued_path(work.root) / work.journal.id
+    home = state.folder_of(work.root) / state.RESCUED / work.journal.id
     copy = home / f"{entry.path}.{digest(found[0])[:12]}"
     copy.parent.mkdir(parents=True, exist_ok=True)
     copy.unlink(missing_ok=True)

@@ -13,14 +13,14 @@ MENDED_BY = "duckkb vector set-database PATH, or `.` for this base"
 
 def exists(root: Path) -> bool:
     """Whether another base was set; reads nothing."""
-    return os.path.lexists(state.vectors_path(root))
+    return os.path.lexists(state.folder_of(root) / state.VECTORS)
 
 
 def read(root: Path) -> Path:
     """The folder that was set, resolved. Raises `errors.StateError` for a file that says nothing, or that was written for a
     base in another place."""
     try:
-        said = json.loads(read_regular(state.vectors_path(root))[0])
+        said = json.loads(read_regular(state.folder_of(root) / state.VECTORS)[0])
         target, place = (root / str(said["target"])).resolve(), said["base"]
     except OSError as error:
         raise _unusable(f"cannot be read: {error.strerror}") from error
@@ -34,7 +34,7 @@ def read(root: Path) -> Path:
 
 def write(root: Path, target: Path | None) -> None:
     """Set the folder, or let the base work on itself again. Raises `errors.Unavailable` (E_READ_ONLY, E_IO)."""
-    path = state.vectors_path(state.ensure(root).parent)
+    path = state.ensure(root) / state.VECTORS
     if target is None:
         try:
             path.unlink(missing_ok=True)

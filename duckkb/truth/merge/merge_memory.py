@@ -27,8 +27,8 @@ def remember(root: Path, rules: RulesByTable) -> bool:
     """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
     data = merge_rules.dump(rules, merge_rules.digest(root))
     try:
-        if read_regular(state.merge_path(root))[0] == data:
+        if read_regular(state.folder_of(root) / state.MERGE)[0] == data:
             return True
     except OSError:
         pass
-    return state.jot(root, state.merge_path(root).name, data)
+    return state.jot(root, state.MERGE, data)
