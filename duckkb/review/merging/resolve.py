@@ -74,22 +74,19 @@ class Resolved:
 
 @dataclass(slots=True)
 class _Part:
-    """A part that is being settled: what it is to hold, and what lies there. `items` None: it is gone, or `data` says what
-    it holds as lines. `was_merged`: git took it for merged."""
+    """A part that is being settled: what it is to hold (`items`, or where these are None all of `data`; no bytes at all: it is
+    gone), and what lies there. `was_merged`: git took it for merged."""
 
     path: str
-    items: list[bytes | Block]
+    items: list[bytes | Block] | None
     before: bytes | None
+    data: bytes | None = None
     was_merged: bool = False
     is_settled: bool = True
-    data: bytes | None = None
-    as_it_is: bool = False
     is_final: bool = False
 
     def bytes(self) -> bytes | None:
-        if self.as_it_is:
-            return self.data
-        return conflict.written(self.items) if self.items else None
+        return self.data if self.items is None else conflict.written(self.items) or None
 
 
 def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolved:
@@ -133,18 +130,18 @@ class _Merging:
         for part in found:
             # A record may not leave its part for one that is left alone and does not hold it.
             if not part.is_final and part.bytes() != part.before and awaited & self._ids(part.path):
-                part.is_settled, part.as_it_is, part.data, part.items = False, True, part.before, []
+                part.is_settled, part.data, part.items = False, part.before, None
         return found
 
     def open_in(self, part: _Part) -> Iterator[OpenConflict]:
-        for item in part.items:
+        for item in part.items or ():
             if isinstance(item, Block):
                 yield from open_in(item, self._table(part.path), part.path)
 
     def settle(self, part: _Part, options: ResolveOptions) -> None:
         table = self._table(part.path)
         settled: list[bytes | Block] = []
-        for item in part.items:
+        for item in part.items or ():
             if isinstance(item, Block):
                 newest = self._newest(part.path, item) if options.asks_newest else None
                 item = settle(item, table, part.path, options.choices, options.answers, newest)
@@ -153,7 +150,7 @@ class _Merging:
                         settled.append(item.ours)
                     continue
             settled.append(item)
-        if settled != part.items:
+        if settled != (part.items or []):
             part.items = arranged(settled, table)
 
     def refuse_loss(self, parts: Sequence[_Part], limit: Shrink | None) -> None:
@@ -199,7 +196,7 @@ class _Merging:
             if items is not None:
                 return _Part(path, items, before)
             if not marked:  # someone, or the driver, has finished it
-                return _Part(path, [], before, data=before, as_it_is=True, is_final=True)
+                return _Part(path, None, before, before, is_final=True)
         return self._fresh(path, before)
 
     def _awaited(self, found: Sequence[_Part]) -> set[str]:
@@ -242,12 +239,12 @@ class _Merging:
         if is_whole is False and before is not None and conflict.has_markers(before):
             data = before  # a person may have begun with it
         if is_whole is not None or data is None:
-            return _Part(path, [], before, is_settled=is_whole is not False, data=data, as_it_is=True)
+            return _Part(path, None, before, data, is_settled=is_whole is not False)
         items = conflict.read(data) if any(one.path == path for _, one in self._merged.conflicts) else None
-        return _Part(path, items or [], before, data=data, as_it_is=items is None)
+        return _Part(path, items, before, data)
 
     def _is_open(self, part: _Part) -> bool:
-        return not part.is_settled or any(isinstance(item, Block) for item in part.items)
+        return not part.is_settled or any(isinstance(item, Block) for item in part.items or ())
 
     def _is_foreign(self, part: _Part, wanted: bytes | None) -> bool:
         """Whether a part that is to be written holds markers of git's, among which a person may have worked."""
