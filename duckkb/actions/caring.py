@@ -24,7 +24,7 @@ from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
-from duckkb.truth.merge.merge_memory import rules_of
+from duckkb.truth.merge.merge_rules import rules_of
 
 __all__ = [
     "Check",

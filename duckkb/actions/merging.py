@@ -33,6 +33,6 @@ __all__ = [
 
 def page(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
     """The HTML page on which conflicts are settled, piece by piece."""
-    from duckkb.review.merging.html import page
+    from duckkb.review.merging import page
 
     return page.render(left, violations)

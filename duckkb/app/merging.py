@@ -13,7 +13,7 @@ from duckkb.queries import Receipt
 from duckkb.settings import Settings, Shrink
 from duckkb.truth.commit import outside
 from duckkb.truth.git import repository
-from duckkb.truth.merge import merge_memory, merge_rules
+from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
@@ -158,7 +158,7 @@ def _said_at(root: Path) -> tuple[RulesByTable, Shrink, int]:
             Settings().max_depth,
         )
     said = loaded.settings
-    return merge_memory.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
+    return merge_rules.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
 
 
 def _of_ontology(root: Path) -> tuple[Finding, ...]:

@@ -115,13 +115,12 @@ def _rules(root: Path) -> "RulesByTable":
         return merge_rules.load(root)
     from duckkb.app.merging import rules_at
     from duckkb.errors import DuckkbError
-    from duckkb.truth.merge import merge_memory
 
     try:
         rules = rules_at(root)
     except DuckkbError:
         return merge_rules.load(root)
-    merge_memory.remember(root, rules)
+    merge_rules.remember(root, rules)
     return rules
 
 

@@ -19,7 +19,7 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.files.survey import survey
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import repository, skipped
-from duckkb.truth.merge import merge_memory
+from duckkb.truth.merge import merge_rules
 from duckkb.truth.snapshot.snapshot import Snapshot
 
 Given = ParamSpec("Given")
@@ -42,9 +42,7 @@ def boot(wiring: Wiring) -> Base:
         layout.read_format(wiring.root)
         tree, snapshot = _opened(wiring)
         if not hold.read_only:
-            merge_memory.remember(
-                wiring.root, merge_memory.rules_of(wiring.ontology, wiring.settings.merge_granularity)
-            )
+            merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
     return Base(wiring, tree, cache, report, snapshot)

@@ -10,7 +10,6 @@ from duckkb.errors import Refused
 from duckkb.queries import Receipt
 from duckkb.records import Change, Changeset
 from duckkb.truth.files import render
-from duckkb.truth.files.compact import compacted
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import git_changes, places
@@ -42,7 +41,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
     def joined() -> list[RenderedPart]:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
-        parts = compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
+        parts = render.compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and places.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
         return parts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from duckkb.truth import state
 from duckkb.truth.git import git_changes, repository
-from duckkb.truth.merge import merge_memory, merge_rules
+from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
@@ -65,7 +65,7 @@ def install(root: Path, rules: RulesByTable) -> list[str]:
         _put(attributes, [*lines, ATTRIBUTE])
         changed.append(".gitattributes")
     if merge_rules.load(root) != rules:
-        merge_memory.remember(root, rules)
+        merge_rules.remember(root, rules)
         changed.append(merge_rules.FILE)
     return changed
 

@@ -7,7 +7,7 @@ are; lines that a person wrote (without id or times, or not in canonical form) a
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from duckkb.truth.files.ids import day_of
 from duckkb.truth.files.line import LineError, LineShape, decode, record_line
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.files.tree import Part, Stamp, Tree
-from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, part_path
+from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
 from duckkb.truth.snapshot.kept import changed, joined, lines_of
 from duckkb.values import dataclass
 
@@ -96,6 +96,20 @@ def fmt_parts(tree: Tree) -> list[RenderedPart]:
         if not (part.canonical and part.sorted):
             draft.touch(part.path)
     return draft.rendered()
+
+
+def compacted(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
+    """Small parts joined: one a table and day up to the size limits, in the order of identities; no line changes. Those of
+    the days before one (`YYYYMMDD`) that joining changes, and none of a table and day that would not have fewer.
+
+    Parts that are not canonical are left as they are, with those of the same table and day: `fmt` comes first.
+    """
+    groups: defaultdict[tuple[str, str], list[Part]] = defaultdict(list)
+    for part in tree.parts.values():
+        address = parse_part(part.path)
+        if address is not None and address.day < before:
+            groups[part.kind.name, address.day].append(part)
+    return [made for _, parts in sorted(groups.items()) for made in _joined(parts, limits)]
 
 
 def format_change(root: Path) -> bytes | None:
@@ -244,3 +258,36 @@ class _Draft:
         if hashlib.sha256(data).hexdigest() == before:
             return None
         return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
+
+
+def _joined(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]:
+    if len(parts) < 2 or not all(part.canonical and part.sorted and not part.findings for part in parts):
+        return
+    rows = sorted((row for part in parts for row in part.rows), key=lambda row: row.order)
+    heaps = list(_heaps(rows, limits))
+    if len(heaps) >= len(parts):
+        return
+    for number, part in enumerate(sorted(parts, key=_number)):
+        heap = heaps[number] if number < len(heaps) else []
+        placed = tuple(StoredRow(row.record, row.line, part.path, at) for at, row in enumerate(heap, 1))
+        data = b"".join(row.line + b"\n" for row in placed) or None
+        yield RenderedPart(part.path, part.kind, part.digest, data, placed)
+
+
+def _heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow]]:
+    heap: list[StoredRow] = []
+    size = 0
+    for row in rows:
+        length = len(row.line) + 1
+        if heap and (len(heap) >= limits.max_records or size + length > limits.max_bytes):
+            yield heap
+            heap, size = [], 0
+        heap.append(row)
+        size += length
+    if heap:
+        yield heap
+
+
+def _number(part: Part) -> int:
+    address = parse_part(part.path)
+    return address.number if address else 0

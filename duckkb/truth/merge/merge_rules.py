@@ -10,12 +10,17 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from duckkb.truth import state
+from duckkb.truth.layout import read_regular
 from duckkb.truth.merge.field_merge import MergeRules
 from duckkb.values import dataclass, field
 
-FILE = ".duckkb/merge.json"
+if TYPE_CHECKING:
+    from duckkb.ontology.model import Ontology
+
+FILE = f"{state.FOLDER}/{state.MERGE}"
 _FORMAT = 1
 _LONGEST = 4_000_000
 _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -70,6 +75,29 @@ def digest(root: Path) -> str:
         except OSError:
             found.update(b"?")
     return found.hexdigest()
+
+
+def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> RulesByTable:
+    """What each type says of merging its records; `granularity` where a type says none."""
+    return RulesByTable(
+        {
+            (kind.kind, kind.table): TableRules(
+                kind.name, MergeRules(kind.identity_fields, dict(kind.merge_rules), kind.granularity or granularity)
+            )
+            for kind in ontology
+        }
+    )
+
+
+def remember(root: Path, rules: RulesByTable) -> bool:
+    """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
+    data = dump(rules, digest(root))
+    try:
+        if read_regular(state.folder_of(root) / state.MERGE)[0] == data:
+            return True
+    except OSError:
+        pass
+    return state.jot(root, state.MERGE, data)
 
 
 def load(root: Path) -> RulesByTable:
