@@ -29,7 +29,7 @@ _WARM = (
     "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read", "cli.table",
     "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",
     "indexing.cache_format", "indexing.glossary", "indexing.placing", "indexing.segment", "indexing.tokens",
-    "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.brought", "review.diff.formats",
+    "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.check.regressions", "review.reports.formats",
     "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact.impact_report", "review.merging.merge",
     "review.merging.resolve", "review.propose", "review.provenance.provenance_log", "review.impact.why_report", "truth.git.ancestry",
     "truth.git.git_changes", "truth.git.patch", "truth.files.render",

@@ -15,10 +15,10 @@ from duckkb.engine.index.jobs import Options as JobOptions
 from duckkb.engine.index.repair import Options as RepairOptions
 from duckkb.engine.index.repair import Repaired
 from duckkb.queries import Receipt
-from duckkb.review import findings
-from duckkb.review.findings import CheckReport
+from duckkb.review.check import findings
+from duckkb.review.check.findings import CheckReport
 from duckkb.review.health import examine
-from duckkb.review.health.check import Check, Ground
+from duckkb.review.health.check import Check, Surroundings
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
@@ -29,11 +29,11 @@ from duckkb.truth.merge.merge_rules import rules_of
 __all__ = [
     "Check",
     "CheckReport",
-    "Ground",
     "Health",
     "JobOptions",
     "RepairOptions",
     "Repaired",
+    "Surroundings",
     "check",
     "compact",
     "dedupe",
@@ -123,7 +123,7 @@ def index_build(base: Base, options: JobOptions, listen: jobs.Listen) -> jobs.Bu
     return jobs.build(base, options, listen)
 
 
-def doctor(ground: Ground, on_check: Callable[[Check], None]) -> Health:
+def doctor(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     return examine.examine(ground, on_check)
 
 

@@ -3,24 +3,22 @@
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from duckkb.errors import FilterError, Finding, StateError, UsageError
+from duckkb.errors import FilterError, StateError, UsageError
 from duckkb.ontology.model import RecordType
-from duckkb.review import changes
-from duckkb.review.diff import compare, configuration, ontology, sides
+from duckkb.review.check.changes import findings_of
 from duckkb.review.diff.compare import Types
-from duckkb.review.diff.configuration import Configurations, Files
-from duckkb.review.diff.model import Diff, Numbers, OntologyChange, RecordChange, Versions
+from duckkb.review.diff.comparison import Comparison
+from duckkb.review.diff.configuration import Files
+from duckkb.review.diff.model import Diff, Numbers, RecordChange
 from duckkb.review.diff.sides import Range
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
-from duckkb.truth.layout import Kind, part_folder
 from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DiffRequest:
     """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
     count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
     whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.
@@ -40,15 +38,16 @@ Matching = Callable[[Tree, RecordType, str], Container[int]]
 _OfType = Callable[[Tree, RecordType], Container[int]]
 
 
-def diff(root: Path, wanted: Wanted, files: Files, matching: Matching | None = None) -> Diff:
+def diff(root: Path, wanted: DiffRequest, files: Files, matching: Matching | None = None) -> Diff:
     """The changes between two versions, each side read by its own ontology; `matching` serves `where`. Raises
     `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
     side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
-    ground = _Ground.of(root, wanted.range, files)
-    chosen = _chosen(wanted.only, ground.types)
-    found = compare.compare(ground.versions, ground.types, ground.both.new.limits, ground.ontology)
-    findings = _findings(root, wanted, ground.versions, ground.both, found)
-    found = replace(found, findings=findings, prefix=revisions.prefix(root))
+    compared = Comparison.of(root, wanted.range, files)
+    chosen = _chosen(wanted.only, compared.types)
+    found = compared.diff()
+    allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}
+    told = findings_of(compared, found, whole=wanted.whole, **allowed)
+    found = replace(found, findings=told, prefix=revisions.prefix(root))
     if chosen or wanted.ignore:
         found = _narrowed(_without(found, frozenset(wanted.ignore)), chosen)
     if wanted.where and matching is not None:
@@ -57,67 +56,14 @@ def diff(root: Path, wanted: Wanted, files: Files, matching: Matching | None = N
             return matching(tree, kind, wanted.where)
 
         if not found.changes:
-            _hold_against_asked(root, ground, {name for name, _ in chosen}, satisfying)
-        return _satisfying(found, root, ground, satisfying)
+            _hold_against_asked(compared, {name for name, _ in chosen}, satisfying)
+        return _satisfying(found, compared, satisfying)
     return found
 
 
 def numbers(root: Path, range: Range, files: Files) -> Numbers:
     """The same in numbers; its findings are those of lines and files alone. Raises as `diff` does."""
-    from duckkb.review.diff.numbers import numbers as counted
-
-    ground = _Ground.of(root, range, files)
-    found = counted(ground.versions, ground.types, ground.both.new.limits)
-    return found + Numbers(ontology=len(ground.ontology), findings=len(ground.both.findings))
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """What is compared: both versions of the files, what each says may exist, and how the one says otherwise."""
-
-    versions: Versions
-    both: Configurations
-    types: Types
-    ontology: tuple[OntologyChange, ...]
-
-    @classmethod
-    def of(cls, root: Path, range: Range, files: Files) -> "_Ground":
-        versions = sides.read(root, range)
-        both = configuration.configurations(root, range, versions, files)
-        changed = ontology.ontology_changes(both.old.documents, both.new.documents)
-        return cls(versions, both, Types(both.old.ontology, both.new.ontology), changed)
-
-
-def _findings(root: Path, wanted: Wanted, versions: Versions, both: Configurations, found: Diff) -> tuple[Finding, ...]:
-    """Each once, by place: what is found twice is told as it was first."""
-
-    def count(kind: Kind, table: str) -> int:
-        base = revisions.revision(root, versions.base.commit)
-        return revisions.lines(root, base, part_folder(kind, table))
-
-    said = [
-        *both.findings,
-        *found.findings,
-        *changes.of_change(found, versions, changes.Masses(count, both.old.shrink, wanted.allow_shrink)),
-    ]
-    if wanted.whole:
-        from duckkb.review import gate
-        from duckkb.review.brought import brought
-
-        said += brought(root, found, versions, both)
-        said += gate.of_files(root, wanted.range, versions.base.commit, versions.head.commit)
-    if both.old.documents != both.new.documents:
-        from duckkb.review import guards
-
-        said += guards.of_configuration(both, found.changes)
-    if wanted.allow_weaker:
-        from duckkb.review import guards
-
-        said = list(guards.allowed(said))
-    once: dict[tuple[Any, ...], Finding] = {}
-    for one in said:
-        once.setdefault((one.path, one.line, one.code, one.field, one.type, one.identity), one)
-    return tuple(once[key] for key in sorted(once))
+    return Comparison.of(root, range, files).numbers()
 
 
 def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:
@@ -136,12 +82,12 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
     return tuple(chosen)
 
 
-def _hold_against_asked(root: Path, ground: _Ground, names: Container[str], matching: _OfType) -> None:
+def _hold_against_asked(compared: Comparison, names: Container[str], matching: _OfType) -> None:
     """Where nothing asked for changed, a filter that makes no sense for any type asked for is an error all the same."""
-    from duckkb.review.brought import newer
+    from duckkb.review.check.regressions import newer
 
-    asked = [kind for kind in ground.types.new if not names or kind.name in names]
-    tree = newer(root, ground.versions, ground.both, {(kind.kind, kind.table) for kind in asked})
+    asked = [kind for kind in compared.types.new if not names or kind.name in names]
+    tree = newer(compared, {(kind.kind, kind.table) for kind in asked})
     refused: list[FilterError] = []
     for kind in asked:
         try:
@@ -153,11 +99,11 @@ def _hold_against_asked(root: Path, ground: _Ground, names: Container[str], matc
         raise refused[0]
 
 
-def _satisfying(found: Diff, root: Path, ground: _Ground, matching: _OfType) -> Diff:
+def _satisfying(found: Diff, compared: Comparison, matching: _OfType) -> Diff:
     """Only the records that a filter lets through as they were or as they are, and the findings about them."""
-    from duckkb.review.brought import trees
+    from duckkb.review.check.regressions import trees
 
-    older, newer = trees(root, ground.versions, ground.both)
+    older, newer = trees(compared)
     kept: list[tuple[str, str | None]] = []
     taken: list[str] = []
     refused: list[FilterError] = []

@@ -11,6 +11,7 @@ from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
+from duckkb.rules.records import length_problem, length_remedy
 from duckkb.truth.commit import outside
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import LineError
@@ -151,10 +152,9 @@ def _length_problems(kind: RecordType, given: Given, lengths: dict[str, int]) ->
     for name in lengths:
         value = given.fields.get(name)
         if isinstance(value, list):
-            lengths[name] = expected = lengths[name] or len(value)
-            if len(value) != expected:
-                said = f"has {len(value)} numbers, the others have {expected} (rule: vector)"
-                finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=f"give {expected} numbers")
+            lengths[name] = lengths[name] or len(value)
+            if said := length_problem(value, lengths[name]):
+                finding = Finding("E_SCHEMA", said, field=f"/{name}", remedy=length_remedy(lengths[name]))
                 problems.append(placed(finding, given.place, kind, identity_text(given.identity)))
     return problems
 

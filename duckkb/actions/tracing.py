@@ -18,8 +18,8 @@ from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import provenance, provenance_log
 from duckkb.review.provenance.citation import Citation
-from duckkb.review.provenance.provenance import FieldOrigin, Ground, Origin
-from duckkb.review.provenance.provenance_log import Entry, Wanted
+from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
+from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import repository, revisions, run
 
@@ -49,10 +49,10 @@ def blame(base: Base, type_name: str, identity: Any, field: str | None) -> list[
     return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
 
 
-def log(base: Base, type_name: str, identity: Any) -> list[Entry]:
+def log(base: Base, type_name: str, identity: Any) -> list[LogEntry]:
     """The changes of a record, also of one that is gone; raises `errors.NotFound` where there never was one."""
     kind, named = _named(base, type_name, identity)
-    found = provenance_log.changes(_ground(base), base.ontology, Wanted(kind, named, base.tree.get(kind, named)))
+    found = provenance_log.changes(_ground(base), TracedRecord(kind, named, base.tree.get(kind, named)))
     if not found:
         missing = not_found(kind, named)
         raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
@@ -96,7 +96,7 @@ def _row(base: Base, kind: RecordType, named: Identity) -> StoredRow:
     return row
 
 
-def _ground(base: Base) -> Ground:
+def _ground(base: Base) -> HistorySource:
     """The revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside of git."""
     at = base.wiring.at
     if at is None and repository.head_commit(base.root) is not None:
@@ -107,7 +107,7 @@ def _ground(base: Base) -> Ground:
         raise StateError(
             f"{at.name} is a tree, and no commit", code="E_REVISION", suggestion="name a commit, branch or tag"
         )
-    return Ground(base.root, at, base.limits)
+    return HistorySource(base.root, at, base.limits)
 
 
 def _cited(origin: Origin, base: Base, hit: Hit) -> Origin:

@@ -135,12 +135,10 @@ def apply(base: Base, changeset: Changeset, options: WriteOptions) -> Receipt:
 
 def apply_patch(base: Base, data: bytes, reverse: bool, options: WriteOptions) -> Receipt:
     """What `diff --format patch` printed, or with `reverse` its inverse."""
-    from duckkb.review import apply as patching
     from duckkb.review.diff.patch import parse
 
     patch = parse(data, base.limits)
-    wanted = patching.request(patch.reversed() if reverse else patch, base.ontology, base.limits)
-    return write(base, wanted, options)
+    return write(base, (patch.reversed() if reverse else patch).request(base.ontology, base.limits), options)
 
 
 def patch_file(base: Base, path: str | Path) -> bytes:

@@ -20,7 +20,7 @@ from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.errors import Finding
-    from duckkb.review.findings import CheckReport
+    from duckkb.review.check.findings import CheckReport
 
 
 def diff(
@@ -48,7 +48,7 @@ def diff(
     `errors.OntologyError`, `errors.FilterError`.
     """
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = comparing.Wanted(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
+    wanted = comparing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
     root = _root(path)
     return comparing.diff(root, wanted, configuration_files(root), _matching)
 
@@ -73,7 +73,7 @@ def check_change(
 ) -> "CheckReport":
     """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
     parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
-    from duckkb.review.findings import CheckReport, in_order
+    from duckkb.review.check.findings import CheckReport, in_order
 
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
@@ -81,7 +81,7 @@ def check_change(
     root = _root(path)
     found = comparing.diff(
         root,
-        comparing.Wanted(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink),
+        comparing.DiffRequest(range, whole=True, allow_weaker=allow_weaker, allow_shrink=allow_shrink),
         configuration_files(root),
     )
     more = _by_vector(root, found) if range.against == "worktree" else ()
@@ -119,7 +119,7 @@ def _by_vector(root: Path, found: Diff) -> "tuple[Finding, ...]":
         return ()
     from duckkb.app.wiring import Choice, wire
     from duckkb.engine.boot import boot
-    from duckkb.review.near_vectors import near_by_vector
+    from duckkb.review.check.near_duplicates import near_by_vector
 
     base = boot(wire(root, Choice(lenient=True))[1])
     try:

@@ -43,7 +43,7 @@ def doctor(
             settings = config.load(root, env).settings
             return config.demands(settings), config.is_trusted(root, settings, env)
 
-        ground = caring.Ground(
+        ground = caring.Surroundings(
             root,
             env,
             clock or SystemClock(),

@@ -12,10 +12,10 @@ from duckkb.engine.base import Progress, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.questions import questions_in
 from duckkb.ports import Embedder
+from duckkb.review.check.guards import allowed, of_questions
 from duckkb.review.diff import sides
-from duckkb.review.guards import allowed, of_questions
 from duckkb.review.impact import impact as judged
-from duckkb.review.impact.impact import Answer, Question, Report
+from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
 from duckkb.values import dataclass
 
@@ -40,7 +40,7 @@ def impact(
     allow_weaker: bool = False,
     embedder: Embedder | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> ImpactReport:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
     `lost` and `faded`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
@@ -59,13 +59,15 @@ def impact(
     documents = [side[0].documents if side else () for side in (older, newer)]
     own = [judged.read([one for document in of for one in questions_in(document)]) for of in documents]
     findings = tuple(of_questions(*documents))
-    questions = own[1] if allow_weaker else judged.of_both(*own)
+    questions = (
+        own[1] if allow_weaker else [*own[0], *(one for one in own[1] if one not in own[0])]
+    )  # each as its side judges it
     before, after = (_answers(of, side, questions, k, said) for of, side in ((old, older), (new, newer)))
     removed = [question for question in own[0] if judged.milder(question, own[1])]
-    report = judged.compare((old.name, new.name), before, after, (questions, removed, k))
+    rows = judged.side_by_side(questions, before, after, k)
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
-    return replace(
-        report, crossed=judged.crossed(report, fail_on or {}), findings=findings, prefix=revisions.prefix(root)
+    return ImpactReport(
+        old.name, new.name, k, rows, tuple(removed), fail_on or {}, findings, prefix=revisions.prefix(root)
     )
 
 
@@ -84,8 +86,8 @@ def _older(root: Path, sides: tuple[_Side, _Side], chosen: Choice) -> tuple[_Ope
 
 
 def _answers(
-    of: _Side, side: _Opened | None, questions: Sequence[Question], k: int, said: list[Finding]
-) -> Sequence[Answer | None]:
+    of: _Side, side: _Opened | None, questions: Sequence[JudgedQuestion], k: int, said: list[Finding]
+) -> Sequence[RankedAnswer | None]:
     """What a side answers; `said` gets what it had to leave out."""
     if side is None or not questions:
         return [None for _ in questions]

@@ -10,7 +10,7 @@ from duckkb.queries import Hit
 from duckkb.review.provenance import citation
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, Origin
-from duckkb.review.provenance.provenance_log import Entry
+from duckkb.review.provenance.provenance_log import LogEntry
 
 
 class Provenance:
@@ -29,7 +29,7 @@ class Provenance:
         with self._turn() as base:
             return tracing.blame(base, type, identity, field)
 
-    def log(self, type: str, identity: Any) -> list[Entry]:
+    def log(self, type: str, identity: Any) -> list[LogEntry]:
         """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
         with self._turn() as base:
             return tracing.log(base, type, identity)

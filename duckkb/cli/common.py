@@ -217,12 +217,13 @@ def judging(ctx: click.Context) -> "Iterator[None]":
     try:
         yield
     except DuckkbError as problem:
-        from duckkb.review import outcome
+        from duckkb.review.reports.findings import COULD_NOT_RUN
+        from duckkb.review.reports.formats import STOPPED
 
         form = chosen_format(ctx)
-        for line in outcome.FORMATS[form](problem, _prefix(ctx)) if form in outcome.FORMATS else ():
+        for line in STOPPED[form].lines(problem, _prefix(ctx)) if form in STOPPED else ():
             printed.result(line)
-        problem.details = {**problem.details, "outcome": outcome.COULD_NOT_RUN}
+        problem.details = {**problem.details, "outcome": COULD_NOT_RUN}
         raise
 
 

@@ -76,7 +76,7 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
 def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
     """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
     mentions anybody, or hides."""
-    from duckkb.review import markup
+    from duckkb.review.reports import markup
 
     names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
     head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
@@ -97,7 +97,7 @@ def _row(record: Record, columns: Sequence[str]) -> list[str]:
 
 
 def _markdown_line(values: Sequence[Any]) -> str:
-    from duckkb.review import markup
+    from duckkb.review.reports import markup
 
     def shown(value: Any) -> str:
         is_text = not isinstance(value, bool | int | float) and value not in (None, "")

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from duckkb.errors import Unavailable
-from duckkb.review.invisible import visible
+from duckkb.rules.invisible import visible
 
 _LONGEST = 1_000
 _ENDS = re.compile("[\t\n]")

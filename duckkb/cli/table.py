@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from duckkb.cli.printed import one_line
-from duckkb.review.width import place, places
+from duckkb.review.reports.markup import place, places
 from duckkb.values import dataclass
 
 _GAP = "  "

@@ -13,6 +13,7 @@ from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record, component_value
+from duckkb.rules.records import keyed_text
 from duckkb.truth import state
 from duckkb.truth.files import ids
 from duckkb.truth.files.tree import Part, Tree
@@ -140,13 +141,6 @@ def key_of_text(kind: RecordType, text: str) -> str | None:
     if made is None or not made.of:
         return None
     return ids.with_key({made.of: text}, kind.identity_fields, made).get(kind.identity_fields[0])
-
-
-def keyed_text(kind: RecordType, record: Record) -> str | None:
-    """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
-    made = kind.generated
-    text = record.fields.get(made.of) if made is not None and made.of else None
-    return text if isinstance(text, str) else None
 
 
 def _hash(text: str) -> str:

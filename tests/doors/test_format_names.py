@@ -9,7 +9,7 @@ import pytest
 from duckkb.cli import formats
 from duckkb.cli.common import Format
 from duckkb.cli.main import VERBS
-from duckkb.review.diff.formats import RENDERERS
+from duckkb.review.reports.formats import DIFF
 from tests.conftest import NOTES, commit, make_base, run_in
 
 
@@ -52,5 +52,5 @@ def test_md_and_markdown_are_one_document_in_every_verb(edited: Path) -> None:
 def test_names_are_those_of_the_writers() -> None:
     assert set(formats.FORMATS) == {"jsonl", "json", *formats.ROWS}
     assert len({one.write for one in formats.ROWS.values()}) == len(formats.ROWS)
-    assert len(set(RENDERERS.values())) == len(RENDERERS)
-    assert set(_names("diff")) == {*RENDERERS, "csv", "table"}
+    assert len(set(DIFF.values())) == len(DIFF)
+    assert set(_names("diff")) == {*DIFF, "csv", "table"}

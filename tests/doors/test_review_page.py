@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from duckkb.errors import Finding
-from duckkb.review.diff.formats import render
-from duckkb.review.diff.model import Diff, FieldChange, Label, OntologyChange, Op, Options, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Op, Place, RecordChange
+from duckkb.review.reports.formats import DIFF
 from tests.browser import Page, browsing, wanted
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
@@ -48,7 +48,7 @@ def _many() -> Diff:
 
 
 def _page(diff: Diff, budget: int = 100_000_000) -> str:
-    return "\n".join(render("html", diff, Options(budget=budget)))
+    return "\n".join(DIFF["html"].lines(diff, DiffOptions(budget=budget)))
 
 
 class _Elements(HTMLParser):

@@ -16,7 +16,7 @@ from duckkb.app.wiring import Choice
 from duckkb.config import environment, load
 from duckkb.errors import Conflict
 from duckkb.review.diff.compare import Types, compare
-from duckkb.review.diff.model import Diff, Label, Options, Versions
+from duckkb.review.diff.model import Diff, DiffOptions, Label, Versions
 from duckkb.review.diff.patch import parse, render
 from duckkb.truth.files.line import Limits
 from tests.conftest import make_base, tree_bytes
@@ -112,7 +112,7 @@ def _compared(old: Mapping[str, bytes], new: Mapping[str, bytes], types: Types) 
 
 
 def _patch(found: Diff) -> bytes:
-    return "".join(f"{line}\n" for line in render(found, Options())).encode()
+    return "".join(f"{line}\n" for line in render(found, DiffOptions())).encode()
 
 
 def _ops(before: State, after: State) -> dict[tuple[str, int], str]:

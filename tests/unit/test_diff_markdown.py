@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from duckkb.errors import Finding
-from duckkb.review.diff.budget import more
-from duckkb.review.diff.formats import render
-from duckkb.review.diff.model import Diff, FieldChange, Label, OntologyChange, Op, Options, Place, RecordChange
-from duckkb.review.markup import block, cell, span
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Op, Place, RecordChange
+from duckkb.review.reports.budget import more
+from duckkb.review.reports.formats import DIFF
+from duckkb.review.reports.markup import block, cell, span
 
 CANARY = "cAnArY"
 HOSTILE = [
@@ -99,7 +99,7 @@ def _diff(texts: list[str], name: str = "Note") -> Diff:
 
 
 def _markdown(diff: Diff, budget: int = 60_000, *, full: bool = False) -> str:
-    return "\n".join(render("markdown", diff, Options(full=full, budget=budget)))
+    return "\n".join(DIFF["markdown"].lines(diff, DiffOptions(full=full, budget=budget)))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -184,4 +184,6 @@ def test_a_long_text_is_shown_as_lines_of_words_around_what_changed() -> None:
     assert "- word100" in body and "+ other" in body
     assert all(len(line) <= 100 for line in body)
     assert any("characters alike" in line for line in body) and "word50 " not in text
-    assert "word50 " in "\n".join(render("markdown", Diff(Label("a"), Label("b"), (change,)), Options(full=True)))
+    assert "word50 " in "\n".join(
+        DIFF["markdown"].lines(Diff(Label("a"), Label("b"), (change,)), DiffOptions(full=True))
+    )

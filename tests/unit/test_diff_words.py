@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckkb.review.diff import text
-from duckkb.review.diff.model import Diff, FieldChange, Label, Options, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, Place, RecordChange
 from duckkb.review.diff.words import Run, around, json_words, words
-from duckkb.review.invisible import unseen, visible
+from duckkb.rules.invisible import unseen, visible
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab 知识\n,1.\u202e")), max_size=40) | st.text(max_size=30)
 
@@ -93,12 +93,12 @@ def test_long_fields_past_the_budget_are_compared_coarsely_and_counted(monkeypat
     diff = Diff(Label("a"), Label("b"), changes)
     size = len(field.before or "") + len(field.after or "")
     monkeypatch.setattr(text, "_MOST_COMPARED", 2 * size)
-    shown = list(text.render(diff, Options()))
+    shown = list(text.render(diff, DiffOptions()))
     assert ["[-a-]{+c+} two three four [-b-]{+d+}" in block for block in shown[:5]] == [True] * 2 + [False] * 3
     assert ["[-a two three four b-]{+c two three four d+}" in block for block in shown[:5]] == [False] * 2 + [True] * 3
     assert all("word: one [-a-]{+b+} two" in block for block in shown[:5])
     assert shown[5].startswith("3 long fields ")
-    assert not [block for block in text.render(diff, Options(full=True)) if "long fields" in block]
+    assert not [block for block in text.render(diff, DiffOptions(full=True)) if "long fields" in block]
 
 
 def test_what_nobody_sees_is_shown_and_what_writing_needs_is_left() -> None:

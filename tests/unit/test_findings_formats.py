@@ -7,8 +7,8 @@ import jsonschema
 import pytest
 
 from duckkb.errors import Finding
-from duckkb.review.annotations import command, commands
-from duckkb.review.sarif import as_sarif
+from duckkb.review.reports.findings import command, commands
+from duckkb.review.reports.sarif import as_sarif
 
 HOSTILE = [
     "plain",

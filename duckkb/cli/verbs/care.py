@@ -20,41 +20,11 @@ from duckkb.cli.common import (
     opened,
     tell,
 )
-from duckkb.cli.formats import dumps
+from duckkb.review.reports.formats import CHECK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from duckkb.actions.caring import CheckReport
     from duckkb.queries import Receipt
-
-
-def _as_text(report: "CheckReport") -> "Iterator[str]":
-    from duckkb.review.alike import told
-
-    return (printed.one_line(str(finding)) for finding in told(report.findings))
-
-
-def _as_annotations(report: "CheckReport") -> "Iterator[str]":
-    from duckkb.review.annotations import commands
-
-    return commands(report.findings, report.prefix)
-
-
-def _as_sarif(report: "CheckReport") -> "Iterator[str]":
-    from importlib.metadata import version
-
-    from duckkb.review.sarif import as_sarif
-
-    yield dumps(as_sarif(report.findings, version("duckkb"), report.prefix))
-
-
-_REPORTS: "Mapping[str, Callable[[CheckReport], Iterator[str]]]" = {
-    "text": _as_text,
-    "github": _as_annotations,
-    "sarif": _as_sarif,
-}
-"""The formats of `check` beside those of all verbs: those by which a report is read, not its findings one by one."""
 
 
 @click.command("check")
@@ -63,7 +33,7 @@ _REPORTS: "Mapping[str, Callable[[CheckReport], Iterator[str]]]" = {
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
 @allow_shrink
 @allow_weaker_option
-@base_options_and(*_REPORTS)
+@base_options_and(*CHECK)
 @click.pass_context
 def check_command(
     ctx: click.Context, /, since: str | None, fail_on: Literal["error", "warning"], **given: bool
@@ -83,9 +53,9 @@ def check_command(
     with judging(ctx):
         report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, **given)
     form = chosen_format(ctx, "text")
-    if form in _REPORTS:
-        for line in _REPORTS[form](report):
-            printed.result(line)
+    if form in CHECK:
+        for line in CHECK[form].lines(report.findings, report.prefix):
+            printed.result(printed.one_line(line) if form == "text" else line)
     else:
         _print_findings(report, form, fail_on)
     if form != "json":
@@ -99,15 +69,14 @@ def check_command(
 def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from dataclasses import asdict
 
-    from duckkb.review import outcome
-    from duckkb.review.alike import as_objects, told
+    from duckkb.review.reports.findings import as_objects, of_findings, told
 
     # A table in Markdown is read as a report is: on a forge, by people.
     is_page = form == "md"
     listed = [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
     findings = [{key: value for key, value in asdict(one).items() if value} for one in listed]
     if form == "json":
-        ended = outcome.of_findings(report.errors, report.warnings, fail_on=fail_on)
+        ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
         counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
         emit({"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)})
     else:

@@ -25,12 +25,12 @@ from duckkb.cli.common import (
 )
 from duckkb.cli.formats import FORMATS, ROWS, dumps
 from duckkb.cli.lines import receipt_line
-from duckkb.review.diff.formats import RENDERERS
+from duckkb.review.reports.formats import DIFF, ROWS_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from duckkb.review.diff.model import Diff, Numbers, Options, RecordChange
+    from duckkb.review.diff.model import Diff, DiffOptions, Numbers, RecordChange
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
 _AT_ONCE = 64
@@ -73,7 +73,7 @@ class _WithNames(click.Command):
 )
 @click.option("--after", metavar="CURSOR", default="", help="Go on where the output of this command ended.")
 @allow_weaker_option
-@base_options_and(*(name for name in RENDERERS if name not in FORMATS))
+@base_options_and(*(name for name in DIFF if name not in FORMATS))
 @click.pass_context
 def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
@@ -124,8 +124,7 @@ def apply_command(ctx: click.Context, /, patch: str, check_only: bool, dry_run: 
 
 
 def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
-    from duckkb.review.diff import formats
-    from duckkb.review.diff.model import Options
+    from duckkb.review.diff.model import DiffOptions
 
     form = chosen_format(ctx, "text")
     if given["stat"]:
@@ -133,26 +132,25 @@ def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = Options(
+    options = DiffOptions(
         given["full"], color, _budget(form, given), given["fail_on"] or "error", given["after"], _again(ctx)
     )
     if form in ROWS:
         _print_rows(found, options)
         return
-    pieces = iter(formats.render(form, found, options))
+    pieces = DIFF[form].lines(found, options)
     show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
         show("\n".join(some))
 
 
 def _budget(form: str, given: dict[str, Any]) -> int:
-    from duckkb.review.diff import formats
-
-    if form in formats.WHOLE and (given["budget"] or given["after"]):
+    budget = DIFF[form].budget if form in DIFF else ROWS_BUDGET
+    if budget is None and (given["budget"] or given["after"]):
         raise click.UsageError(f"--format {form} is told whole; leave --budget and --after out")
     if given["budget"]:
         return int(given["budget"])
-    return sys.maxsize if given["full"] else formats.BUDGETS.get(form, formats.BUDGET)
+    return sys.maxsize if given["full"] or budget is None else budget
 
 
 def _again(ctx: click.Context) -> "Callable[[str], str]":
@@ -171,11 +169,11 @@ def _again(ctx: click.Context) -> "Callable[[str], str]":
     return lambda more: shlex.join(["duckkb", *before, "diff", *kept, *more.split(" "), *names])
 
 
-def _print_rows(found: "Diff", options: "Options") -> None:
-    from duckkb.review.diff.budget import size
-    from duckkb.review.diff.page import Page
+def _print_rows(found: "Diff", options: "DiffOptions") -> None:
+    from duckkb.review.diff.page import EntryPage
+    from duckkb.review.reports.budget import size
 
-    page = Page(found, options)
+    page = EntryPage(found, options)
     page.tell_findings()
     rows = page.fit(page.changes, _row, lambda row: size(dumps(row)))
     emit_lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))

@@ -1,6 +1,6 @@
 """impact, why: what a change does to search, and why a record is not found."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
@@ -17,11 +17,7 @@ from duckkb.cli.common import (
     opened,
     tell,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from duckkb.review.impact.impact import Report
+from duckkb.review.reports.formats import IMPACT
 
 _COUNTS = ("lost", "faded")
 _MEASURES = ("ndcg", "recall", *_COUNTS)
@@ -43,22 +39,6 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
     return found
 
 
-def _as_text(report: "Report", budget: int) -> "Iterator[str]":
-    from duckkb.review.impact.impact_report import as_text
-
-    return as_text(report)
-
-
-def _as_markdown(report: "Report", budget: int) -> "Iterator[str]":
-    from duckkb.review.impact.impact_report import as_markdown
-
-    return as_markdown(report, budget)
-
-
-_PAGES: "Mapping[str, Callable[[Report, int], Iterator[str]]]" = {"text": _as_text, "markdown": _as_markdown}
-"""The formats of `impact` beside those of all verbs."""
-
-
 @click.command("impact")
 @click.argument("range_text", metavar="[BASE[...HEAD]]", required=False)
 @click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
@@ -73,13 +53,13 @@ _PAGES: "Mapping[str, Callable[[Report, int], Iterator[str]]]" = {"text": _as_te
 @click.option(
     "--budget",
     type=click.IntRange(min=2_000),
-    default=30_000,
+    default=IMPACT["markdown"].budget,
     show_default=True,
     metavar="BYTES",
     help="The most bytes of a comment (--format markdown); what has no room is counted.",
 )
 @allow_weaker_option
-@base_options_and(*_PAGES)
+@base_options_and(*IMPACT)
 @click.pass_context
 def impact_command(
     ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool
@@ -102,8 +82,8 @@ def impact_command(
         options = {"lenient": chosen.get("lenient", False), "allow_weaker": allow_weaker}
         report = impact(chosen.get("kb"), range_text, k=k, fail_on=limits, **options)
     form = chosen_format(ctx, "text")
-    if form in _PAGES:
-        for line in _PAGES[form](report, budget):
+    if form in IMPACT:
+        for line in IMPACT[form].lines(report, budget):
             (printed.drawn if form == "text" else printed.comment)(line)
     elif form == "json":
         emit(as_object(report))

@@ -9,7 +9,7 @@ from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, want
 
 if TYPE_CHECKING:
     from duckkb.review.provenance.provenance import FieldOrigin
-    from duckkb.review.provenance.provenance_log import Entry
+    from duckkb.review.provenance.provenance_log import LogEntry
     from duckkb.truth.git.ancestry import Signature
 
 
@@ -58,7 +58,7 @@ def _blame_line(one: "FieldOrigin") -> dict[str, Any]:
     return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
 
 
-def _log_line(one: "Entry") -> dict[str, Any]:
+def _log_line(one: "LogEntry") -> dict[str, Any]:
     change = one.change
     line = {**_by(one.by, one.is_boundary), "op": change.op, "type": change.type, "identity": change.identity}
     line |= {"was": change.was} if change.was is not None else {}

@@ -14,6 +14,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Place, RecordChange, Versions
+from duckkb.rules.files import spelling
+from duckkb.rules.view import at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.lines import Lines
 from duckkb.truth.files.source_text import split
@@ -55,7 +57,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
                 Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy) for path in paths if path in versions.new
             ]
             continue
-        table = _Table(found[1], limits)
+        table = _TableChanges(found[1], limits)
         table.read(versions, paths, found[0])
         changes += table.changes()
         moves += table.moves
@@ -83,15 +85,12 @@ def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[s
             tables[address.kind, address.table].append(path)
         elif path.startswith(f"{DATA}/") and not path.startswith((f"{DATA}/indices/", f"{DATA}/FORMAT.json")):
             strange.append(path)
-    return [(None, strange), *sorted(tables.items(), key=lambda one: _rank(one[0], types))]
-
-
-def _rank(key: Key, types: Types) -> tuple[int, Key]:
     order = [(kind.kind, kind.table) for kind in (*types.new, *types.old)]
-    return (order.index(key) if key in order else len(order)), key
+    known = sorted(tables, key=lambda key: (order.index(key) if key in order else len(order), key))
+    return [(None, strange), *((key, tables[key]) for key in known)]
 
 
-class _Table:
+class _TableChanges:
     """The changes of one type."""
 
     def __init__(self, kind: RecordType, limits: Limits) -> None:
@@ -122,7 +121,7 @@ class _Table:
             *(self._lines(path, line, self._kind, ()).rows for path, _, line in (old, new)), strict=True
         ):
             record = after.record
-            places = (replace(_place_of(row), line_no=number) for row, number in ((before, old[1]), (after, new[1])))
+            places = (replace(_place(row), line_no=number) for row, number in ((before, old[1]), (after, new[1])))
             yield Move(record.type, record.id, identity_text(record.identity), *places)
 
     def _take(self, rows: Iterable[StoredRow]) -> None:
@@ -132,11 +131,8 @@ class _Table:
                 same = first.record.identity == row.record.identity
                 code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
                 said = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
-                self.findings.append(_at(row, code, said))
-            if not row.complete:
-                self.findings.append(_at(row, "E_INCOMPLETE", "the line lacks __id or times"))
-            elif not row.canonical:
-                self.findings.append(_at(row, "E_NOT_CANONICAL", "the line is not in canonical form"))
+                self.findings.append(at(row, code, said, CODES[code].remedy))
+            self.findings += spelling(row)
 
     def _lines(self, path: str, raw: bytes, kind: RecordType, known: Collection[bytes]) -> Lines:
         lines = Lines(path, kind, self._limits, known)
@@ -146,8 +142,9 @@ class _Table:
     def changes(self) -> list[RecordChange]:
         """By identity, the new one where there is one."""
         pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
-        found = [self._change(old, new) for old, new in self._matched(pairs) if self._differ(old, new)]
-        return [change for _, change in sorted(found, key=lambda one: one[0])]
+        found = [(old, new) for old, new in self._matched(pairs) if self._differ(old, new)]
+        found.sort(key=lambda pair: identity_key((pair[1] or pair[0]).record.identity))
+        return [change_of(self._kind, old, new) for old, new in found]
 
     def _differ(self, old: StoredRow | None, new: StoredRow | None) -> bool:
         if old is not None and new is not None and old.line == new.line:
@@ -163,30 +160,31 @@ class _Table:
         for old, new in pairs:
             if old is None and new is not None and (before := vanished.get(new.record.identity)) is not None:
                 said = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
-                self.findings.append(_at(new, "E_ID_CHANGED", said))
+                self.findings.append(at(new, "E_ID_CHANGED", said, CODES["E_ID_CHANGED"].remedy))
                 joined.add(new.record.identity)
                 found.append((before, new))
             else:
                 found.append((old, new))
         return [(old, new) for old, new in found if new is not None or old is None or old.record.identity not in joined]
 
-    def _change(self, old: StoredRow | None, new: StoredRow | None) -> tuple[Any, RecordChange]:
-        row = new or old
-        assert row is not None, "a pair has a side"
-        renamed = old is not None and new is not None and old.record.identity != new.record.identity
-        change = RecordChange(
-            self._kind.kind,
-            self._kind.name,
-            self._kind.table,
-            row.record.id,
-            "insert" if old is None else "delete" if new is None else "rename" if renamed else "update",
-            identity_text(row.record.identity),
-            identity_text(old.record.identity) if renamed and old is not None else None,
-            _fields(old, new),
-            _place(old),
-            _place(new),
-        )
-        return identity_key(row.record.identity), change
+
+def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) -> RecordChange:
+    """What became of a record between two lines, of which one may be missing."""
+    row = new or old
+    assert row is not None, "a change has a side"
+    was = identity_text(old.record.identity) if old and new and old.record.identity != new.record.identity else None
+    return RecordChange(
+        kind.kind,
+        kind.name,
+        kind.table,
+        row.record.id,
+        "insert" if old is None else "delete" if new is None else "update" if was is None else "rename",
+        identity_text(row.record.identity),
+        was,
+        _fields(old, new),
+        _place(old) if old else None,
+        _place(new) if new else None,
+    )
 
 
 def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
@@ -231,22 +229,5 @@ def _text(found: tuple[str, str] | None) -> str | None:
     return None if found is None else found[1]
 
 
-def _place(row: StoredRow | None) -> Place | None:
-    return None if row is None else _place_of(row)
-
-
-def _place_of(row: StoredRow) -> Place:
+def _place(row: StoredRow) -> Place:
     return Place(row.path, row.line_no, row.line, etag(row.line))
-
-
-def _at(row: StoredRow, code: str, message: str) -> Finding:
-    record, remedy = row.record, CODES[code].remedy
-    return Finding(
-        code,
-        message,
-        row.path,
-        row.line_no,
-        remedy=remedy,
-        type=record.type,
-        identity=identity_text(record.identity),
-    )

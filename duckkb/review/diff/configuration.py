@@ -7,13 +7,12 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding, OntologyError
 from duckkb.ontology.model import Ontology
 from duckkb.ontology.source import Document
-from duckkb.review.diff.model import Versions
+from duckkb.review.diff.model import Label, Versions
 from duckkb.review.diff.sides import Range
 from duckkb.settings import Shrink
-from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import Revision, TreeEntry
+from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass, field
 
 CONFIG, FOLDER = "config.yaml", "ontology"
@@ -56,7 +55,7 @@ def is_configuration(path: str) -> bool:
 def configurations(root: Path, wanted: Range, versions: Versions, files: Files) -> Configurations:
     """The configurations of both sides; raises `errors.OntologyError` where none that could stand in for them loads."""
     touched = {path: versions.old.get(path) for path in versions.paths if is_configuration(path)}
-    at_head = {} if wanted.against == "worktree" else _at_head(root, wanted, versions, files.paths())
+    at_head = {} if wanted.against == "worktree" else _at_head(root, wanted, versions.head, files.paths())
     at_base = {**at_head, **touched}
     new, wrong = _loaded(files, at_head)
     old, wrong_before = (new, None) if at_base == at_head else _loaded(files, at_base)
@@ -81,30 +80,15 @@ def _loaded(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Describe
         return None, problem
 
 
-def _at_head(root: Path, wanted: Range, versions: Versions, standing: Sequence[str]) -> dict[str, bytes | None]:
-    """What the head's files have instead of those that stand in the working tree; nothing where they are alike."""
-    entries = {
-        path: one.blob for path, one in _entries(root, wanted, versions).items() if one.mode in revisions.REGULAR
-    }
-    instead: dict[str, bytes | None] = {path: None for path in standing if path not in entries}
-    unlike = {path: blob for path, blob in entries.items() if not _is_file(root / path, blob)}
-    content = revisions.blobs(root, [blob for path, blob in unlike.items() if path not in versions.new])
-    for path, blob in unlike.items():
-        instead[path] = versions.new[path] if path in versions.new else content[blob]
-    return instead
-
-
-def _entries(root: Path, wanted: Range, versions: Versions) -> dict[str, TreeEntry]:
+def _at_head(root: Path, wanted: Range, head: Label, standing: Sequence[str]) -> dict[str, bytes | None]:
+    """The head's files instead of those that stand in the working tree."""
     if wanted.against == "index":
         found = revisions.index_entries(root, (CONFIG, FOLDER))
     else:
-        at = Revision(versions.head.name, versions.head.commit, versions.head.commit)  # git takes a commit for its tree
+        at = Revision(head.name, head.commit, head.commit)  # git takes a commit for its tree
         found = revisions.entries(root, at, (CONFIG, FOLDER))
-    return {path: entry for path, entry in found.items() if is_configuration(path)}
-
-
-def _is_file(path: Path, blob: str) -> bool:
-    try:
-        return revisions.blob_id(layout.read_regular(path)[0], blob) == blob
-    except OSError:
-        return False
+    wanted_paths = (path for path in found if is_configuration(path) and found[path].mode in revisions.REGULAR)
+    blobs = {path: found[path].blob for path in wanted_paths}
+    content = revisions.blobs(root, blobs.values())
+    gone: dict[str, bytes | None] = dict.fromkeys(standing)
+    return gone | {path: content[blob] for path, blob in blobs.items()}

@@ -7,15 +7,14 @@ into the budget is counted by type.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from duckkb.errors import Finding
-from duckkb.review.alike import told
-from duckkb.review.diff.budget import End, Section, fitted, size
-from duckkb.review.diff.model import OPS, Diff, FieldChange, OntologyChange, Options, RecordChange
-from duckkb.review.diff.page import Page
+from duckkb.review.diff.model import OPS, Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
+from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import Leaf, leaves
-from duckkb.review.diff.words import Run, around, json_words
-from duckkb.review.markup import block, cell, cut, span
+from duckkb.review.diff.words import Run, around
+from duckkb.review.reports.budget import End, ReportSection, fitted, size
+from duckkb.review.reports.findings import told
+from duckkb.review.reports.markup import block, cell, cut, finding_line, many, span
 
 _INLINE = 60
 _WIDTH = 96
@@ -25,10 +24,10 @@ _BRIEF_FIELDS = 3
 _ROOM = "There is more than a comment has room for: "
 
 
-def render(diff: Diff, options: Options) -> Iterator[str]:
+def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The comment, of at most `options.budget` bytes; where not all has room the last line is the command that goes on."""
     diff = diff.rooted
-    page = Page(diff, options)
+    page = EntryPage(diff, options)
     changed, removed, added = (
         [number for number, change in enumerate(diff.changes, 1) if change.op in ops]
         for ops in (("update", "rename"), ("delete",), ("insert",))
@@ -51,57 +50,47 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
 
 
 def _start(diff: Diff) -> str:
-    totals = {op: sum(count[op] for count in diff.counts.values()) for op in OPS}
+    totals = diff.numbers.totals
     said = [f"{totals[op]:,} {WORDS[op]}" for op in OPS if totals[op]]
     said += [f"{len(diff.ontology):,} in the configuration"] if diff.ontology else []
     said += [f"{diff.respelled:,} only written otherwise"] if diff.respelled else []
     errors = sum(finding.is_error for finding in diff.findings)
     warnings = len(diff.findings) - errors
-    found = [_many(errors, "error")] if errors else []
-    found += [_many(warnings, "warning")] if warnings else []
+    found = [many(errors, "error")] if errors else []
+    found += [many(warnings, "warning")] if warnings else []
     between = f"From {span(cut(diff.base.shown, 120))} to {span(cut(diff.head.shown, 120))}"
     tail = f"; **{' and '.join(found)}**" if found else ""
     return f"### Knowledge: {', '.join(said) or 'no record differs'}\n\n{between}{tail}.\n\n"
 
 
-def _told_once(diff: Diff) -> Iterator[Section]:
+def _told_once(diff: Diff) -> Iterator[ReportSection]:
     yield _numbers(diff)
     ordered = sorted(told(diff.findings), key=lambda one: not one.is_error)
-    yield Section("#### Findings\n", lambda: map(_finding, ordered), [one.code for one in ordered], 0.25)
+    yield ReportSection("#### Findings\n", lambda: map(finding_line, ordered), [one.code for one in ordered], 0.25)
     named = [change.what.split(" ")[0] for change in diff.ontology]
-    yield Section("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
+    yield ReportSection("\n#### Configuration\n", lambda: map(_configured, diff.ontology), named, 0.1)
 
 
-def _records(diff: Diff, numbers: Sequence[Sequence[int]], options: Options) -> Iterator[Section]:
+def _records(diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions) -> Iterator[ReportSection]:
     """Those that changed, went and came, by their numbers among all changes."""
     changed, removed, added = ([diff.changes[number - 1] for number in some] for some in numbers)
     kinds = [change.type for change in changed]
-    yield Section("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds, 0.35)
+    yield ReportSection("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds, 0.35)
     yield _listed("\n#### Removed\n", removed)
     fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
     yield _listed(fold, added, "\n</details>\n")
 
 
-def _listed(head: str, changes: Sequence[RecordChange], foot: str = "") -> Section:
-    return Section(head, lambda: map(_brief, changes), [change.type for change in changes], 0.1, foot)
+def _listed(head: str, changes: Sequence[RecordChange], foot: str = "") -> ReportSection:
+    return ReportSection(head, lambda: map(_brief, changes), [change.type for change in changes], 0.1, foot)
 
 
-def _numbers(diff: Diff) -> Section:
+def _numbers(diff: Diff) -> ReportSection:
     """A row a type, those with the most changes first."""
     counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
     rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
     head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
-    return Section(head, lambda: rows, [name for name, _ in counts], 0.1)
-
-
-def _finding(finding: Finding) -> str:
-    place = f" {span(cut(finding.place, 200))}" if finding.path else ""
-    who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
-    field = f" {span(cut(finding.field, 100))}" if finding.field else ""
-    is_needed = finding.remedy and not finding.remedy.lower().startswith("none needed")
-    remedy = f" → {span(cut(finding.remedy, 200))}" if is_needed else ""
-    grade = "**error**" if finding.is_error else "warning"
-    return f"- {grade} `{finding.code}`{place}{who}{field}: {span(cut(finding.message, 400))}{remedy}"
+    return ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
 
 
 def _configured(change: OntologyChange) -> str:
@@ -114,7 +103,7 @@ def _brief(change: RecordChange) -> str:
     shown = [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
     shown.sort(key=lambda one: not _is_title(_value(one)))
     fields = [f"{span(cut(one.name, 60))} {span(cut(_value(one), 80))}" for one in shown[:_BRIEF_FIELDS]]
-    fields += [_many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
+    fields += [many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
     return f"- {_name(change)}{': ' if fields else ''}{', '.join(fields)}"
 
 
@@ -140,7 +129,7 @@ def _value(field: FieldChange) -> str:
     return field.after if field.after is not None else field.before or ""
 
 
-def _changed(change: RecordChange, options: Options) -> str:
+def _changed(change: RecordChange, options: DiffOptions) -> str:
     """What differs in a record; its fields by name alone where one record would take most of the room."""
     whole = _in_full(change, options)
     if size(whole) <= options.budget // 4:
@@ -148,7 +137,7 @@ def _changed(change: RecordChange, options: Options) -> str:
     return f"\n##### {_name(change)}\n\n{_where(change)}\n{_brief(change)}"
 
 
-def _in_full(change: RecordChange, options: Options) -> str:
+def _in_full(change: RecordChange, options: DiffOptions) -> str:
     lines = [f"\n##### {_name(change)}\n", _where(change)]
     every = [one for field in change.fields for one in _values(field)]
     short = [one for one in every if _is_short(one)]
@@ -157,7 +146,7 @@ def _in_full(change: RecordChange, options: Options) -> str:
     for one in long[:_FIELDS]:
         lines += [f"- {_named(one)}:\n", block(_limited(list(_word_lines(one, options))), "diff")]
     left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
-    return "\n".join([*lines, f"- {_many(left, 'more field')}"] if left else lines)
+    return "\n".join([*lines, f"- {many(left, 'more field')}"] if left else lines)
 
 
 def _values(field: FieldChange) -> list[list[Leaf]]:
@@ -196,15 +185,15 @@ def _side(text: str | None) -> str:
     return span(text) if text is not None else "_none_"
 
 
-def _word_lines(some: Sequence[Leaf], options: Options) -> Iterator[str]:
+def _word_lines(some: Sequence[Leaf], options: DiffOptions) -> Iterator[str]:
     for leaf in some:
-        runs = json_words(leaf.before, leaf.after)
+        runs = leaf.runs()
         yield from _lines(runs if options.full else around(runs))
 
 
 def _limited(lines: list[str]) -> list[str]:
     left = len(lines) - _LINES_OF_FIELD
-    return [*lines[:_LINES_OF_FIELD], f"  … {_many(left, 'more line')}"] if left > 0 else lines
+    return [*lines[:_LINES_OF_FIELD], f"  … {many(left, 'more line')}"] if left > 0 else lines
 
 
 def _lines(runs: Iterable[Run]) -> Iterator[str]:
@@ -224,7 +213,3 @@ def _wrapped(line: str) -> Iterator[str]:
         yield line[:at]
         line = line[at:]
     yield line
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -108,6 +108,11 @@ class Numbers:
     def is_empty(self) -> bool:
         return not (self.counts or self.ontology)
 
+    @property
+    def totals(self) -> dict[str, int]:
+        """How many of each op over all types."""
+        return {op: sum(count[op] for count in self.counts.values()) for op in OPS}
+
     def __add__(self, other: "Numbers") -> "Numbers":
         return Numbers(
             {**self.counts, **other.counts},  # no two have a type in common
@@ -188,7 +193,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DiffOptions:
     """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
     bytes that are told, `after` the cursor from which to go on, `again` makes a command line of this one and more options,
     `fail_on` the grade of the findings that count (`error`, `warning`)."""

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from duckkb.errors import Conflict, Finding, UsageError
-from duckkb.review.diff.budget import size
-from duckkb.review.diff.model import Diff, Options, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, RecordChange
+from duckkb.review.reports.budget import size
 
 _WORDS = 200
 _Entry = TypeVar("_Entry", Finding, RecordChange)
 _Made = TypeVar("_Made")
 
 
-class Page:
+class EntryPage:
     """Counts what is told. Raises `errors.UsageError` for what is no cursor, `errors.Conflict` (E_STALE) for one of another
     difference."""
 
-    def __init__(self, diff: Diff, options: Options) -> None:
+    def __init__(self, diff: Diff, options: DiffOptions) -> None:
         self._diff, self._options = diff, options
         self.start = _start(diff, options.after)
         self.told = self.start

@@ -12,9 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.codes import CODES
+from duckkb.engine.draft import Apply
 from duckkb.errors import Finding, InvalidRecord, Unreadable
-from duckkb.review.diff.model import Diff, Label, Options, Place, RecordChange
-from duckkb.truth.files.line import Limits, LineError, parse_objects
+from duckkb.ontology.model import Ontology
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
+from duckkb.review.diff.model import Diff, DiffOptions, Label, Place, RecordChange
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, parse_objects
+from duckkb.truth.files.table import record_of
+from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass
 
 VERSION = 1
@@ -26,7 +31,7 @@ _ROOM = 13
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class PatchSide:
     """A part, relative to the base, and a line in it, without LF."""
 
     path: str
@@ -34,28 +39,49 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PatchStep:
     """What a patch does to one record: `number` is the line of the patch that says it."""
 
-    before: Spot | None
-    after: Spot | None
-    number: int = 0
+    before: PatchSide | None
+    after: PatchSide | None
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """The steps from `base` to `head`, in any order, at most one a record."""
+    """The steps from one version to another, in any order, at most one a record."""
 
-    base: Label
-    head: Label
-    steps: tuple[Step, ...]
+    steps: tuple[PatchStep, ...]
 
     def reversed(self) -> "Patch":
         """The patch that leads back."""
-        return Patch(self.head, self.base, tuple(Step(one.after, one.before, one.number) for one in self.steps))
+        return Patch(tuple(PatchStep(one.after, one.before, one.number) for one in self.steps))
+
+    def request(self, ontology: Ontology, limits: Limits) -> Apply:
+        """What the engine is asked to write: every old side exactly as stored. A record that the patch leaves in its part
+        stays in the one in which it is found. Raises `errors.InvalidRecord` (E_PATCH) with every line that is wrong."""
+        changes: dict[tuple[str, int], Change] = {}
+        places: dict[tuple[str, int], str] = {}
+        findings: list[Finding] = []
+        for step in self.steps:
+            try:
+                change = _change(step, ontology, limits)
+            except LineError as error:
+                findings += _wrong(error, step.number)
+                continue
+            key = (change.record.type, change.record.id)
+            if key in changes:
+                said = f"{key[0]} with __id {key[1]} stands in it twice"
+                findings.append(Finding("E_PATCH", said, line=step.number))
+            changes[key] = change
+            if step.after is not None and (step.before is None or step.before.path != step.after.path):
+                places[key] = step.after.path
+        if findings:
+            raise _refusal(findings)
+        return Apply(Changeset(tuple(changes.values())), exact=True, places=places)
 
 
-def render(diff: Diff, options: Options) -> Iterator[str]:
+def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The lines of the patch. Raises `errors.Unreadable` where the newer version has lines that would be lost in it."""
     lost = [finding for finding in diff.findings if finding.is_error and finding.path and finding.code not in _KEPT]
     if lost:
@@ -77,23 +103,23 @@ def parse(data: bytes, limits: Limits) -> Patch:
     lines = parse_objects(data, Limits(_ROOM * limits.max_record_bytes, limits.depth))
     number, head = next(lines, (1, {}))
     if not isinstance(head, Mapping) or head.get("duckkb_patch") != VERSION:
-        raise refusal([Finding("E_PATCH", f"no patch of version {VERSION} begins here", line=number)])
-    steps: list[Step] = []
+        raise _refusal([Finding("E_PATCH", f"no patch of version {VERSION} begins here", line=number)])
+    steps: list[PatchStep] = []
     findings: list[Finding] = []
     for number, one in lines:
         try:
             steps.append(_step(one, number))
         except LineError as error:
-            findings += [Finding("E_PATCH", found.message, line=number, field=found.field) for found in error.findings]
+            findings += _wrong(error, number)
     wanted = head.get("records")
     if not findings and wanted != len(steps):
         findings.append(Finding("E_PATCH", f"has {len(steps)} records, and its first line names {wanted}", line=1))
     if findings:
-        raise refusal(findings)
-    return Patch(_label_of(head.get("base")), _label_of(head.get("head")), tuple(steps))
+        raise _refusal(findings)
+    return Patch(tuple(steps))
 
 
-def refusal(findings: Sequence[Finding]) -> InvalidRecord:
+def _refusal(findings: Sequence[Finding]) -> InvalidRecord:
     """The error for a patch that does not make sense (E_PATCH); each finding has its line in the patch."""
     said = (
         f"line {findings[0].line}: {findings[0].message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
@@ -102,31 +128,49 @@ def refusal(findings: Sequence[Finding]) -> InvalidRecord:
     return InvalidRecord(f"the patch: {said}", "E_PATCH", remedy, findings=tuple(findings), exit_code=1)
 
 
-def _step(one: Mapping[str, Any] | LineError, number: int) -> Step:
+def _wrong(error: LineError, number: int) -> list[Finding]:
+    return [Finding("E_PATCH", one.message, line=number, field=one.field) for one in error.findings]
+
+
+def _step(one: Mapping[str, Any] | LineError, number: int) -> PatchStep:
     if isinstance(one, LineError):
         raise one
-    before, after = (_spot(one.get(side), side) for side in ("before", "after"))
+    before, after = (_side(one.get(side), side) for side in ("before", "after"))
     if before is None and after is None:
         raise LineError([Finding("E_PATCH", "has neither before nor after")])
-    return Step(before, after, number)
+    return PatchStep(before, after, number)
 
 
-def _spot(value: Any, side: str) -> Spot | None:
+def _side(value: Any, side: str) -> PatchSide | None:
     if value is None:
         return None
     path, line = (value.get("path"), value.get("line")) if isinstance(value, Mapping) else (None, None)
     if isinstance(path, str) and isinstance(line, str):
-        return Spot(path, line.encode())
+        return PatchSide(path, line.encode())
     raise LineError([Finding("E_PATCH", "is not {path, line}", field=side)])
+
+
+def _change(step: PatchStep, ontology: Ontology, limits: Limits) -> Change:
+    sides = (step.before, step.after)
+    old, new = (_record(side, ontology, limits) if side is not None else None for side in sides)
+    if old is not None and new is not None and (old.type, old.id) != (new.type, new.id):
+        raise LineError([Finding("E_PATCH", "before and after are two records: their types or __id differ")])
+    return Change(old, new)
+
+
+def _record(side: PatchSide, ontology: Ontology, limits: Limits) -> Record:
+    address = parse_part(side.path)
+    kind = ontology.by_table(address.kind, address.table) if address is not None else None
+    if kind is None:
+        raise LineError([Finding("E_PATCH", "names no part of a type of this base", field="path")])
+    values, is_canonical = decode(side.line, LineShape(kind.identity_fields, kind.generated), limits)
+    if not is_canonical or not {ID, CREATED_AT, UPDATED_AT} <= values.keys():
+        raise LineError([Finding("E_PATCH", "holds a line that is not canonical, or has no __id or times")])
+    return record_of(kind, values)
 
 
 def _label(label: Label) -> dict[str, Any]:
     return {"name": label.name, "commit": label.commit or None}
-
-
-def _label_of(value: Any) -> Label:
-    found = value if isinstance(value, Mapping) else {}
-    return Label(str(found.get("name") or ""), str(found.get("commit") or ""))
 
 
 def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, Place | None, Place | None]]:

@@ -5,20 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.review.alike import as_objects
-from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, OntologyChange, Options, Place, RecordChange
-from duckkb.review.diff.page import Page
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Place, RecordChange
+from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import leaves
-from duckkb.review.outcome import of_findings
+from duckkb.review.reports.findings import as_objects, of_findings
 
 VERSION = 1
 
 
-def as_json(diff: Diff, options: Options) -> Iterator[str]:
+def as_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
     counts = summary(diff)
     ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
-    page = Page(diff, options)
+    page = EntryPage(diff, options)
     head = page.spend(_dumps({"version": counts.pop("version"), "outcome": ended, **counts}))[1:-1]
     first = {"ontology": [_ontology(one) for one in diff.ontology], "groups": as_objects(diff.findings)}
     told = page.spend(_dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
@@ -28,10 +27,10 @@ def as_json(diff: Diff, options: Options) -> Iterator[str]:
     yield f'{{{head},"changes":[{changes}],{told},"findings":[{findings}],{rest}}}'
 
 
-def as_lines(diff: Diff, options: Options) -> Iterator[str]:
+def as_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """An object a line: each has an `entry` that says what it is, `ontology`, `finding` or `change`; where more is to come
     the last one is `next`, with the command that goes on."""
-    page = Page(diff, options)
+    page = EntryPage(diff, options)
     for one in diff.ontology if page.is_first else ():
         yield page.spend(_dumps({"entry": "ontology", **_ontology(one)}))
     yield from page.fit(page.findings, lambda one: _dumps({"entry": "finding", **_finding(one)}))
@@ -44,16 +43,15 @@ def as_lines(diff: Diff, options: Options) -> Iterator[str]:
 def summary(diff: Diff) -> dict[str, Any]:
     """What stands before the changes: which versions, and how much of what."""
     errors = sum(finding.is_error for finding in diff.findings)
-    counts = diff.counts
-    ops = {op: sum(count[op] for count in counts.values()) for op in OPS}
+    numbers = diff.numbers
     return {
         "version": VERSION,
         "base": _label(diff.base),
         "head": _label(diff.head),
-        "summary": ops
+        "summary": numbers.totals
         | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
         | {"errors": errors, "warnings": len(diff.findings) - errors},
-        "types": {name: dict(count) for name, count in counts.items()},
+        "types": {name: dict(count) for name, count in numbers.counts.items()},
     }
 
 

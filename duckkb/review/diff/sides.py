@@ -14,6 +14,7 @@ from duckkb.truth.git.revisions import Revision, Touched, TreeEntry
 from duckkb.values import dataclass
 
 Against = Literal["commit", "index", "worktree"]
+_UNMERGED = "E_MERGE_IN_PROGRESS"
 _LINK = "120000"
 _SUBMODULE = "160000"
 
@@ -91,7 +92,8 @@ def _stored(root: Path, touched: Iterable[Touched], base: Label, head: Label) ->
     new = {one.path: blob for one in touched if (blob := _blob(one.new))}
     content = revisions.blobs(root, [*old.values(), *new.values()])
     findings = [finding for one in touched for finding in _no_file(one.path, one.new)]
-    findings += [_unmerged(one.path) for one in everything if one.unmerged]
+    said, remedy = "is in conflict: the index has several versions of it, and was not compared", CODES[_UNMERGED].remedy
+    findings += [Finding(_UNMERGED, said, one.path, remedy=remedy) for one in everything if one.unmerged]
     return Versions(
         base,
         head,
@@ -136,11 +138,6 @@ def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
 def _blob(entry: TreeEntry | None) -> str:
     """The id of a regular file's bytes, empty for anything else."""
     return entry.blob if entry is not None and entry.mode in revisions.REGULAR else ""
-
-
-def _unmerged(path: str) -> Finding:
-    said = "is in conflict: the index has several versions of it, and was not compared"
-    return Finding("E_MERGE_IN_PROGRESS", said, path, remedy=CODES["E_MERGE_IN_PROGRESS"].remedy)
 
 
 def _no_file(path: str, entry: TreeEntry | None) -> Iterable[Finding]:

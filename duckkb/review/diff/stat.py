@@ -1,9 +1,10 @@
-"""A difference in numbers: a line a type."""
+"""A difference in numbers: a line a type, or a notice a type in the log of a job on GitHub, behind its findings."""
 
 from collections.abc import Iterator, Mapping
 
-from duckkb.review.diff.model import OPS, Numbers
-from duckkb.review.width import places
+from duckkb.review.diff.model import Diff, DiffOptions, Numbers
+from duckkb.review.reports.findings import command, commands
+from duckkb.review.reports.markup import many, places
 
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 
@@ -17,28 +18,32 @@ def render(numbers: Numbers) -> Iterator[str]:
     yield total(numbers)
 
 
+def annotations(diff: Diff, options: DiffOptions) -> Iterator[str]:
+    """A workflow command a line."""
+    yield from commands(diff.findings, diff.prefix)
+    for name, count in diff.counts.items():
+        yield command("notice", _counted(count), title=name)
+    if diff.ontology:
+        yield command("notice", "\n".join(change.what for change in diff.ontology), title="configuration")
+
+
 def total(numbers: Numbers) -> str:
     """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
-    counts = numbers.counts.values()
-    all_of: dict[str, int] = {op: sum(count[op] for count in counts) for op in OPS}
+    all_of = numbers.totals
     records = sum(all_of.values())
-    said = [f"{_number(records, 'record')} in {_number(numbers.parts, 'part')}"]
+    said = [f"{many(records, 'record')} in {many(numbers.parts, 'part')}"]
     if records:
         said[0] += f": {_counted(all_of)}"
     if numbers.moved:
         said.append(f"{numbers.moved} only moved to another part")
     if numbers.ontology:
-        said.append(_number(numbers.ontology, "change") + " of the configuration")
+        said.append(many(numbers.ontology, "change") + " of the configuration")
     if numbers.respelled:
         said.append(f"{numbers.respelled} only written otherwise")
     if numbers.findings:
-        said.append(_number(numbers.findings, "finding"))
+        said.append(many(numbers.findings, "finding"))
     return "; ".join(said)
 
 
 def _counted(count: Mapping[str, int]) -> str:
-    return ", ".join(f"{count[op]} {word}" for op, word in WORDS.items() if count[op])
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return ", ".join(f"{count[op]:,} {word}" for op, word in WORDS.items() if count[op])

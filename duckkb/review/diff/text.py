@@ -9,17 +9,19 @@ Whatever the data holds, it cannot move the cursor, set colours or reorder a lin
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.review.alike import told
-from duckkb.review.diff import stat, values
-from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, Options, RecordChange
-from duckkb.review.diff.page import Page
-from duckkb.review.diff.values import Piece
+from duckkb.review.diff import stat
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
+from duckkb.review.diff.page import EntryPage
+from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around
-from duckkb.review.invisible import visible
+from duckkb.review.reports.findings import told
+from duckkb.review.reports.markup import line
+from duckkb.rules.invisible import visible
 
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 _REACH = 60
@@ -34,11 +36,11 @@ _COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "w
 _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 
 
-def render(diff: Diff, options: Options) -> Iterator[str]:
+def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The configuration, the records, the findings, then all of it in numbers; a piece a block. What the budget has no
     room for is counted in the last line, with the command that goes on."""
     shown = _Shown(options)
-    page = Page(diff, options)
+    page = EntryPage(diff, options)
     for one in diff.ontology if page.is_first else ():
         yield page.spend("\n".join(shown.configuration(one)))
     findings = [page.spend(shown.finding(one)) for one in told(page.tell_findings())]
@@ -49,30 +51,31 @@ def render(diff: Diff, options: Options) -> Iterator[str]:
         yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
     yield total
     if page.left:
-        yield f"{page.left:,} of these records are not shown yet: {_line(page.next)}"
+        yield f"{page.left:,} of these records are not shown yet: {line(page.next)}"
 
 
 class _Shown:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DiffOptions) -> None:
         self._full, self._color = options.full, options.color
         self._compared, self.coarse = 0, 0
 
     def record(self, change: RecordChange) -> Iterator[str]:
-        was = f" (was {_line(change.was)})" if change.was is not None else ""
-        name = f"{stat.WORDS[change.op]} {change.type} {_line(change.identity)}{was}"
+        was = f" (was {line(change.was)})" if change.was is not None else ""
+        name = f"{stat.WORDS[change.op]} {change.type} {line(change.identity)}{was}"
         yield f"{self._painted(name, 'head')}  {change.place.path}:{change.place.line_no}"
         is_whole = change.op in ("insert", "delete")
         for field in change.fields:
             if not (is_whole and field.name in _OWN) or self._full:
                 inside = self._is_compared(field)
-                yield from self._pieces(values.pieces(field.name, field.before, field.after, inside=inside))
+                yield from self._leaves(leaves(field.name, field.before, field.after), inside)
 
     def configuration(self, change: OntologyChange) -> Iterator[str]:
-        yield self._painted(f"configuration: {_line(change.what)}", "head") + f"  {_line(change.path)}"
-        yield from self._pieces(values.pieces("", change.before, change.after))
+        yield self._painted(f"configuration: {line(change.what)}", "head") + f"  {line(change.path)}"
+        yield from self._leaves(leaves("", change.before, change.after))
 
     def finding(self, finding: Finding) -> str:
-        said = _line(str(finding if finding.remedy or finding.code not in CODES else _remedied(finding)))
+        remedy = finding.remedy or (CODES[finding.code].remedy if finding.code in CODES else "")
+        said = line(str(replace(finding, remedy=remedy)))
         return self._painted(said, "error" if finding.is_error else "warning")
 
     def _is_compared(self, field: FieldChange) -> bool:
@@ -85,25 +88,24 @@ class _Shown:
         self.coarse += is_coarse
         return not is_coarse
 
-    def _pieces(self, pieces: Iterable[Piece]) -> Iterator[str]:
+    def _leaves(self, found: Iterable[Leaf], inside: bool = True) -> Iterator[str]:
         told, left = 0, 0
-        for piece in pieces:
-            told += piece.is_element
-            if piece.is_element and told > _MOST and not self._full:
+        for leaf in found:
+            told += leaf.is_element
+            if leaf.is_element and told > _MOST and not self._full:
                 left += 1
             else:
-                yield from self._piece(piece)
+                yield from self._leaf(leaf, leaf.runs(inside=inside))
         if left:
             yield f"      … {left:,} more elements (--full)"
 
-    def _piece(self, piece: Piece) -> Iterator[str]:
-        mark = {"gone": "-", "new": "+", "changed": " "}[piece.kind]
-        runs = piece.runs if self._full else self._shortened(piece)
-        name = f"{_line(piece.name)}: " if piece.name else ""
-        whole = piece.kind != "changed"
-        lines = _lines(runs)
+    def _leaf(self, leaf: Leaf, runs: Sequence[Run]) -> Iterator[str]:
+        mark = {"gone": "-", "new": "+", "changed": " "}[leaf.kind]
+        name = f"{line(leaf.name)}: " if leaf.name else ""
+        whole = leaf.kind != "changed"
+        lines = _lines(runs if self._full else _shortened(runs, whole))
         if len(lines) > 1 and name:
-            yield self._painted(f"  {mark} {name.rstrip()}", piece.kind if whole else "")
+            yield self._painted(f"  {mark} {name.rstrip()}", leaf.kind if whole else "")
             yield from (self._row(f"  {mark}     ", runs, whole) for runs in lines)
         else:
             yield from (self._row(f"  {mark} {name}", runs, whole) for runs in lines)
@@ -124,31 +126,22 @@ class _Shown:
         before, after = ("", "") if self._color else _MARKS[run.kind]
         return before + self._painted(text, run.kind) + after
 
-    def _shortened(self, piece: Piece) -> Sequence[Run]:
-        if piece.kind == "changed":
-            return around(piece.runs, _REACH)
-        found: list[Run] = []
-        for run in piece.runs:
-            rest = run.text[_LONGEST:]
-            found += [run] if len(rest) < _REACH else [Run(run.kind, run.text[:_LONGEST]), Run("cut", rest)]
-        return found
-
     def _painted(self, text: str, what: str) -> str:
         return f"\x1b[{_COLORS[what]}m{text}\x1b[m" if self._color and what in _COLORS and text else text
 
 
-def _remedied(finding: Finding) -> Finding:
-    from dataclasses import replace
-
-    return replace(finding, remedy=CODES[finding.code].remedy)
+def _shortened(runs: Sequence[Run], whole: bool) -> Sequence[Run]:
+    if not whole:
+        return around(runs, _REACH)
+    found: list[Run] = []
+    for run in runs:
+        rest = run.text[_LONGEST:]
+        found += [run] if len(rest) < _REACH else [Run(run.kind, run.text[:_LONGEST]), Run("cut", rest)]
+    return found
 
 
 def _cut(run: Run) -> str:
     return f" … {len(run.text):,} characters … "
-
-
-def _line(text: str) -> str:
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _lines(runs: Iterable[Run]) -> list[list[Run]]:

@@ -1,4 +1,4 @@
-"""The values of a field on both sides, as pieces: objects by key, lists by element, texts by word."""
+"""The values of a field on both sides: objects by key, lists by element, texts by word."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from typing import Literal, NamedTuple
 from duckkb.ontology.source import pointer
 from duckkb.review.diff.words import Run, json_words
 from duckkb.truth.files.source_text import elements, split
-from duckkb.values import dataclass
 
 _MOST_STEPS = 1_000_000
 """Pairs of elements that are compared to find which of a list stayed in their order."""
@@ -29,6 +28,15 @@ class Leaf(NamedTuple):
         return (self.before is None or self.after is None) and bool(self.keys) and isinstance(self.keys[-1], int)
 
     @property
+    def kind(self) -> Literal["gone", "new", "changed"]:
+        """Whether it came, went, or changed inside."""
+        return "gone" if self.after is None else "new" if self.before is None else "changed"
+
+    def runs(self, *, inside: bool = True) -> list[Run]:
+        """What of it is the same or not, in words; `inside` is as in `words.words`."""
+        return json_words(self.before, self.after, inside=inside)
+
+    @property
     def pointer(self) -> str:
         """Where it stands in the record, as a JSON pointer."""
         return pointer(*self.keys)
@@ -39,17 +47,6 @@ class Leaf(NamedTuple):
         return pointer(*(self.keys[:-1] if self.is_element else self.keys))[1:]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Something that is gone, new, or changed inside: its name (as `Leaf.name`) and what of it is the same or not.
-    `is_element` says that it stands in a list, and the name is the list's."""
-
-    kind: Literal["gone", "new", "changed"]
-    name: str
-    runs: tuple[Run, ...]
-    is_element: bool = False
-
-
 def leaves(name: str, before: str | None, after: str | None) -> Iterator[Leaf]:
     """What differs between two values given as JSON text, None where a side has none, with its path.
 
@@ -57,20 +54,6 @@ def leaves(name: str, before: str | None, after: str | None) -> Iterator[Leaf]:
     [('/place/a', '1', '2'), ('/place/b/0', '1', None), ('/place/b/1', None, '3')]
     """
     return _leaves((name,) if name else (), before, after)
-
-
-def pieces(name: str, before: str | None, after: str | None, *, inside: bool = True) -> Iterator[Piece]:
-    """The same as words that are gone or new. `inside` is as in `words.words`.
-
-    >>> [(piece.kind, piece.name) for piece in pieces("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
-    [('changed', 'place/a'), ('gone', 'place/b'), ('new', 'place/b')]
-    """
-    for leaf in leaves(name, before, after):
-        kind: Literal["gone", "new", "changed"] = "changed"
-        if leaf.before is None or leaf.after is None:
-            kind = "gone" if leaf.after is None else "new"
-        runs = json_words(leaf.before, leaf.after, inside=inside)
-        yield Piece(kind, leaf.name, tuple(runs), is_element=leaf.is_element)
 
 
 def _leaves(keys: Keys, before: str | None, after: str | None) -> Iterator[Leaf]:

@@ -1,15 +1,16 @@
 """Two texts as runs of words: what both have, what is gone, what is new.
 
 The longest common sequence of words is found with one bit a word in large integers, which costs little for texts of some
-thousand words. Longer ones are first cut at what stands once on either side, so that the time grows with the length of
-the texts and not with its square. Nothing is lost: the runs without `new` are the old text, those without `gone` the new.
+thousand words. Longer ones are first halved where such a sequence goes through, so that little is held at once; those of more
+than some ten thousand are compared from their first to their last difference. Nothing is lost: the runs without `new` are the
+old text, those without `gone` the new.
 """
 
 import json
 import re
-from collections import Counter
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 Kind = Literal["same", "gone", "new", "cut"]
@@ -20,10 +21,9 @@ _WORD = re.compile(
     r"|[^\S\n]+|.",  # blanks, and any other character by itself, Chinese ones among them
     re.DOTALL,
 )
-# Bits that one table may have: 5 MB, and some hundred milliseconds. From the smaller size on it is cut where it can be.
+# Bits that one table may have: 5 MB. A larger one is halved, up to a size that takes about a second.
 _TABLE = 40_000_000
-_SMALL_TABLE = 250_000
-_SHINGLE = 6
+_MOST = 4_000_000_000
 
 
 class Run(NamedTuple):
@@ -126,12 +126,11 @@ def _matches(old: Sequence[str], new: Sequence[str], inside: bool) -> Iterator[t
             waiting.append((end, end + tail, goal, goal + tail))
         if at == end or to == goal or not inside:
             continue
-        size = (end - at) * (goal - to)
-        pieces = _cut(old[at:end], new[to:goal], at, to) if size > _SMALL_TABLE else []
-        if pieces:
-            waiting += reversed(pieces)
-        elif size <= _TABLE:
+        if (size := (end - at) * (goal - to)) <= _TABLE:
             yield from _longest(old[at:end], new[to:goal], at, to)
+        elif size <= _MOST:
+            through, half = at + _crossing(old[at:end], new[to:goal]), to + (goal - to) // 2
+            waiting += [(through, end, half, goal), (at, through, to, half)]
 
 
 def _common(old: Sequence[str], new: Sequence[str], some: range, others: range) -> int:
@@ -143,22 +142,39 @@ def _common(old: Sequence[str], new: Sequence[str], some: range, others: range) 
     return count
 
 
-def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
-    """A longest common sequence. Row by row of `new` one bit a word of `old`, 0 where the sequence grows by that word
-    (Hyyrö 2004); the rows are kept to walk back on. A word that one side alone has would change no row and no bit."""
-    places = dict.fromkeys({*old}.intersection(new), 0)
-    kept = [number for number, word in enumerate(old) if word in places]
-    bit = 1
-    for number in kept:
-        places[old[number]] |= bit
-        bit <<= 1
-    met = [number for number, word in enumerate(new) if word in places]
-    full = bit - 1
-    row, rows = full, [full]
-    for number in met:
-        same = row & places[new[number]]
+def _rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
+    """Row by row of `new` one bit a word of `old`, 0 where a longest common sequence grows by that word (Hyyrö 2004)."""
+    places = dict.fromkeys(old, 0)
+    for number, word in enumerate(old):
+        places[word] |= 1 << number
+    row = full = (1 << len(old)) - 1
+    yield row
+    for word in new:
+        same = row & places.get(word, 0)
         row = ((row + same) | (row - same)) & full
-        rows.append(row)
+        yield row
+
+
+def _crossing(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many words of `old` lie before the middle of `new` in a longest common sequence (Hirschberg 1975)."""
+    half = len(new) // 2
+    sides = ((old, new[:half]), (old[::-1], new[half:][::-1]))
+    head, tail = (_lengths(len(old), deque(_rows(*side), 1)[0]) for side in sides)
+    return max(range(len(old) + 1), key=lambda at: head[at] + tail[len(old) - at])
+
+
+def _lengths(size: int, row: int) -> list[int]:
+    """How long the sequence is with the first words of `old`, by their number."""
+    return [0, *accumulate(bit == "0" for bit in reversed(f"{row:0{size}b}"))]
+
+
+def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
+    """A longest common sequence; the rows are kept to walk back on. A word that one side alone has would change no row and no
+    bit."""
+    both = {*old}.intersection(new)
+    kept = [number for number, word in enumerate(old) if word in both]
+    met = [number for number, word in enumerate(new) if word in both]
+    rows = list(_rows([old[number] for number in kept], (new[number] for number in met)))
     found: list[list[int]] = []
     one, other = len(kept) - 1, len(met)
     while one >= 0 and other > 0:
@@ -174,50 +190,6 @@ def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterat
                 found.append([start, goal, 1])
             one -= 1
     yield from ((start, goal, length) for start, goal, length in reversed(found))
-
-
-def _cut(old: Sequence[str], new: Sequence[str], at: int, to: int) -> list[tuple[int, int, int, int]]:
-    """Smaller pairs of places to compare, cut at what stands once on either side; none where nothing does."""
-    for length in (_SHINGLE, 1) if len(old) * len(new) > _TABLE else (_SHINGLE,):
-        found = _beginnings(_rising(_once(old, new, length)))
-        if found:
-            edges = [(0, 0), *found, (len(old), len(new))]
-            return [(at + one, at + end, to + other, to + goal) for (one, other), (end, goal) in pairwise(edges)]
-    return []
-
-
-def _once(old: Sequence[str], new: Sequence[str], length: int) -> list[tuple[int, int]]:
-    sides = []
-    for some in (old, new):
-        pieces = list(zip(*(some[shift:] for shift in range(length)), strict=False))
-        counts = Counter(pieces)
-        sides.append({piece: number for number, piece in enumerate(pieces) if counts[piece] == 1})
-    return [(place, sides[1][piece]) for piece, place in sides[0].items() if piece in sides[1]]
-
-
-def _rising(pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest part of the pairs (in the order of their first numbers) whose second numbers rise too."""
-    from bisect import bisect_left
-
-    tops: list[int] = []
-    ends: list[int] = []
-    known = list(pairs)
-    before = [-1] * len(known)
-    for number, (_, goal) in enumerate(known):
-        pile = bisect_left(tops, goal)
-        before[number] = ends[pile - 1] if pile else -1
-        tops[pile : pile + 1], ends[pile : pile + 1] = [goal], [number]
-    found, number = [], ends[-1] if ends else -1
-    while number >= 0:
-        found.append(known[number])
-        number = before[number]
-    return found[::-1]
-
-
-def _beginnings(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of pairs that go on together the first: the others follow from it."""
-    known = set(pairs)
-    return [(one, other) for one, other in pairs if (one - 1, other - 1) not in known]
 
 
 def _readable(runs: Iterable[tuple[Kind, str]]) -> list[Run]:

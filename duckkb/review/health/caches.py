@@ -10,12 +10,13 @@ from duckkb.indexing.loaded import Loaded
 from duckkb.indexing.salvage import damaged
 from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
 from duckkb.ports import Embedder
-from duckkb.review.health.check import Ground, Skipped, Verdict, many, ok, warning, worst
+from duckkb.review.health.check import Skipped, Surroundings, Verdict, ok, warning, worst
+from duckkb.review.reports.markup import many
 
 Texts = Mapping[bytes, str]
 
 
-def team_cache(ground: Ground) -> Verdict:
+def team_cache(ground: Surroundings) -> Verdict:
     cache = ground.base.cache
     loaded = [file for kind in KINDS for file in cache.loaded(kind) if not file.file.is_local]
     found = [
@@ -36,7 +37,7 @@ def team_cache(ground: Ground) -> Verdict:
     return worst(found, "sound" if believed else "sound; a search believes it once a sample has been recomputed")
 
 
-def local_cache(ground: Ground) -> Verdict:
+def local_cache(ground: Surroundings) -> Verdict:
     ground.need_state()
     found = [
         warning(f"{one.file.path}: {one.reason}; {many(len(one.rows), 'row')} of it can be kept", "duckkb repair")
@@ -45,13 +46,13 @@ def local_cache(ground: Ground) -> Verdict:
     return worst(found, "sound")
 
 
-def cache_memory(ground: Ground) -> Verdict:
+def cache_memory(ground: Surroundings) -> Verdict:
     if is_memory_damaged(ground.env.state_home):
         return warning("what this machine remembers of checked caches cannot be read", "duckkb repair")
     return ok("sound")
 
 
-def coverage(ground: Ground) -> Verdict:
+def coverage(ground: Surroundings) -> Verdict:
     """How many chunks have tokens and vectors in the caches. Tokens are made when they are missed, vectors are not."""
     tokens, vectors = _wanted(ground)
     cached = {kind: {key for file in ground.base.cache.loaded(kind) for key in file.segment.index} for kind in KINDS}
@@ -62,7 +63,7 @@ def coverage(ground: Ground) -> Verdict:
     return ok(said)
 
 
-def fingerprint(ground: Ground) -> Verdict:
+def fingerprint(ground: Surroundings) -> Verdict:
     """Whether the cached vectors are of the models that the configuration names, its own and those of policies."""
     settings = ground.wiring.settings
     kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
@@ -86,7 +87,7 @@ def fingerprint(ground: Ground) -> Verdict:
     return ok(f"vectors of {models}" if any(names for _, names in counted) else "no vectors cached yet")
 
 
-def _wanted(ground: Ground) -> tuple[dict[bytes, str], dict[bytes, str]]:
+def _wanted(ground: Surroundings) -> tuple[dict[bytes, str], dict[bytes, str]]:
     """The texts that need token rows and vector rows, by key."""
     tokens: dict[bytes, str] = {}
     vectors: dict[bytes, str] = {}
@@ -96,7 +97,7 @@ def _wanted(ground: Ground) -> tuple[dict[bytes, str], dict[bytes, str]]:
     return tokens, vectors
 
 
-def _by_kind(ground: Ground) -> Iterator[tuple[dict[bytes, str], dict[bytes, str], Embedder]]:
+def _by_kind(ground: Surroundings) -> Iterator[tuple[dict[bytes, str], dict[bytes, str], Embedder]]:
     """For each type that is searched the texts that need token rows and vector rows, by key, and its model."""
     base = ground.base
     for kind in base.ontology:
@@ -104,7 +105,7 @@ def _by_kind(ground: Ground) -> Iterator[tuple[dict[bytes, str], dict[bytes, str
             yield *base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
 
 
-def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
+def _forged(ground: Surroundings, loaded: list[Loaded]) -> list[str]:
     """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
     tokens, and as many vectors as a search would take, where there is a model."""
     texts = dict(zip(KINDS, _wanted(ground), strict=True))
@@ -122,7 +123,7 @@ def _forged(ground: Ground, loaded: list[Loaded]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _agree(ground: Ground, file: Loaded, texts: Texts) -> bool:
+def _agree(ground: Surroundings, file: Loaded, texts: Texts) -> bool:
     """Whether the rows of these texts are what is recomputed now."""
     from duckkb.indexing.cache_rows import tokens_of
 

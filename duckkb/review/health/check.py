@@ -9,7 +9,7 @@ from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import observe
 from duckkb.errors import DuckkbError
 from duckkb.ports import Clock
-from duckkb.review import findings
+from duckkb.review.check import findings
 from duckkb.settings import Environment
 from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
@@ -41,7 +41,7 @@ class Skipped(Exception):
 
 
 @dataclass
-class Ground:
+class Surroundings:
     """What the checks look at. Nothing of it is made before a check asks, and a look changes nothing.
 
     `wire` loads the configuration and chooses the parts (`errors.OntologyError` where it does not load); `demands` tells
@@ -103,7 +103,7 @@ class Ground:
             raise Skipped("git tracks files in .duckkb/, so nothing in it is read")
 
 
-Look = Callable[[Ground], Verdict]
+Look = Callable[[Surroundings], Verdict]
 
 
 def ok(message: str) -> Verdict:
@@ -126,12 +126,3 @@ def worst(found: Iterable[Verdict], otherwise: str) -> Verdict:
     grave: Status = "error" if any(problem.status == "error" for problem in problems) else "warning"
     remedies = dict.fromkeys(problem.remedy for problem in problems)
     return Verdict(grave, "; ".join(problem.message for problem in problems), "; ".join(remedies))
-
-
-def many(number: int, noun: str) -> str:
-    """A count in words.
-
-    >>> many(1, "record"), many(3, "record")
-    ('1 record', '3 records')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

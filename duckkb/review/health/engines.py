@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from duckkb.errors import Unavailable
 from duckkb.indexing.segment import chinese_words, reference_words
 from duckkb.ports import Embedder
-from duckkb.review.health.check import Ground, Look, Skipped, Verdict, error, ok, warning, worst
+from duckkb.review.health.check import Look, Skipped, Surroundings, Verdict, error, ok, warning, worst
 from duckkb.settings import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _OFF_UNIT = 1e-3
 _ALIKE = 0.9999
 
 
-def model(ground: Ground) -> Verdict:
+def model(ground: Surroundings) -> Verdict:
     """Runs it, on one English and one Chinese sentence and a question."""
     settings = ground.wiring.settings.embedding
     if settings.model == "none":
@@ -69,7 +69,7 @@ def _cosine(one: "np.ndarray", other: "np.ndarray") -> float:
     return float(one @ other)
 
 
-def segmenters(ground: Ground) -> Verdict:
+def segmenters(ground: Surroundings) -> Verdict:
     """The fast segmenter against the one that it stands for. Neither may write: no folder is given."""
     fast, reference = chinese_words(None), reference_words(None)
     if fast is reference:
@@ -83,7 +83,7 @@ def segmenters(ground: Ground) -> Verdict:
 def self_test(name: str, remedy: str) -> Look:
     """The check that runs a self test of the backend's."""
 
-    def look(ground: Ground) -> Verdict:
+    def look(ground: Surroundings) -> Verdict:
         test: Callable[[], None] = ground.self_tests[name]
         try:
             test()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from duckkb.errors import DuckkbError
 from duckkb.review.health import caches, engines, machine, repository, state, truth
-from duckkb.review.health.check import Check, Ground, Look, Skipped, Verdict, error
+from duckkb.review.health.check import Check, Look, Skipped, Surroundings, Verdict, error
 from duckkb.values import dataclass
 
 CHECKS: dict[str, Look] = {
@@ -31,11 +31,11 @@ CHECKS: dict[str, Look] = {
     "format": truth.data_format,
     "data": truth.data_present,
     "readable": truth.readable,
-    "canonical": truth.canonical,
-    "records": truth.records,
-    "identities": truth.identities,
-    "edges": truth.edges,
-    "strangers": truth.strangers,
+    "canonical": truth.none_of(truth.FORM, "every line is in canonical form"),
+    "records": truth.none_of(truth.BAD_FIT, "every record fits its type and its place"),
+    "identities": truth.none_of(truth.IDENTITIES, "every identity and every __id stands once"),
+    "edges": truth.none_of(truth.EDGES, "every edge has its ends"),
+    "strangers": truth.none_of(truth.STRANGERS, "nothing else lies in data/"),
     "lfs": repository.lfs,
     "clock": machine.clock,
     "team_cache": caches.team_cache,
@@ -65,7 +65,7 @@ class Health:
         return sum(check.status == "warning" for check in self.checks)
 
 
-def examine(ground: Ground, on_check: Callable[[Check], None]) -> Health:
+def examine(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     """Run every check. Changes nothing, and says the same of the same state. `on_check` is told each as it is done: a
     native library that ends the process takes no earlier verdict with it."""
     checks = []
@@ -76,7 +76,7 @@ def examine(ground: Ground, on_check: Callable[[Check], None]) -> Health:
     return Health(tuple(checks))
 
 
-def _verdict(look: Look, ground: Ground) -> Verdict:
+def _verdict(look: Look, ground: Surroundings) -> Verdict:
     try:
         return look(ground)
     except Skipped as reason:

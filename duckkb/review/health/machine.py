@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
-from duckkb.review.health.check import Ground, Skipped, Verdict, error, ok, warning, worst
+from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
 from duckkb.settings import DEFAULT_MODEL
 
 EARLIEST = "2025-01-01T00:00:00.000000Z"
@@ -19,7 +19,7 @@ _NUMERIC = re.compile(r"[^0-9.]")
 _BOUND = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)")
 
 
-def python(ground: Ground) -> Verdict:
+def python(ground: Surroundings) -> Verdict:
     try:
         bounds = str(metadata("duckkb")["Requires-Python"])
     except PackageNotFoundError:
@@ -30,19 +30,19 @@ def python(ground: Ground) -> Verdict:
     return ok(f"Python {shown}")
 
 
-def libraries(ground: Ground) -> Verdict:
+def libraries(ground: Surroundings) -> Verdict:
     wanted = _required("")
     found = list(_unfit(wanted, "pip install --upgrade duckkb"))
     return worst(found, f"{len(wanted)} as pyproject.toml asks")
 
 
-def local_extra(ground: Ground) -> Verdict:
+def local_extra(ground: Surroundings) -> Verdict:
     """The optional libraries of the offline model: needed where the base names it."""
     needed = ground.wiring.settings.embedding.model == DEFAULT_MODEL
     return _extra("local", needed, "this base does not name the offline model")
 
 
-def ann_extra(ground: Ground) -> Verdict:
+def ann_extra(ground: Surroundings) -> Verdict:
     """The optional library of graphs: needed where a type's vectors are to be compared by one."""
     settings = ground.wiring.settings
     needed = any(kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology)
@@ -60,7 +60,7 @@ def _extra(extra: str, needed: bool, unneeded: str) -> Verdict:
     return worst(_unfit(present, f"pip install --upgrade 'duckkb[{extra}]'"), "installed")
 
 
-def clock(ground: Ground) -> Verdict:
+def clock(ground: Surroundings) -> Verdict:
     now = ground.clock.now()
     if now < EARLIEST:
         return warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
@@ -72,7 +72,7 @@ def clock(ground: Ground) -> Verdict:
     return ok("later than every record's time")
 
 
-def limits(ground: Ground) -> Verdict:
+def limits(ground: Surroundings) -> Verdict:
     if sys.platform == "win32":
         raise Skipped("this system has no such limits")
     import resource

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from duckkb.codes import CODES
-from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
+from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
 from duckkb.review.health.truth import pointers
+from duckkb.review.reports.markup import many
 from duckkb.truth import layout
 from duckkb.truth.git import repository, skipped
 
@@ -16,7 +17,7 @@ _PART = "data/nodes/any/20260101/part_000.jsonl"
 _CACHE = "data/indices/search_cache.parquet"
 
 
-def git(ground: Ground) -> Verdict:
+def git(ground: Surroundings) -> Verdict:
     version = ground.git_version
     if version is None:
         return warning("there is no git on this machine: reviews and patches do without it", "install git")
@@ -26,7 +27,7 @@ def git(ground: Ground) -> Verdict:
     return ok(f"git {shown}")
 
 
-def history_kept(ground: Ground) -> Verdict:
+def history_kept(ground: Surroundings) -> Verdict:
     """The repository's own state."""
     found = ground.repository
     if found is None:
@@ -38,7 +39,7 @@ def history_kept(ground: Ground) -> Verdict:
     return worst(_state(ground, found), "a linked work tree" if found.linked else "a repository with work tree")
 
 
-def _state(ground: Ground, found: repository.RepositoryState) -> Iterator[Verdict]:
+def _state(ground: Surroundings, found: repository.RepositoryState) -> Iterator[Verdict]:
     under_way = repository.operation_in_progress(ground.root)
     if under_way:
         remedy = f"finish it, or git {under_way} --abort"
@@ -49,13 +50,13 @@ def _state(ground: Ground, found: repository.RepositoryState) -> Iterator[Verdic
         yield warning("core.bare is true although there is a work tree", "git config core.bare false")
 
 
-def tracked_state(ground: Ground) -> Verdict:
+def tracked_state(ground: Surroundings) -> Verdict:
     if ground.is_state_tracked:
         return error(CODES["E_TRACKED_STATE"].meaning.rstrip("."), "git rm -r --cached .duckkb && rm -r .duckkb")
     return ok("git tracks nothing in .duckkb/")
 
 
-def attributes(ground: Ground) -> Verdict:
+def attributes(ground: Surroundings) -> Verdict:
     """What counts is what git makes of the attributes, which other files may override; without git, our lines do."""
     if _is_odd(ground.root / ".gitattributes"):
         return error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
@@ -70,7 +71,7 @@ def _is_odd(path: Path) -> bool:
     return path.is_symlink() or (path.exists() and not path.is_file())
 
 
-def _asked(ground: Ground, path: str) -> dict[str, str] | None:
+def _asked(ground: Surroundings, path: str) -> dict[str, str] | None:
     if not ground.has_readable_repository or _is_odd(ground.root / ".gitattributes"):
         return None
     return repository.attributes(ground.root, path)
@@ -105,7 +106,7 @@ def _lines(root: Path) -> Verdict:
     return warning(said, f"printf '%s\\n' {quoted} >> .gitattributes")
 
 
-def git_settings(ground: Ground) -> Verdict:
+def git_settings(ground: Surroundings) -> Verdict:
     if not ground.has_readable_repository:
         raise Skipped("there is no repository that git can read")
     part = _asked(ground, _PART) or {}
@@ -131,7 +132,7 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
         yield warning(said, "git config core.precomposeunicode true")
 
 
-def checkout(ground: Ground) -> Verdict:
+def checkout(ground: Surroundings) -> Verdict:
     if not ground.has_readable_repository:
         raise Skipped("there is no repository that git can read")
     found = list(skipped.findings(ground.root))
@@ -144,7 +145,7 @@ def checkout(ground: Ground) -> Verdict:
     )
 
 
-def lfs(ground: Ground) -> Verdict:
+def lfs(ground: Surroundings) -> Verdict:
     found = list(pointers(ground))
     if not found:
         return ok("no file is an LFS pointer")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from duckkb.engine.index import repair
 from duckkb.errors import Unavailable
-from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning, worst
+from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
+from duckkb.review.reports.markup import many
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, mounts, protocol
 
@@ -15,7 +16,7 @@ LEAST_BYTES = 100 * 1024 * 1024
 LEAST_INODES = 1_000
 
 
-def file_system(ground: Ground) -> Verdict:
+def file_system(ground: Surroundings) -> Verdict:
     return worst(judged(ground.root, mounts.file_system(ground.root)), "a local one, where locks hold")
 
 
@@ -30,7 +31,7 @@ def judged(root: Path, kind: str) -> Iterator[Verdict]:
         yield error(said, "keep both on one file system")
 
 
-def disk(ground: Ground) -> Verdict:
+def disk(ground: Surroundings) -> Verdict:
     free = shutil.disk_usage(ground.root).free
     facts = os.statvfs(ground.root) if hasattr(os, "statvfs") else None
     inodes = facts.f_favail if facts and facts.f_files else None  # some file systems do not count them
@@ -49,7 +50,7 @@ def room(free: int, inodes: int | None) -> Verdict:
     return worst(found, "enough room")
 
 
-def writable(ground: Ground) -> Verdict:
+def writable(ground: Surroundings) -> Verdict:
     root = ground.root
     folders = [root, state.folder_of(root), state.folder_of(root) / state.TXN, state.cache_path(root)]
     folders += sorted(Path(folder) for folder, _, _ in os.walk(root / "data"))
@@ -61,7 +62,7 @@ def writable(ground: Ground) -> Verdict:
     return warning(said, "chmod -R u+w . , or work in a checkout that you own")
 
 
-def lock_file(ground: Ground) -> Verdict:
+def lock_file(ground: Surroundings) -> Verdict:
     ground.need_state()
     if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
         return ok("nobody has needed it yet")
@@ -80,7 +81,7 @@ def lock_file(ground: Ground) -> Verdict:
         return warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
 
 
-def unfinished(ground: Ground) -> Verdict:
+def unfinished(ground: Surroundings) -> Verdict:
     """The journal."""
     ground.need_state()
     try:
@@ -99,7 +100,7 @@ def unfinished(ground: Ground) -> Verdict:
     return error(f"a sealed write over {many(len(found['files']), 'file')} is not finished", "duckkb recover")
 
 
-def local_state(ground: Ground) -> Verdict:
+def local_state(ground: Surroundings) -> Verdict:
     """Everything in `.duckkb/` that `repair` looks after, but for the rows of the cache."""
     ground.need_state()
     folder = state.folder_of(ground.root)
@@ -121,7 +122,7 @@ def local_state(ground: Ground) -> Verdict:
     return worst(said, "nothing left over")
 
 
-def rescued(ground: Ground) -> Verdict:
+def rescued(ground: Surroundings) -> Verdict:
     ground.need_state()
     home = state.folder_of(ground.root) / state.RESCUED
     files = [path for path in home.rglob("*") if path.is_file()] if state.is_folder(home) else []

@@ -4,18 +4,19 @@ from collections.abc import Collection, Iterator
 
 from duckkb.engine.boot import refuse_missing_truth
 from duckkb.errors import DuckkbError, Finding
-from duckkb.review.health.check import Ground, Skipped, Verdict, error, many, ok, warning
+from duckkb.review.health.check import Look, Skipped, Surroundings, Verdict, error, ok, warning
+from duckkb.review.reports.markup import many
 from duckkb.truth import layout
 
-_BAD_FIT = frozenset({"E_SCHEMA", "E_MISPLACED", "E_TIME"})
-_FORM = frozenset({"E_NOT_CANONICAL", "E_INCOMPLETE"})
-_IDENTITIES = frozenset({"E_DUP_IDENTITY", "E_DUP_ID"})
-_EDGES = frozenset({"E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY"})
-_STRANGERS = frozenset({"E_UNEXPECTED_FILE", "E_SYMLINK", "E_NOT_REGULAR"})
+BAD_FIT = frozenset({"E_SCHEMA", "E_MISPLACED", "E_TIME"})
+FORM = frozenset({"E_NOT_CANONICAL", "E_INCOMPLETE"})
+IDENTITIES = frozenset({"E_DUP_IDENTITY", "E_DUP_ID"})
+EDGES = frozenset({"E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY"})
+STRANGERS = frozenset({"E_UNEXPECTED_FILE", "E_SYMLINK", "E_NOT_REGULAR"})
 _SHOWN = 3
 
 
-def configuration(ground: Ground) -> Verdict:
+def configuration(ground: Surroundings) -> Verdict:
     try:
         wiring = ground.wire()
     except DuckkbError as problem:
@@ -25,7 +26,7 @@ def configuration(ground: Ground) -> Verdict:
     return ok(f"{many(len(ontology.nodes), 'node type')}, {many(len(ontology.edges), 'edge type')}")
 
 
-def trust(ground: Ground) -> Verdict:
+def trust(ground: Surroundings) -> Verdict:
     try:
         demanded, trusted = ground.demands()
     except DuckkbError:
@@ -38,13 +39,13 @@ def trust(ground: Ground) -> Verdict:
     return ok(f"accepted on this machine: {named}")
 
 
-def data_format(ground: Ground) -> Verdict:
+def data_format(ground: Surroundings) -> Verdict:
     number = layout.read_format(ground.root)
     present = (ground.root / layout.FORMAT_PATH).exists()
     return ok(f"format {number}" if present else "no FORMAT.json yet: format 1")
 
 
-def data_present(ground: Ground) -> Verdict:
+def data_present(ground: Surroundings) -> Verdict:
     tree = ground.base.tree
     refuse_missing_truth(ground.root, tree)
     if not tree.parts:
@@ -52,40 +53,27 @@ def data_present(ground: Ground) -> Verdict:
     return ok(f"{many(ground.report.records, 'record')} in {many(len(tree.parts), 'part')}")
 
 
-def readable(ground: Ground) -> Verdict:
+def readable(ground: Surroundings) -> Verdict:
     unreadable = ground.base.tree.unreadable
     return _summary(unreadable, f"{many(len(ground.base.tree.parts), 'part')} can be read")
 
 
-def canonical(ground: Ground) -> Verdict:
-    return _summary(_of(ground, _FORM), "every line is in canonical form")
+def none_of(codes: Collection[str], otherwise: str) -> Look:
+    """The check that `duckkb check` finds none of these in what can be read."""
+
+    def look(ground: Surroundings) -> Verdict:
+        unreadable = set(ground.base.tree.unreadable)
+        return _summary(
+            [one for one in ground.report.findings if one.code in codes and one not in unreadable], otherwise
+        )
+
+    return look
 
 
-def records(ground: Ground) -> Verdict:
-    return _summary(_of(ground, _BAD_FIT), "every record fits its type and its place")
-
-
-def identities(ground: Ground) -> Verdict:
-    return _summary(_of(ground, _IDENTITIES), "every identity and every __id stands once")
-
-
-def edges(ground: Ground) -> Verdict:
-    return _summary(_of(ground, _EDGES), "every edge has its ends")
-
-
-def strangers(ground: Ground) -> Verdict:
-    return _summary(_of(ground, _STRANGERS), "nothing else lies in data/")
-
-
-def pointers(ground: Ground) -> Iterator[Finding]:
+def pointers(ground: Surroundings) -> Iterator[Finding]:
     """Findings about files that git LFS left as pointers."""
     yield from (finding for finding in ground.report.findings if finding.code == "E_POINTER")
     yield from (finding for finding in ground.base.cache.findings if "LFS pointer" in finding.message)
-
-
-def _of(ground: Ground, codes: Collection[str]) -> list[Finding]:
-    unreadable = set(ground.base.tree.unreadable)
-    return [finding for finding in ground.report.findings if finding.code in codes and finding not in unreadable]
 
 
 def _summary(found: Collection[Finding], otherwise: str) -> Verdict:

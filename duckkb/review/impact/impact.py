@@ -15,15 +15,14 @@ from duckkb.records import identity_text
 from duckkb.search import syntax
 from duckkb.values import dataclass, field
 
-Measure = tuple[str, ...]
-MEASURES: Measure = ("ndcg", "recall", "lost", "faded")
+MEASURES = ("ndcg", "recall", "lost", "faded")
 """What a change can be failed on."""
 FADED = "judged records that lost half of their words' score"
 _KEPT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class JudgedQuestion:
     """A judged question; `expected` has a grade by identity, as the command line writes identities."""
 
     text: str
@@ -38,7 +37,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RankedAnswer:
     """The first identities that a side gives to a question, best first; `problem` says why there are none, `degraded` what
     the answer lacked. `words` has by judged record among them the words of the question that it holds, each with its share
     of the lexical score."""
@@ -54,7 +53,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class RankMove:
     """A judged record whose rank differs; None is beyond the first k."""
 
     identity: str
@@ -76,13 +75,13 @@ class Fade:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QuestionRow:
     """One question on both sides. `before` is None where the older side cannot be asked it. `moves` are judged records;
     `entered` and `left` are all records that came into the first k or went out of it."""
 
-    question: Question
-    before: Answer | None
-    after: Answer
+    question: JudgedQuestion
+    before: RankedAnswer | None
+    after: RankedAnswer
     k: int
 
     @property
@@ -99,14 +98,14 @@ class Row:
         return before, measure(self.after.ranked, expected, self.k)
 
     @property
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[RankMove]:
         if self.before is None:
             return []
         sides = [
             (name, grade, self.before.rank(name), self.after.rank(name))
             for name, grade in self.question.expected.items()
         ]
-        return [Move(*one) for one in sides if one[2] != one[3]]
+        return [RankMove(*one) for one in sides if one[2] != one[3]]
 
     @property
     def lost(self) -> list[str]:
@@ -147,17 +146,18 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ImpactReport:
     """The judged questions of both sides, asked of both; `removed` are those of `base` that `head` has no longer or judges
-    lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone).
-    `crossed` are the limits that the change goes beyond, in words; `prefix` is the folder of the base inside its repository."""
+    lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone). `limits` are
+    a drop of a mean, or a number of judged records, from which on a change fails; `prefix` is the folder of the base inside its
+    repository."""
 
     base: str
     head: str
     k: int
-    rows: tuple[Row, ...] = ()
-    removed: tuple[Question, ...] = ()
-    crossed: tuple[str, ...] = field(default_factory=tuple)
+    rows: tuple[QuestionRow, ...] = ()
+    removed: tuple[JudgedQuestion, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     prefix: str = ""
 
@@ -166,7 +166,7 @@ class Report:
         return sum(finding.is_error for finding in self.findings)
 
     @property
-    def compared(self) -> list[Row]:
+    def compared(self) -> list[QuestionRow]:
         """The questions that both sides were asked."""
         return [row for row in self.rows if row.before is not None]
 
@@ -185,20 +185,36 @@ class Report:
         return sum(fade.after <= fade.before / 2 for row in self.rows for fade in row.faded)
 
     @property
+    def crossed(self) -> tuple[str, ...]:
+        """The limits that are reached, in words; 0 stands for any drop."""
+        drops = ((limit, *self._drop(name)) for name, limit in self.limits.items())
+        return tuple(f"{said} (limit {limit:g})" for limit, drop, said in drops if drop > 1e-9 and drop >= limit - 1e-9)
+
+    def _drop(self, name: str) -> tuple[float, str]:
+        if name == "lost":
+            return self.lost, f"judged records lost from the first {self.k}: {self.lost}"
+        if name == "faded":
+            return self.faded, f"{FADED}: {self.faded}"
+        before, after = self.mean(name)
+        if before is None or after is None:
+            return 0.0, ""
+        return before - after, f"mean {name} fell by {before - after:.4f}, from {before:.4f} to {after:.4f}"
+
+    @property
     def degraded(self) -> list[str]:
         answers = [answer for row in self.rows for answer in (row.before, row.after) if answer is not None]
         return list(dict.fromkeys(answer.degraded for answer in answers if answer.degraded))
 
 
-def read(found: Sequence[Mapping[str, Any]]) -> list[Question]:
+def read(found: Sequence[Mapping[str, Any]]) -> list[JudgedQuestion]:
     """Questions as the ontology's files have them."""
     return [
-        Question(one["question"], one["type"], _graded(one["expected"]), one.get("mode"), one.get("where"))
+        JudgedQuestion(one["question"], one["type"], _graded(one["expected"]), one.get("mode"), one.get("where"))
         for one in found
     ]
 
 
-def milder(question: Question, others: Sequence[Question]) -> str:
+def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
     """How a question asks less among others, in words; empty where it does not."""
     same = [one for one in others if one.key == question.key]
     if not same:
@@ -208,12 +224,7 @@ def milder(question: Question, others: Sequence[Question]) -> str:
     return f"judges {', '.join(lower[:3])} lower" if lower else ""
 
 
-def of_both(before: Sequence[Question], after: Sequence[Question]) -> list[Question]:
-    """The questions of both sides, each as each side judges it: a change is held against those that it found."""
-    return [*before, *(one for one in after if one not in before)]
-
-
-def ask(base: Base, questions: Sequence[Question], k: int) -> list[Answer | None]:
+def ask(base: Base, questions: Sequence[JudgedQuestion], k: int) -> list[RankedAnswer | None]:
     """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
     Vectors that are missing are made first, however long that takes."""
     kinds = {one.type: kind for one in questions if (kind := base.ontology.find(one.type)) is not None}
@@ -221,16 +232,17 @@ def ask(base: Base, questions: Sequence[Question], k: int) -> list[Answer | None
     return [_answer(base, kinds[one.type], one, k) if one.type in kinds else None for one in questions]
 
 
-def compare(
-    sides: tuple[str, str], before: Sequence[Answer | None], after: Sequence[Answer | None], asked: Any
-) -> Report:
-    """`asked`: the questions, those that were removed, and k."""
-    questions, removed, k = asked
-    rows = [
-        Row(question, old, new or Answer(problem=f"no type {question.type}"), k)
+def side_by_side(
+    questions: Sequence[JudgedQuestion],
+    before: Sequence[RankedAnswer | None],
+    after: Sequence[RankedAnswer | None],
+    k: int,
+) -> tuple[QuestionRow, ...]:
+    """Each question with the answers of both sides."""
+    return tuple(
+        QuestionRow(question, old, new or RankedAnswer(problem=f"no type {question.type}"), k)
         for question, old, new in zip(questions, before, after, strict=True)
-    ]
-    return Report(*sides, k, tuple(rows), tuple(removed))
+    )
 
 
 def ndcg(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
@@ -248,27 +260,6 @@ def recall(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
     """The share of the records with a grade above 0 that are among the first k; 1.0 where there is none."""
     right = {name for name, grade in expected.items() if grade}
     return len(right & set(ranked[:k])) / len(right) if right else 1.0
-
-
-def crossed(report: Report, limits: Mapping[str, float]) -> tuple[str, ...]:
-    """The limits that are reached, in words: a drop of a mean, or a number of judged records lost; 0 stands for any."""
-    said = []
-    for name, limit in limits.items():
-        drop, told = _drop(report, name)
-        if drop > 1e-9 and drop >= limit - 1e-9:
-            said.append(f"{told} (limit {limit:g})")
-    return tuple(said)
-
-
-def _drop(report: Report, name: str) -> tuple[float, str]:
-    if name == "lost":
-        return report.lost, f"judged records lost from the first {report.k}: {report.lost}"
-    if name == "faded":
-        return report.faded, f"{FADED}: {report.faded}"
-    before, after = report.mean(name)
-    if before is None or after is None:
-        return 0.0, ""
-    return before - after, f"mean {name} fell by {before - after:.4f}, from {before:.4f} to {after:.4f}"
 
 
 def _graded(expected: Any) -> dict[str, int]:
@@ -300,21 +291,21 @@ def _embed(base: Base, kinds: Any) -> None:
         vectors.fill_pending(base, wanted)
 
 
-def _answer(base: Base, kind: RecordType, question: Question, k: int) -> Answer:
+def _answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:
     intent = Intent(question.text, question.mode, question.where, k, kinds=(kind,))
     try:
         found = query.find(base, intent)
     except (UsageError, NotFound) as problem:
-        return Answer(problem=problem.message)
+        return RankedAnswer(problem=problem.message)
     except DuckkbError as problem:
-        return Answer(problem=problem.message, degraded=problem.message)
+        return RankedAnswer(problem=problem.message, degraded=problem.message)
     said = next((notice.message for notice in found.notices if notice.code == "W_DEGRADED"), "")
     judged = {_text(hit.identity): hit.id for hit in found if question.expected.get(_text(hit.identity))}
     words = {} if found.mode == "similar" else {name: _words(base, kind, question, one) for name, one in judged.items()}
-    return Answer(tuple(_text(hit.identity) for hit in found), degraded=said, words=words)
+    return RankedAnswer(tuple(_text(hit.identity) for hit in found), degraded=said, words=words)
 
 
-def _words(base: Base, kind: RecordType, question: Question, number: int) -> dict[str, float]:
+def _words(base: Base, kind: RecordType, question: JudgedQuestion, number: int) -> dict[str, float]:
     """The words of a question that a record holds, and their shares of its lexical score."""
     terms = base.lanes(kind).words.explain(syntax.parse(question.text), number)["terms"] if kind.full_text else ()
     found: dict[str, float] = {}

@@ -1,22 +1,19 @@
 """An impact report for people and programs: text, markdown, a JSON object. Data stands in code spans alone in markdown."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from duckkb.review.diff.budget import Section, fitted
-from duckkb.review.impact.impact import FADED, Answer, Question, Report, Row
-from duckkb.review.outcome import of_findings
+from duckkb.review.impact.impact import FADED, ImpactReport, JudgedQuestion, QuestionRow, RankedAnswer
+from duckkb.review.reports.budget import ReportSection, fitted
+from duckkb.review.reports.findings import of_findings
+from duckkb.review.reports.markup import cut, line, many, span
 
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
 _MOST_LINES = 20
-BUDGET = 30_000
-"""Bytes of a comment, of which a forge takes 65,536: the records that differ need room too."""
 _LONGEST = 200
 
 
-def as_object(report: Report) -> dict[str, Any]:
+def as_object(report: ImpactReport) -> dict[str, Any]:
     """The whole report; `version` rises when a key changes its meaning."""
     means = {name: _before_after(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
@@ -38,23 +35,23 @@ def as_object(report: Report) -> dict[str, Any]:
     }
 
 
-def as_text(report: Report) -> Iterator[str]:
+def as_text(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a terminal."""
-    yield f"{report.base} -> {report.head}: {_count(len(report.rows), 'judged question')}, the first {report.k} results"
+    yield f"{report.base} -> {report.head}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
     yield from _means(report)
     for row in report.rows:
         if row.is_changed:
             yield ""
-            yield f"{_plain(row.question.type)}: {_plain(row.question.text)}"
-            yield from (f"  {line}" for line in _row_lines(row, _plain))
-    yield from _closing(report, _plain)
+            yield f"{_text(row.question.type)}: {_text(row.question.text)}"
+            yield from (f"  {one}" for one in _row_lines(row, _text))
+    yield from _closing(report, _text)
 
 
-def as_markdown(report: Report, budget: int = BUDGET) -> Iterator[str]:
+def as_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
     whose answers differ, the worst first. What has no room is counted."""
     head = [
-        f"### Retrieval impact: {span(report.base)} → {span(report.head)}",
+        f"### Retrieval impact: {_span(report.base)} → {_span(report.head)}",
         "",
         "| | before | after |",
         "|---|---|---|",
@@ -64,38 +61,26 @@ def as_markdown(report: Report, budget: int = BUDGET) -> Iterator[str]:
         head.append(f"| mean {name}@{report.k} | {_number(before)} | {_number(after)} |")
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
     rooted = replace(report, findings=tuple(one.rooted(report.prefix) for one in report.findings))
-    said = [f"- {line}" for line in _closing(rooted, span)]
+    said = [f"- {one}" for one in _closing(rooted, _span)]
     changed = sorted((row for row in report.rows if row.is_changed), key=_loss)
     asked = ["\n".join(_question(row)) for row in changed]
     fold = "\n<details open><summary>Questions whose answers changed</summary>\n"
     sections = [
-        Section("", lambda: said, ["line"] * len(said), 0.5),
-        Section(fold, lambda: asked, [row.question.type for row in changed], 0.5, "\n</details>\n"),
+        ReportSection("", lambda: said, ["line"] * len(said), 0.5),
+        ReportSection(fold, lambda: asked, [row.question.type for row in changed], 0.5, "\n</details>\n"),
     ]
     yield fitted("\n".join(head) + "\n", sections, budget).rstrip("\n")
 
 
-def _question(row: Row) -> Iterator[str]:
-    yield f"- {span(row.question.type)} {span(row.question.text)}"
-    lines = [f"  - {line}" for line in _row_lines(row, span)]
+def _question(row: QuestionRow) -> Iterator[str]:
+    yield f"- {_span(row.question.type)} {_span(row.question.text)}"
+    lines = [f"  - {one}" for one in _row_lines(row, _span)]
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
         yield f"  - {len(lines) - _MOST_LINES} more"
 
 
-def span(text: str) -> str:
-    r"""A text as a code span on one line, which cannot end it, mention, link or hide anything.
-
-    >>> span("a `b` @c\n")
-    '`` a `b` @c\\u000a ``'
-    """
-    shown = _plain(text) or " "
-    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
-    gap = " " if len(fence) > 1 or shown.startswith(" ") or shown.endswith(" ") else ""
-    return f"{fence}{gap}{shown}{gap}{fence}"
-
-
-def _row_lines(row: Row, show: Any) -> Iterator[str]:
+def _row_lines(row: QuestionRow, show: Any) -> Iterator[str]:
     if row.before is None:
         yield f"new: ndcg {_number(row.ndcg[1])}, recall {_number(row.recall[1])}"
         yield from _problems(row.after, show)
@@ -118,12 +103,12 @@ def _row_lines(row: Row, show: Any) -> Iterator[str]:
     yield from _problems(row.after, show)
 
 
-def _problems(answer: Answer, show: Any) -> Iterator[str]:
+def _problems(answer: RankedAnswer, show: Any) -> Iterator[str]:
     if answer.problem:
         yield f"no answer: {show(answer.problem)}"
 
 
-def _closing(report: Report, show: Any) -> Iterator[str]:
+def _closing(report: ImpactReport, show: Any) -> Iterator[str]:
     for one in report.findings:
         place = f" {show(one.place)}" if one.path else ""
         yield f"{one.code}{place}: {show(one.message)}"
@@ -135,7 +120,7 @@ def _closing(report: Report, show: Any) -> Iterator[str]:
         yield "There are no judged questions: list some under `questions` in ontology/questions.yaml"
 
 
-def _means(report: Report) -> Iterator[str]:
+def _means(report: ImpactReport) -> Iterator[str]:
     for name in ("ndcg", "recall"):
         before, after = report.mean(name)
         if before is not None and after is not None:
@@ -144,13 +129,10 @@ def _means(report: Report) -> Iterator[str]:
     yield f"{FADED}: {report.faded}"
 
 
-def _row_object(row: Row) -> dict[str, Any]:
+def _row_object(row: QuestionRow) -> dict[str, Any]:
     answers = {"before": list(row.before.ranked) if row.before else None, "after": list(row.after.ranked)}
     found = {**_asked(row.question), "ndcg": _before_after(*row.ndcg), "recall": _before_after(*row.recall), **answers}
-    found["moves"] = [
-        {"identity": move.identity, "grade": move.grade, "before": move.before, "after": move.after}
-        for move in row.moves
-    ]
+    found["moves"] = [asdict(move) for move in row.moves]
     found["faded"] = [
         {"identity": one.identity, "grade": one.grade, "words": list(one.words)}
         | {"score": _before_after(one.before, one.after)}
@@ -160,7 +142,7 @@ def _row_object(row: Row) -> dict[str, Any]:
     return found | ({"problem": row.after.problem} if row.after.problem else {})
 
 
-def _asked(question: Question) -> dict[str, Any]:
+def _asked(question: JudgedQuestion) -> dict[str, Any]:
     found: dict[str, Any] = {"question": question.text, "type": question.type, "expected": dict(question.expected)}
     found |= {"mode": question.mode} if question.mode else {}
     return found | ({"where": question.where} if question.where else {})
@@ -174,12 +156,12 @@ def _round(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def _loss(row: Row) -> tuple[float, str]:
+def _loss(row: QuestionRow) -> tuple[float, str]:
     before, after = row.ndcg
     return (after - before if before is not None else 0.0), row.question.text
 
 
-def _rank(rank: int | None, row: Row) -> str:
+def _rank(rank: int | None, row: QuestionRow) -> str:
     return str(rank) if rank else f"beyond {row.k}"
 
 
@@ -187,10 +169,9 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _text(text: str) -> str:
+    return line(cut(text, _LONGEST))
 
 
-def _plain(text: str) -> str:
-    shown = _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+def _span(text: str) -> str:
+    return span(cut(text, _LONGEST))

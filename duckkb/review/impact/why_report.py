@@ -1,6 +1,7 @@
 """The account of `why`, as a page of text and as an object."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from duckkb.review.impact.why import LaneRank, Token, Why
@@ -9,25 +10,14 @@ _LANES = {"fts": "by words", "vector": "by meaning"}
 
 
 def as_object(why: Why) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": why.type, "identity": why.identity, "question": why.question, "mode": why.mode}
-    found |= {
-        "found": why.is_found,
-        "rank": why.rank,
-        "limit": why.limit,
-        "plain": why.is_plain,
-        "reasons": list(why.reasons),
-    }
-    found["lanes"] = {
-        lane.lane: {"rank": lane.rank, "score": lane.score, "ranked": lane.ranked, "depth": lane.depth}
-        for lane in why.lanes
-    }
-    found["tokens"] = [
-        {"token": token.text, "score": token.score, "records": token.records, "elsewhere": list(token.elsewhere)}
-        for token in why.tokens
-    ]
-    found["filter"] = None if why.where is None else {"where": why.where, "passes": why.passes_filter}
-    found |= {"excluded": list(why.excluded), "chunks": why.chunks, "pending": why.pending}
-    return found | {"policy": dict(why.policy), "first": list(why.first), "notices": list(why.notices)}
+    told = asdict(why)
+    lanes = {lane.pop("lane"): lane for lane in told["lanes"]}
+    tokens = [{"token": token.pop("text"), **token} for token in told["tokens"]]
+    filtered = None if why.where is None else {"where": why.where, "passes": why.passes_filter}
+    found = {name: told[name] for name in ("type", "identity", "question", "mode")}
+    found |= {"found": why.is_found, "rank": why.rank, "limit": why.limit, "plain": why.is_plain}
+    found |= {"reasons": why.reasons, "lanes": lanes, "tokens": tokens, "filter": filtered}
+    return found | {name: told[name] for name in ("excluded", "chunks", "pending", "policy", "first", "notices")}
 
 
 def as_text(why: Why) -> Iterator[str]:

@@ -7,20 +7,22 @@ from then on only what differs from it is looked at, and what depends on that: t
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from duckkb import rules
+from duckkb.engine import guard
 from duckkb.engine.base import Base
-from duckkb.engine.guard import limited_sides
 from duckkb.errors import DuckkbError, Finding
 from duckkb.installed import version_of
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import Identity
-from duckkb.review import findings
+from duckkb.review.check.findings import in_order
 from duckkb.review.diff import compare, sides
 from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import is_configuration
 from duckkb.review.diff.model import Place, Versions
+from duckkb.rules.view import BaseView
 from duckkb.truth import state
 from duckkb.truth.files.table import StoredRow, record_of
 from duckkb.values import dataclass, field
@@ -42,64 +44,42 @@ def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     """All of it in the files as they are. `commit` is what HEAD named before the base was opened."""
     versions = _since_whole(base)
     unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
-    found = findings.in_order([*unread, *(_of_all(base) if versions is None else _of_changed(base, versions))])
+    whole = guard.view(base)
+    view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
+    found = in_order([*unread, *rules.findings(view, rules.AFTER_MERGE)])
     if not found and not base.tree.unreadable and not base.tree.findings:
         _note(base.root, commit)
     return found
 
 
-def _of_all(base: Base) -> Iterator[Finding]:
-    for kind in base.ontology:
-        yield from _of_kind(base, kind)
+class _SinceWhole(BaseView):
+    """What differs from a version in which all was well, and what depends on that."""
 
+    def __init__(self, base: BaseView, changed: Mapping[str, _Changed]) -> None:
+        super().__init__(base.tree, base.validator, base.lengths)
+        self._changed = changed
 
-def _of_kind(base: Base, kind: RecordType) -> Iterator[Finding]:
-    tree, validator = base.tree, base.validator(kind)
-    wrong = (record for record in tree.records(kind) if not validator.is_valid(record.fields))
-    yield from findings.schema(filter(None, (tree.get(kind, one.identity) for one in wrong)), validator)
-    if kind.given_vectors:
-        yield from findings.lengths(tree.rows(kind), kind, base.lengths(kind))
-    yield from findings.duplicates(tree, kind)
-    yield from findings.same_texts(tree, kind)
-    if isinstance(kind, EdgeType):
-        yield from findings.edges(tree, kind, tree.rows(kind))
+    def rows(self, kind: RecordType) -> Iterable[StoredRow]:
+        """The records that are new or differ; all where some stand in several lines, which are merged in memory."""
+        if self.tree.is_mended(kind):
+            return super().compared(kind)
+        fresh = self._changed[kind.name].fresh if kind.name in self._changed else ()
+        return [row for one in fresh if (row := self.tree.get(kind, one)) is not None]
 
+    def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
+        """Those, and the edges at the nodes that went, and where several types may be meant at those that came."""
+        yield from self.rows(kind)
+        is_one = len(kind.from_types) == len(kind.to_types) == 1
+        for name in sorted({*kind.from_types, *kind.to_types} & self._changed.keys()):
+            node = self._changed[name]
+            for identity in node.went if is_one else node.went | node.came:
+                yield from (row for edge, row, _ in self.tree.edges_at(name, identity) if edge.name == kind.name)
 
-def _of_changed(base: Base, versions: Versions) -> Iterator[Finding]:
-    """As `_of_all`, where all was well in the older version."""
-    changed = _changed(base, versions)
-    for kind in base.ontology:
-        if base.tree.is_mended(kind) or (_is_compared(kind) and kind.name in changed) or _is_counted(kind, changed):
-            yield from _of_kind(base, kind)
-            continue
-        own = _rows(base, kind, changed[kind.name].fresh) if kind.name in changed else []
-        yield from findings.schema(own, base.validator(kind))
-        if isinstance(kind, EdgeType):
-            yield from findings.edges(base.tree, kind, [*own, *_at_ends(base, kind, changed)])
-
-
-def _is_compared(kind: RecordType) -> bool:
-    """Whether the records of a type are held against one another."""
-    return bool(kind.given_vectors) or (kind.generated is not None and bool(kind.generated.of))
-
-
-def _is_counted(kind: RecordType, changed: Collection[str]) -> bool:
-    """Whether a type limits how many edges a node may have, and that may have changed."""
-    if not isinstance(kind, EdgeType) or not limited_sides(kind):
-        return False
-    return any(name in changed for name in (kind.name, *kind.from_types, *kind.to_types))
-
-
-def _at_ends(base: Base, kind: EdgeType, changed: Mapping[str, _Changed]) -> Iterator[StoredRow]:
-    """The edges of one type at the nodes that went, and where several types may be meant at those that came."""
-    is_one = len(kind.from_types) == len(kind.to_types) == 1
-    for name in sorted({*kind.from_types, *kind.to_types} & changed.keys()):
-        for identity in changed[name].went if is_one else changed[name].went | changed[name].came:
-            yield from (row for edge, row, _ in base.tree.edges_at(name, identity) if edge.name == kind.name)
-
-
-def _rows(base: Base, kind: RecordType, identities: Iterable[Identity]) -> list[StoredRow]:
-    return [row for one in identities if (row := base.tree.get(kind, one)) is not None]
+    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+        """All of a type of which, or of whose ends, something changed."""
+        names = (kind.name, *kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else (kind.name,)
+        is_touched = self.tree.is_mended(kind) or not self._changed.keys().isdisjoint(names)
+        return super().compared(kind) if is_touched else ()
 
 
 def _changed(base: Base, versions: Versions) -> dict[str, _Changed]:

@@ -14,10 +14,10 @@ from typing import Any
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.words import json_words
-from duckkb.review.html.page import KINDS, document, finding, safe
-from duckkb.review.invisible import unseen, visible
 from duckkb.review.merging.conflicts import OpenConflict
 from duckkb.review.merging.resolve import Resolved
+from duckkb.review.reports.html import KINDS, document, finding, safe
+from duckkb.rules.invisible import unseen, visible
 from duckkb.truth.files.source_text import split
 
 MOST_CHARACTERS = 100_000_000

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from duckkb.engine.guard import refuse_shrinking
 from duckkb.review.merging.sides import Contents, Tree, tree
+from duckkb.rules.records import refuse_mass_deletion
 from duckkb.settings import Shrink
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import table_of
@@ -31,7 +31,9 @@ def refuse_loss(
     unnamed = has[b""] + len(has.keys() - {one for some in had.values() for one in some})
     gone = {key: len({*some} - has.keys() - {b""}) + max(0, some.count(b"") - unnamed) for key, some in had.items()}
     many = {key: count for key, count in gone.items() if count > limit.records}
-    refuse_shrinking({rules.of(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit)
+    refuse_mass_deletion(
+        {rules.of(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit
+    )
 
 
 def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:

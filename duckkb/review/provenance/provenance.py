@@ -9,14 +9,14 @@ from pathlib import Path
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import ID
-from duckkb.review.provenance.provenance_lines import Finder, Place
+from duckkb.review.provenance.provenance_lines import Finder, LinePlace
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.source_text import elements, split
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
 from duckkb.truth.git.ancestry import Blobs, CommitStep, Signature
-from duckkb.truth.git.revisions import Revision, TreeEntry
+from duckkb.truth.git.revisions import Revision
 from duckkb.values import dataclass
 
 Texts = Mapping[str, bytes]
@@ -55,7 +55,7 @@ class _Carried:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class HistorySource:
     """The repository, and the revision from which history is followed back; None before the first commit."""
 
     root: Path
@@ -63,20 +63,20 @@ class Ground:
     limits: Limits
 
 
-def origins(ground: Ground, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
+def origins(ground: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
     """Where the lines of records of one type are from, by `__id`."""
     rows = list(rows)
     named = _explained(ground, kind, rows, lambda line: {"": line})
     return {row.record.id: named[row.record.id, ""] for row in rows}
 
 
-def fields(ground: Ground, kind: RecordType, row: StoredRow) -> list[FieldOrigin]:
+def fields(ground: HistorySource, kind: RecordType, row: StoredRow) -> list[FieldOrigin]:
     """Where the fields of one record are from, in the order of its line."""
     named = _explained(ground, kind, [row], _fields)
     return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in _fields(row.line).items()]
 
 
-def inside(ground: Ground, kind: RecordType, row: StoredRow, path: str) -> list[FieldOrigin]:
+def inside(ground: HistorySource, kind: RecordType, row: StoredRow, path: str) -> list[FieldOrigin]:
     """Where each value below a field is from that stands at a path or below it: `names.fr` in a map; in a list `tags[0]` by
     its place, or `tags["red"]` by what it is where the schema merges the list as a set. Empty where nothing stands there."""
     sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
@@ -111,10 +111,10 @@ def _fields(line: bytes) -> Texts:
 
 
 def _explained(
-    ground: Ground, kind: RecordType, rows: list[StoredRow], parted: Parted
+    ground: HistorySource, kind: RecordType, rows: list[StoredRow], parted: Parted
 ) -> dict[tuple[int, str], Origin]:
     with Blobs(ground.root) as blobs:
-        walk = _Walk(ground, Finder(kind, ground.limits, blobs), parted)
+        walk = _BlameWalk(ground, Finder(kind, ground.limits, blobs), parted)
         commits = walk.run(rows)
     by = ancestry.signatures(ground.root, filter(None, commits.values()))
     ends = ancestry.boundary(ground.root) if by else frozenset()
@@ -122,10 +122,10 @@ def _explained(
     return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
 
 
-class _Walk:
+class _BlameWalk:
     """From a revision back through the commits that touched a type's folder, until every text is explained."""
 
-    def __init__(self, ground: Ground, finder: Finder, parted: Parted) -> None:
+    def __init__(self, ground: HistorySource, finder: Finder, parted: Parted) -> None:
         self._ground, self._finder, self._parted = ground, finder, parted
         self._waiting: dict[str, dict[int, _Carried]] = {}
         self._found: dict[tuple[int, str], str | None] = {}
@@ -146,22 +146,18 @@ class _Walk:
 
     def _committed(self, rows: list[StoredRow]) -> dict[int, _Carried]:
         """What of the records stands in the revision; of the rest it is known that it does not."""
-        entries = self._entries() if self._ground.at else {}
+        at, places = self._ground.at, (folder_of(self._finder.kind),)
+        entries = revisions.entries(self._ground.root, at, places) if at else {}
         found = {}
         for row in rows:
             number, wanted = row.record.id, self._parted(row.line)
-            place = self._finder.among(_only(entries, row.path), number)
-            place = place or self._finder.among(entries, number)
+            place = self._finder.among(entries, number, row.path)
             known = self._parted(place.line) if place else {}
             same = {name: text for name, text in wanted.items() if known.get(name) == text}
             self._found |= {(number, name): None for name in wanted}
             if place and same:
                 found[number] = _Carried(place.path, same)
         return found
-
-    def _entries(self) -> dict[str, TreeEntry]:
-        assert self._ground.at is not None, "asked where there is one"
-        return revisions.entries(self._ground.root, self._ground.at, (folder_of(self._finder.kind),))
 
     def _explain(self, step: CommitStep, number: int, carried: _Carried) -> None:
         """Hand each text on to a parent that has it too; what none has is from this commit."""
@@ -173,7 +169,7 @@ class _Walk:
             if any(one.path == carried.path for one in touched):
                 before = self._finder.among(old, number, carried.path)
             else:
-                before = Place(carried.path, b"")
+                before = LinePlace(carried.path, b"")
             if before is not None:
                 texts = self._parted(before.line) if before.line else left
                 same = {name: text for name, text in left.items() if texts.get(name) == text}
@@ -186,7 +182,3 @@ class _Walk:
             there = self._waiting.setdefault(parent, {})
             known = there.get(number)
             there[number] = _Carried(carried.path, {**(known.texts if known else {}), **carried.texts})
-
-
-def _only(entries: Mapping[str, TreeEntry], path: str) -> dict[str, TreeEntry]:
-    return {path: entries[path]} if path in entries else {}

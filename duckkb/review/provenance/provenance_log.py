@@ -1,14 +1,13 @@
 """What became of one record, commit by commit, the newest first."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 
-from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ontology.model import RecordType
 from duckkb.records import Identity
-from duckkb.review.diff.compare import Types, compare
-from duckkb.review.diff.model import Label, RecordChange, Versions
-from duckkb.review.provenance.provenance import Ground, folder_of
-from duckkb.review.provenance.provenance_lines import Finder, Place
+from duckkb.review.diff.compare import change_of
+from duckkb.review.diff.model import RecordChange
+from duckkb.review.provenance.provenance import HistorySource, folder_of
+from duckkb.review.provenance.provenance_lines import Finder, LinePlace
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
@@ -17,7 +16,7 @@ from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One change of a record, and who committed it; None where it is not committed. `is_boundary` says that history ends
     there, so that the record may be older."""
 
@@ -31,12 +30,12 @@ class _Event:
     """A commit (empty for none), and the record before and after it."""
 
     commit: str
-    before: Place | None
-    after: Place | None
+    before: LinePlace | None
+    after: LinePlace | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TracedRecord:
     """The record: its row where it exists now, else its identity."""
 
     kind: RecordType
@@ -44,7 +43,7 @@ class Wanted:
     row: StoredRow | None = None
 
 
-def changes(ground: Ground, ontology: Ontology, wanted: Wanted) -> list[Entry]:
+def changes(ground: HistorySource, wanted: TracedRecord) -> list[LogEntry]:
     """The record's history; empty where nothing is known of it."""
     with Blobs(ground.root) as blobs:
         finder = Finder(wanted.kind, ground.limits, blobs)
@@ -52,11 +51,13 @@ def changes(ground: Ground, ontology: Ontology, wanted: Wanted) -> list[Entry]:
         events = list(_events(ground, finder, number, wanted.row)) if number is not None else []
     by = ancestry.signatures(ground.root, (event.commit for event in events if event.commit))
     ends = ancestry.boundary(ground.root) if by else frozenset()
-    told = [(event, _change(event, ontology, ground)) for event in events]
-    return [Entry(by.get(event.commit), change, event.commit in ends) for event, change in told if change is not None]
+    told = [(event, _change(event, finder)) for event in events]
+    return [
+        LogEntry(by.get(event.commit), change, event.commit in ends) for event, change in told if change is not None
+    ]
 
 
-def _lost_id(ground: Ground, finder: Finder, wanted: Wanted) -> int | None:
+def _lost_id(ground: HistorySource, finder: Finder, wanted: TracedRecord) -> int | None:
     """The `__id` of a record that is gone: as the last commit that had it says."""
     if ground.at is None:
         return None
@@ -68,8 +69,8 @@ def _lost_id(ground: Ground, finder: Finder, wanted: Wanted) -> int | None:
     return hash_id(wanted.kind.kind, wanted.kind.table, wanted.identity)
 
 
-def _events(ground: Ground, finder: Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
-    now = Place(row.path, row.line, row.line_no) if row is not None else None
+def _events(ground: HistorySource, finder: Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
+    now = LinePlace(row.path, row.line, row.line_no) if row is not None else None
     if ground.at is None:
         yield _Event("", None, now)
         return
@@ -77,7 +78,7 @@ def _events(ground: Ground, finder: Finder, number: int, row: StoredRow | None) 
     last = finder.among(entries, number, now.path if now else "")
     if _line(now) != _line(last):
         yield _Event("", last, now)
-    waiting: dict[str, Place | None] = {}
+    waiting: dict[str, LinePlace | None] = {}
     for step in ancestry.steps(ground.root, ground.at, folder_of(finder.kind)):
         after = waiting.pop(step.commit) if step.commit in waiting else last
         befores = _befores(finder, step, number, after)
@@ -86,7 +87,7 @@ def _events(ground: Ground, finder: Finder, number: int, row: StoredRow | None) 
             yield _Event(step.commit, befores[0] if befores else None, after)
 
 
-def _befores(finder: Finder, step: CommitStep, number: int, after: Place | None) -> list[Place | None]:
+def _befores(finder: Finder, step: CommitStep, number: int, after: LinePlace | None) -> list[LinePlace | None]:
     """The record in each parent of a commit."""
     found = []
     for touched in step.touched:
@@ -96,22 +97,12 @@ def _befores(finder: Finder, step: CommitStep, number: int, after: Place | None)
     return found
 
 
-def _line(place: Place | None) -> bytes | None:
-    return place.line if place else None
+def _line(found: LinePlace | StoredRow | None) -> bytes | None:
+    return found.line if found else None
 
 
-def _change(event: _Event, ontology: Ontology, ground: Ground) -> RecordChange | None:
-    """The two lines as a change; None where neither can be read as a record of today's type."""
-    old, new = _file(event.before), _file(event.after)
-    versions = Versions(Label("before"), Label("after"), old, new, (), tuple({**old, **new}))
-    found = compare(versions, Types(ontology, ontology), ground.limits).changes
-    if not found:
-        return None
-    (change,) = found[:1]
-    before = replace(change.before, line_no=event.before.line_no) if change.before and event.before else None
-    after = replace(change.after, line_no=event.after.line_no) if change.after and event.after else None
-    return replace(change, before=before, after=after)
-
-
-def _file(place: Place | None) -> Mapping[str, bytes]:
-    return {place.path: place.line + b"\n"} if place else {}
+def _change(event: _Event, finder: Finder) -> RecordChange | None:
+    """The two lines as a change; None where neither can be read as a record of today's type, or both say the same."""
+    old, new = finder.row(event.before), finder.row(event.after)
+    is_same = _line(old) == _line(new)
+    return None if is_same else change_of(finder.kind, old, new)

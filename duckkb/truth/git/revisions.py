@@ -3,7 +3,6 @@
 Paths are relative to the knowledge base.
 """
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -217,14 +216,6 @@ def lacking(blob: str) -> Unavailable:
         code="E_GIT",
         suggestion=f"`git fetch`; in a partial clone `{FETCH_ALL}`",
     )
-
-
-def blob_id(data: bytes, like: str) -> str:
-    """The id that git gives to bytes, in hex, by the digest of another id of the repository (SHA-1 or SHA-256)."""
-    digest = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
-    digest.update(b"blob %d\0" % len(data))
-    digest.update(data)
-    return digest.hexdigest()
 
 
 def lines(root: Path, at: Revision, folder: str) -> int:

@@ -8,24 +8,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.source import pointer
-from duckkb.records import Component, Identity, TypedEnd
-from duckkb.review.invisible import named, unseen
+from duckkb.rules.invisible import named, unseen
 
 _ESCAPED = re.compile(r"\\u|\\[bf]")
 # How what is not seen begins in UTF-8, and escapes.
 _BEGINNINGS = (
-    *(b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0"),
-    *(
-        b"\xe2\x80",
-        b"\xe2\x81",
-        b"\xe3\x85\xa4",
-        b"\xef\xb8",
-        b"\xef\xbb\xbf",
-        b"\xef\xbe\xa0",
-        b"\xef\xbf",
-        b"\xf3\xa0",
-    ),
-)
+    b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81",
+    b"\xe3\x85\xa4", b"\xef\xb8", b"\xef\xbb\xbf", b"\xef\xbe\xa0", b"\xef\xbf", b"\xf3\xa0",
+)  # fmt: skip
+_JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
 # Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that are drawn as Latin letters are.
@@ -54,7 +45,7 @@ def hidden_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def hidden_in_change(name: str, before: str | None, after: str | None) -> tuple[str, str] | None:
     """The same of a field that changed, given as JSON text: what the new side has more of."""
-    if after is None or not (_ESCAPED.search(after) or _has_unseen(after)):
+    if after is None or not (_ESCAPED.search(after) or next(unseen(after), None)):
         return None
     more = _unseen_in(json.loads(after))
     more.subtract(_unseen_in(json.loads(before)) if before is not None else ())
@@ -62,34 +53,20 @@ def hidden_in_change(name: str, before: str | None, after: str | None) -> tuple[
     return (pointer(name), said) if said else None
 
 
-def mixed_identity(identity: Identity) -> str:
-    """A sentence on a word of an identity that mixes Latin letters with others that look like Latin ones, else empty.
+def mixed_identity(identity: str) -> str:
+    """A sentence on a word of an identity, as the command line writes it, that mixes Latin letters with others that look like
+    Latin ones, else empty.
 
-    >>> mixed_identity(("p\u0430ypal",))
+    >>> mixed_identity("p\u0430ypal")
     '`p\u0430ypal` mixes Latin letters with U+0430 (Cyrillic), which look like them'
     """
-    for text in _texts(identity):
-        for word in [] if text.isascii() else _LETTERS.findall(text):
-            alike = sorted(set(_LOOK_ALIKES.findall(word)))
-            if alike and _LATIN.search(word):
-                shown = ", ".join(f"U+{ord(one):04X} ({_script(one)})" for one in alike[:3])
-                return f"`{word}` mixes Latin letters with {shown}, which look like them"
+    text = _JSON_ESCAPE.sub(" ", identity) if identity.startswith("[") else identity
+    for word in [] if text.isascii() else _LETTERS.findall(text):
+        alike = sorted(set(_LOOK_ALIKES.findall(word)))
+        if alike and _LATIN.search(word):
+            shown = ", ".join(f"U+{ord(one):04X} ({_script(one)})" for one in alike[:3])
+            return f"`{word}` mixes Latin letters with {shown}, which look like them"
     return ""
-
-
-def _texts(identity: Identity) -> Iterator[str]:
-    for component in identity:
-        yield from _texts_of(component)
-
-
-def _texts_of(component: Component) -> Iterator[str]:
-    match component:
-        case str():
-            yield component
-        case TypedEnd():
-            yield from (part for part in component.id if isinstance(part, str))
-        case tuple():
-            yield from (part for part in component if isinstance(part, str))
 
 
 def _script(letter: str) -> str:
@@ -110,10 +87,6 @@ def _unseen_in(value: Any) -> Counter[str]:
         elif isinstance(one, list):
             waiting += one
     return found
-
-
-def _has_unseen(text: str) -> bool:
-    return not text.isascii() and next(unseen(text), None) is not None
 
 
 def _sentence(found: Counter[str]) -> str:

@@ -2,38 +2,52 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
-from duckkb.records import CREATED_AT, component_of
+from duckkb.records import CREATED_AT
+from duckkb.review.diff.comparison import Comparison
 from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
-from duckkb.review.homoglyphs import hidden_in_change, mixed_identity
+from duckkb.rules.files import misplaced
+from duckkb.rules.homoglyphs import hidden_in_change, mixed_identity
 from duckkb.settings import Shrink
 from duckkb.truth.files.source_text import split
-from duckkb.truth.layout import Kind, parse_part
-from duckkb.values import dataclass, field
+from duckkb.truth.git import revisions
+from duckkb.truth.layout import Kind, part_folder
 
 _INDICES = "data/indices/"
 
-Count = Callable[[Kind, str], int]
-"""How many records a table or label had before the change."""
+
+def findings_of(
+    compared: Comparison, diff: Diff, *, whole: bool, allow_shrink: bool, allow_weaker: bool
+) -> tuple[Finding, ...]:
+    """Each once, by place: what is found twice is told as it was first. With `whole` both versions are held against every
+    rule, and the files that a gate rests on are compared. `allow_shrink`: mass deletions are meant, `allow_weaker`: rules that
+    are gone are no error."""
+    told = [*compared.both.findings, *diff.findings, *_caches(compared.versions)]
+    told += [*_masses(compared, diff, allow_shrink), *_of_records(diff)]
+    if whole:
+        from duckkb.review.check.gate import of_files
+        from duckkb.review.check.regressions import regressions
+
+        told += [*regressions(compared, diff), *of_files(compared)]
+    if compared.both.old.documents != compared.both.new.documents:
+        from duckkb.review.check.guards import of_configuration
+
+        told += of_configuration(compared.both, diff.changes)
+    if allow_weaker:
+        from duckkb.review.check.guards import allowed
+
+        told = [*allowed(told)]
+    once: dict[tuple[Any, ...], Finding] = {}
+    for one in told:
+        once.setdefault((one.path, one.line, one.code, one.field, one.type, one.identity), one)
+    return tuple(once[key] for key in sorted(once))
 
 
-@dataclass(frozen=True, slots=True)
-class Masses:
-    """From where on many changes are told: `limit` is how many records a change may delete, by the older version's
-    settings, and more is an error unless it is `allowed`. `count` is asked only for tables of which that many changed."""
-
-    count: Count
-    limit: Shrink = field(default_factory=Shrink)
-    allowed: bool = False
-
-
-def of_change(diff: Diff, versions: Versions, masses: Masses) -> Iterator[Finding]:
-    """Warnings and errors that follow from the records that changed and the files that hold them."""
-    yield from _caches(versions)
-    yield from _masses(diff, masses)
+def _of_records(diff: Diff) -> Iterator[Finding]:
     renamed = {
         change.was: change.identity for change in diff.changes if change.kind == "node" and change.was is not None
     }
@@ -54,7 +68,8 @@ def _caches(versions: Versions) -> Iterator[Finding]:
         yield Finding("W_CACHE_IN_PR", said, touched[0], remedy=remedy)
 
 
-def _masses(diff: Diff, masses: Masses) -> Iterator[Finding]:
+def _masses(compared: Comparison, diff: Diff, allow_shrink: bool) -> Iterator[Finding]:
+    """By the limits of the older version. How many records a table had is asked only where many changed."""
     moved = {(one.kind, one.id) for one in diff.changes if one.op == "insert"}  # as of a collection that was renamed
     counted = Counter(
         (one.kind, one.table, one.type, one.op == "delete")
@@ -62,12 +77,17 @@ def _masses(diff: Diff, masses: Masses) -> Iterator[Finding]:
         if one.before is not None and not (one.op == "delete" and (one.kind, one.id) in moved)
     )
     for (kind, table, name, is_deletion), number in sorted(counted.items()):
-        limit = masses.limit if is_deletion else Shrink()
-        if number <= limit.records or number <= limit.most(before := masses.count(kind, table)):
+        limit = compared.both.old.shrink if is_deletion else Shrink()
+        if number <= limit.records or number <= limit.most(before := _count_before(compared, kind, table)):
             continue
-        code = ("W_MASS_DELETE" if masses.allowed else "E_SHRINK") if is_deletion else "W_MASS_CHANGE"
+        code = ("W_MASS_DELETE" if allow_shrink else "E_SHRINK") if is_deletion else "W_MASS_CHANGE"
         said = f"the change {'removes' if is_deletion else 'edits'} {number:,} of {before:,} records"
         yield Finding(code, said, remedy=CODES[code].remedy, type=name)
+
+
+def _count_before(compared: Comparison, kind: Kind, table: str) -> int:
+    base = revisions.revision(compared.root, compared.versions.base.commit)
+    return revisions.lines(compared.root, base, part_folder(kind, table))
 
 
 def _renamed(change: RecordChange, nodes: Mapping[str, str]) -> Iterator[Finding]:
@@ -95,26 +115,13 @@ def _of_record(change: RecordChange) -> Iterator[Finding]:
     for field in change.fields:
         if found := hidden_in_change(field.name, field.before, field.after):
             yield _finding("W_INVISIBLE", found[1], after, change, found[0])
-    if change.op in ("insert", "rename") and (said := _mixed(change)):
+    if change.op in ("insert", "rename") and (said := mixed_identity(change.identity)):
         yield _finding("W_INVISIBLE", said, after, change)
 
 
 def _misplaced(place: Place) -> str:
-    address, created = parse_part(place.path), split(place.line).get(CREATED_AT)
-    day = json.loads(created[1])[:10].replace("-", "") if created else ""
-    wrong = address is not None and day and day != address.day
-    return f"created on {day}, but stands in the folder of {address.day}" if wrong and address is not None else ""
-
-
-def _mixed(change: RecordChange) -> str:
-    text = change.identity
-    if text.isascii():
-        return ""
-    try:
-        parts = json.loads(text) if text.startswith("[") else [text]
-        return mixed_identity(tuple(map(component_of, parts)))
-    except ValueError:
-        return mixed_identity((text,))
+    created = split(place.line).get(CREATED_AT)
+    return misplaced(place.path, json.loads(created[1])) if created else ""
 
 
 def _finding(code: str, message: str, place: Place, of: RecordChange | Move, field: str = "") -> Finding:

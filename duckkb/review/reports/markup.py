@@ -1,12 +1,16 @@
-r"""Data inside Markdown, where it cannot act: spans and blocks of code that nothing in them can end.
+r"""Data inside text: on one line of a terminal, whose places it takes; and inside Markdown, where it cannot act: spans and
+blocks of code that nothing in them can end.
 
 In code a forge reads no mention, reference, link, picture, HTML or formula. All data of a report stands in one of these.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable
+from functools import cache
 
-from duckkb.review.invisible import escape, visible
+from duckkb.errors import Finding
+from duckkb.rules.invisible import escape, visible
 
 _TICKS = re.compile("`+")
 _LONGEST_RUN = 20
@@ -28,6 +32,24 @@ def span(text: str) -> str:
     return f"{ticks} {plain} {ticks}" if has_edge else f"{ticks}{plain}{ticks}"
 
 
+def line(text: str) -> str:
+    r"""A text of any kind on one line of a terminal.
+
+    >>> line("x\ny\u202e")
+    'x\\ny\\u202e'
+    """
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def many(number: int, noun: str) -> str:
+    """A count in words.
+
+    >>> many(1, "record"), many(3000, "record")
+    ('1 record', '3,000 records')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def cell(text: str) -> str:
     """A span of code in a cell of a table, which a bar would end even there."""
     return span(text).replace("|", "\\|")
@@ -38,6 +60,17 @@ def block(lines: Iterable[str], language: str = "") -> str:
     plain = [_few_ticks(visible(line)) for line in lines]
     fence = "`" * max(3, *(_longest(line) + 1 for line in plain)) if plain else "```"
     return "\n".join([fence + language, *plain, fence])
+
+
+def finding_line(finding: Finding) -> str:
+    """A finding as an item of a list."""
+    place = f" {span(cut(finding.place, 200))}" if finding.path else ""
+    who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
+    field = f" {span(cut(finding.field, 100))}" if finding.field else ""
+    is_needed = finding.remedy and not finding.remedy.lower().startswith("none needed")
+    remedy = f" → {span(cut(finding.remedy, 200))}" if is_needed else ""
+    grade = "**error**" if finding.is_error else "warning"
+    return f"- {grade} `{finding.code}`{place}{who}{field}: {span(cut(finding.message, 400))}{remedy}"
 
 
 def cut(text: str, longest: int) -> str:
@@ -52,3 +85,20 @@ def _longest(text: str) -> int:
 def _few_ticks(text: str) -> str:
     """Without runs of ticks that would make a fence of any length."""
     return _TICKS.sub(lambda run: run[0] if len(run[0]) <= _LONGEST_RUN else escape("`") * len(run[0]), text)
+
+
+def places(text: str) -> int:
+    """How many places of a terminal a text takes.
+
+    >>> places("ab"), places("数据"), places("é"), places("🦆")
+    (2, 4, 1, 2)
+    """
+    return len(text) if text.isascii() else sum(map(place, text))
+
+
+@cache
+def place(character: str) -> int:
+    """How many places one character takes."""
+    if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

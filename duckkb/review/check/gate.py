@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from duckkb.errors import Finding
-from duckkb.review.diff.sides import Range
-from duckkb.review.guards import finding
+from duckkb.review.check.guards import finding
+from duckkb.review.diff.comparison import Comparison
 from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision, Touched
 
@@ -25,10 +25,10 @@ _COUNTED = frozenset(
 _WANTED = frozenset((("text", "set"), ("eol", "lf"), ("merge", "duckkb"), ("diff", "duckkb")))
 
 
-def of_files(root: Path, wanted: Range, base: str, head: str) -> Iterator[Finding]:
-    """What the change from `base` to `head` (commits; empty for the index or the files) takes away. Raises
-    `errors.Unavailable` (E_GIT)."""
-    against = None if wanted.against == "worktree" else "index" if wanted.against == "index" else head
+def of_files(compared: Comparison) -> Iterator[Finding]:
+    """What the change takes away. Raises `errors.Unavailable` (E_GIT)."""
+    root, base = compared.root, compared.versions.base.commit
+    against = {"worktree": None, "index": "index"}.get(compared.range.against, compared.versions.head.commit)
     touched = list(revisions.touched_anywhere(root, base, against))
     yield from _jobs(root, [one for one in touched if _WORKFLOWS.fullmatch(one.path) or one.path in _HOOKS])
     names = [one.path for one in touched if posixpath.basename(one.path) == _ATTRIBUTES]

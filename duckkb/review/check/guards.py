@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.codes import CODES
-from duckkb.engine.guard import limited_sides
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.questions import questions_in
@@ -16,14 +15,15 @@ from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
 from duckkb.review.diff.configuration import Configurations, Described
 from duckkb.review.diff.model import RecordChange
+from duckkb.rules.edges import limited_sides
 
 CODE, ALLOWED = "E_GUARD", "W_GUARD"
 _MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties", "maxContains")
 _LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties", "minContains")
 _CLOSED = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
 # Where no comparison says which of two is the stricter one, another one is told.
-_OPAQUE = (
-    *(
+_OPAQUE = frozenset(
+    [
         "pattern",
         "const",
         "format",
@@ -36,8 +36,14 @@ _OPAQUE = (
         "allOf",
         "anyOf",
         "oneOf",
-    ),
-    *("dependentRequired", "dependentSchemas", "propertyNames", "patternProperties", "contains", "prefixItems", "$ref"),
+        "dependentRequired",
+        "dependentSchemas",
+        "propertyNames",
+        "patternProperties",
+        "contains",
+        "prefixItems",
+        "$ref",
+    ]
 )
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 

@@ -5,26 +5,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from duckkb.review.alike import told
-from duckkb.review.diff.model import OPS, Diff, FieldChange, Label, Options, Place, RecordChange
-from duckkb.review.diff.page import Page
+from duckkb.review.diff.model import Diff, DiffOptions, Label, Place, RecordChange
+from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.stat import WORDS
-from duckkb.review.diff.values import leaves
-from duckkb.review.diff.words import json_words
-from duckkb.review.html.page import KINDS, document, finding, safe
-from duckkb.review.invisible import visible
+from duckkb.review.diff.values import Leaf, leaves
+from duckkb.review.reports.findings import told
+from duckkb.review.reports.html import KINDS, document, finding, safe
+from duckkb.rules.invisible import visible
 
 _SCRIPT = Path(__file__).parent / "page.js"
 
 
-def render(diff: Diff, options: Options) -> Iterator[str]:
+def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     """The page, piece by piece."""
     title = f"Knowledge: {_shown(diff.base)} → {_shown(diff.head)}"
     yield from document(title, _data(diff.rooted, options), _SCRIPT)
 
 
-def _data(diff: Diff, options: Options) -> Iterator[str]:
-    page = Page(diff, options)
+def _data(diff: Diff, options: DiffOptions) -> Iterator[str]:
+    page = EntryPage(diff, options)
     page.tell_findings()
     yield f'{{"summary":{safe(_summary(diff))},"changes":['
     comma = ""
@@ -44,11 +43,11 @@ def _summary(diff: Diff) -> dict[str, Any]:
         "base": _shown(diff.base),
         "head": _shown(diff.head),
         "words": WORDS,
-        "ops": {op: sum(count[op] for count in diff.counts.values()) for op in OPS},
+        "ops": diff.numbers.totals,
         "types": {name: sum(count.values()) for name, count in diff.counts.items()},
         "respelled": diff.respelled,
         "findings": [finding(one) for one in sorted(told(diff.findings), key=lambda one: not one.is_error)],
-        "ontology": [[visible(one.what), _field(FieldChange("", one.before, one.after))[2]] for one in diff.ontology],
+        "ontology": [[visible(one.what), _row(Leaf((), one.before, one.after))[2]] for one in diff.ontology],
     }
 
 
@@ -58,7 +57,7 @@ def _change(change: RecordChange) -> dict[str, Any]:
     shown = [one for one in change.fields if not one.name.startswith("__") or change.op in ("update", "rename")]
     return told | {
         "places": [_place(change.before), _place(change.after)],
-        "fields": [row for one in shown for row in _rows(one)],
+        "fields": [_row(leaf) for one in shown for leaf in leaves(one.name, one.before, one.after)],
     }
 
 
@@ -66,14 +65,7 @@ def _place(place: Place | None) -> str:
     return visible(f"{place.path}:{place.line_no}") if place is not None else ""
 
 
-def _rows(field: FieldChange) -> Iterator[tuple[str, int, list[tuple[int, str]]]]:
-    """A row for each value below a field that differs, by its path."""
-    for leaf in leaves(field.name, field.before, field.after):
-        yield _field(FieldChange(leaf.pointer[1:], leaf.before, leaf.after))
-
-
-def _field(field: FieldChange) -> tuple[str, int, list[tuple[int, str]]]:
-    """Name, the sides that it has (1 the old, 2 the new, 3 both), and the runs of both."""
-    sides = (field.before is not None) + 2 * (field.after is not None)
-    runs = [(KINDS[kind], visible(text)) for kind, text in json_words(field.before, field.after)]
-    return visible(field.name), sides, runs
+def _row(leaf: Leaf) -> tuple[str, int, list[tuple[int, str]]]:
+    """A value that differs: its path, the sides that it has (1 the old, 2 the new, 3 both), and the runs of both."""
+    sides = (leaf.before is not None) + 2 * (leaf.after is not None)
+    return visible(leaf.pointer[1:]), sides, [(KINDS[kind], visible(text)) for kind, text in leaf.runs()]

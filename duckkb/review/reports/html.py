@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.review.invisible import visible
+from duckkb.rules.invisible import visible
 
 KINDS = {"same": 0, "gone": 1, "new": 2, "cut": 0}
 """The runs of `diff.words` as the script has them."""

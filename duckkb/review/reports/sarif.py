@@ -1,21 +1,38 @@
 """Findings as SARIF 2.1.0, which code scanning on forges and editors reads (OASIS, sarif-v2.1.0)."""
 
 import hashlib
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
-from duckkb.review.alike import grouped, told
-from duckkb.review.invisible import visible
+from duckkb.review.reports.findings import grouped, told
+from duckkb.rules.invisible import visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _CONFIG = "config.yaml"
 _ROOT = "%SRCROOT%"
 _RELATED = 20
 _CODE_SPAN = re.compile("`([^`]*)`")
+
+
+def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
+    """The log of a run on one line."""
+    yield _text(as_sarif(findings, version("duckkb"), prefix))
+
+
+def stopped(problem: DuckkbError, prefix: str) -> Iterator[str]:
+    """The log of a run that was not carried out."""
+    yield _text(as_sarif(problem.findings, version("duckkb"), prefix, stopped=problem))
+
+
+def _text(log: Mapping[str, Any]) -> str:
+    """In the log of a job nothing of it is a command."""
+    return json.dumps(log, ensure_ascii=False, separators=(",", ":")).replace("##[", "#\\u0023[")
 
 
 def as_sarif(

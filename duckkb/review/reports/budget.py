@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from duckkb.review.markup import span
+from duckkb.review.reports.markup import span
 from duckkb.values import dataclass
 
 _NAMED = 8
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """Pieces of text of one sort, the first the most important. `share` (0 to 1) is the part of the budget that the section
     may have even where others want it; `of` says of what each piece is (a type), `count` how many pieces there are."""
 
@@ -34,7 +34,7 @@ class End:
     room: int
 
 
-def fitted(start: str, sections: Sequence[Section], budget: int, end: End | None = None) -> str:
+def fitted(start: str, sections: Sequence[ReportSection], budget: int, end: End | None = None) -> str:
     """`start`, the sections with as many pieces as fit into `budget` bytes, and `end`.
 
     Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
@@ -70,14 +70,14 @@ def more(of: Sequence[str]) -> str:
     return f"{len(of):,} more ({', '.join(named)})"
 
 
-def _frame(section: Section) -> int:
+def _frame(section: ReportSection) -> int:
     """The bytes that a section has at most without its pieces."""
     names = sorted(map(size, set(section.of)), reverse=True)[: _NAMED + 1]
     tail = sum(names) + (len(names) + 1) * (len(f"{section.count:,}") + 12) + 12
     return size(section.head) + size(section.foot) + tail
 
 
-def _tail(section: Section, shown: int) -> str:
+def _tail(section: ReportSection, shown: int) -> str:
     left = section.of[shown:]
     return f"\n_{more(left)}_\n" if left else ""
 
@@ -93,7 +93,7 @@ def _as_many(pieces: Iterable[str], room: int) -> list[str]:
     return found
 
 
-def _rooms(wanted: Sequence[int], sections: Sequence[Section], left: int) -> Iterator[int]:
+def _rooms(wanted: Sequence[int], sections: Sequence[ReportSection], left: int) -> Iterator[int]:
     rooms = [min(want, int(section.share * left)) for want, section in zip(wanted, sections, strict=True)]
     spare = left - sum(rooms)
     for want, room in zip(wanted, rooms, strict=True):
@@ -102,6 +102,6 @@ def _rooms(wanted: Sequence[int], sections: Sequence[Section], left: int) -> Ite
         yield room + more_of_it
 
 
-def _section(section: Section, shown: Sequence[str]) -> str:
+def _section(section: ReportSection, shown: Sequence[str]) -> str:
     body = "".join(f"{piece}\n" for piece in shown)
     return f"{section.head}\n{body}{_tail(section, len(shown))}{section.foot}\n"

@@ -1,0 +1,53 @@
+"""`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
+
+from collections.abc import Iterable, Iterator
+
+from duckkb import rules
+from duckkb.codes import CODES
+from duckkb.engine import guard
+from duckkb.engine.base import Base
+from duckkb.errors import Finding
+from duckkb.truth import layout
+from duckkb.truth.git import places, repository, skipped
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
+    its repository, with a final `/`, or empty."""
+
+    findings: tuple[Finding, ...]
+    records: int
+    prefix: str = ""
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.is_error for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.findings) - self.errors
+
+
+def check(base: Base) -> CheckReport:
+    """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
+    findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
+    findings += _large_caches(base)
+    findings += rules.findings(guard.view(base))
+    found = places.find_repository(base.root)
+    records = sum(base.tree.count(kind) for kind in base.ontology)
+    return CheckReport(in_order(findings), records, found.prefix if found else "")
+
+
+def _large_caches(base: Base) -> Iterator[Finding]:
+    for path in base.cache.team_paths():
+        size = (base.root / path).lstat().st_size
+        if size > layout.LFS_BYTES and (repository.attributes(base.root, path) or {}).get("filter") != "lfs":
+            said = f"{size / 1e6:,.0f} MB, which git keeps whole each time that it changes"
+            yield Finding("W_CACHE_SIZE", said, path, remedy=CODES["W_CACHE_SIZE"].remedy)
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each once, in the order of path, line and rule."""
+    return tuple(sorted(set(findings), key=lambda one: (one.path, one.line, one.code, one.field, one.message)))

@@ -1,0 +1,132 @@
+"""Findings as reports tell them: those that say the same of many records once, as lines of text, as GitHub's workflow commands
+(lines in a job's log that GitHub shows beside the lines of files), as objects; and how a command that judges ended.
+
+One that could not run says so where the answer would have stood, so that nobody takes silence, or what was said before, for
+an answer.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from duckkb.codes import CODES
+from duckkb.errors import DuckkbError, Finding
+from duckkb.review.reports.markup import cut, finding_line, span
+from duckkb.rules.invisible import visible
+
+Outcome = Literal["passed", "findings", "limits", "could_not_run"]
+COULD_NOT_RUN: Outcome = "could_not_run"
+_MOST = 20
+_LONGEST = 400
+_NAMED, _FEW = 5, 3
+_NUMBER = re.compile("[0-9]+")
+_INDEX = re.compile("/[0-9]+(?=/|$)")
+
+
+def grouped(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
+    """Findings of one rule about one field of one type together, in the order of their first ones; of those that are about
+    no record, those that say the same but for numbers. Three and fewer stay by themselves."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
+    for one in findings:
+        what = one.type or _NUMBER.sub("0", one.message)
+        found.setdefault((one.code, what, _INDEX.sub("/0", one.field)), []).append(one)
+    few = ([(one,) for one in some] if len(some) <= _FEW else [tuple(some)] for some in found.values())
+    return [group for groups in few for group in groups]
+
+
+def told(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:
+    """A finding a group: the first one, with a word on how many more there are and where the next ones stand; `prefix` is
+    set before their paths.
+
+    >>> [one.message for one in told(Finding("E_SCHEMA", "is no text", "a", line, type="T") for line in (1, 2, 3, 4))]
+    ['is no text; 3 more like it: a:2, a:3, a:4']
+    """
+    return [_one(some, prefix) for some in grouped(findings)]
+
+
+def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
+    """A line a group, with paths as they are in the base."""
+    return map(str, told(findings))
+
+
+def as_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """The groups of more than one for programs, which find each finding among the others."""
+    return [
+        {
+            "code": some[0].code,
+            "count": len(some),
+            **{name: value for name in ("type", "field", "message") if (value := getattr(some[0], name))},
+            "places": [one.place for one in some[:_NAMED]],
+        }
+        for some in grouped(findings)
+        if len(some) > 1
+    ]
+
+
+def _one(some: Sequence[Finding], prefix: str) -> Finding:
+    if len(some) == 1:
+        return some[0]
+    places = [one.rooted(prefix).place if one.path else one.identity for one in some[1 : 1 + _NAMED]]
+    dots = ", …" if len(some) > 1 + _NAMED else ""
+    return replace(some[0], message=f"{some[0].message}; {len(some) - 1:,} more like it: {', '.join(places)}{dots}")
+
+
+def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
+    """A command for the findings that say the same, errors first, as GitHub shows only the first ten of each kind in a
+    step. `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end."""
+    for finding in sorted(told(findings, prefix), key=lambda one: not one.is_error):
+        where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
+        title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
+        said = f"{finding.field}: {finding.message}" if finding.field else finding.message
+        tail = f"\n{finding.remedy}" if finding.remedy else ""
+        yield command("error" if finding.is_error else "warning", said + tail, **where, title=title)
+
+
+def command(kind: str, message: str, **properties: str) -> str:
+    r"""One workflow command, with what would end it or a property of it escaped as GitHub reads it.
+
+    >>> command("notice", "50 %\nof all", title="a,b:c")
+    '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
+    """
+    shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::{kind}{' ' if shown else ''}{shown}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    lines = (visible(line) for line in text.split("\n"))
+    return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error") -> Outcome:
+    """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`)."""
+    return "findings" if errors or (fail_on == "warning" and warnings) else "passed"
+
+
+def stopped_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:
+    """What stopped a command as GitHub's workflow commands: its findings where they are, then the whole of it."""
+    yield from commands(problem.findings, prefix)
+    yield command("error", f"could not run: {problem.message}\n{_remedy(problem)}", title=problem.code)
+
+
+def stopped_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
+    """What stopped a command as a section of a comment, all data in spans of code."""
+    yield "### Could not run"
+    yield ""
+    yield f"This is no verdict on the change. `{problem.code}`: {span(cut(problem.message, _LONGEST))}"
+    if remedy := _remedy(problem):
+        yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
+    if problem.findings:
+        yield ""
+        found = [one.rooted(prefix) for one in told(problem.findings, prefix)]
+        yield from map(finding_line, found[:_MOST])
+        if len(found) > _MOST:
+            yield f"- {len(found) - _MOST:,} more"
+
+
+def _remedy(problem: DuckkbError) -> str:
+    return problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")

@@ -1,0 +1,64 @@
+"""The formats of reports, by the names that `--format` takes. To add one: a line here, and the function that it names.
+
+A writer makes lines of text, and knows what of the data must not act where it is shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """`writer` is the module below `duckkb.review` and its function, which are imported when they are asked for. `budget` is
+    the most bytes where nothing else is asked for, None where the report is told whole."""
+
+    writer: str
+    budget: int | None = None
+
+    def lines(self, *given: Any) -> Iterator[str]:
+        """Pieces of text, each without the LF behind it."""
+        module, _, name = self.writer.partition(":")
+        yield from getattr(import_module(f"duckkb.review.{module}"), name)(*given)
+
+
+_BUDGET = 1_000_000
+_OF_A_COMMENT = 60_000
+"""A forge takes a comment of 65,536 bytes."""
+
+DIFF: Mapping[str, ReportFormat] = {
+    "text": ReportFormat("diff.text:render", _BUDGET),
+    "patch": ReportFormat("diff.patch:render"),
+    "markdown": ReportFormat("diff.markdown:render", _OF_A_COMMENT),
+    "html": ReportFormat("diff.html:render", 100_000_000),
+    "github": ReportFormat("diff.stat:annotations"),
+    "json": ReportFormat("diff.report:as_json", _BUDGET),
+    "jsonl": ReportFormat("diff.report:as_lines", _BUDGET),
+}
+"""Of a difference and how it is to be shown."""
+ROWS_BUDGET = _BUDGET
+"""Of a difference as rows."""
+
+CHECK: Mapping[str, ReportFormat] = {
+    "text": ReportFormat("reports.findings:lines"),
+    "github": ReportFormat("reports.findings:commands"),
+    "sarif": ReportFormat("reports.sarif:lines"),
+}
+"""Of findings and the folder of the base inside its repository: those by which they are read, not one by one."""
+
+IMPACT: Mapping[str, ReportFormat] = {
+    "text": ReportFormat("impact.impact_report:as_text"),
+    "markdown": ReportFormat("impact.impact_report:as_markdown", 30_000),
+}
+"""Of an impact and the budget of a comment, in which the records that differ need room too."""
+
+STOPPED: Mapping[str, ReportFormat] = {
+    "github": ReportFormat("reports.findings:stopped_commands"),
+    "markdown": ReportFormat("reports.findings:stopped_markdown"),
+    "md": ReportFormat("reports.findings:stopped_markdown"),
+    "sarif": ReportFormat("reports.sarif:stopped"),
+}
+"""Of what stopped a command that judges, and the folder of the base inside its repository: those formats whose readers see
+nothing of stderr (`md` of verbs that print a table by it)."""

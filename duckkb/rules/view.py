@@ -1,0 +1,181 @@
+"""What a rule is and what it is asked of: a base as it lies, or as it would be with the changes of a write."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from duckkb.errors import Finding
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.validate import Validator
+from duckkb.records import Changeset, Component, Identity, Record, TypedEnd, identity_text
+from duckkb.truth.files.ends import end_identity
+from duckkb.truth.files.tree import Ambiguous, End, Part, Ref, StoredRow, Tree
+from duckkb.values import dataclass
+
+
+class BaseView:
+    """All of a base. A view of less says by its methods what is looked at: `parts` as files, `rows` by themselves, `linked`
+    by where their ends lead, `compared` with the other records of their type."""
+
+    is_write = False
+
+    def __init__(
+        self,
+        tree: Tree,
+        validator: Callable[[RecordType], Validator],
+        lengths: Callable[[RecordType], Mapping[str, int]],
+    ) -> None:
+        """`lengths` says how long the vectors are that the records of a type give, by field."""
+        self.tree, self.validator, self.lengths = tree, validator, lengths
+        self._all: tuple[str, Sequence[StoredRow]] = ("", ())
+
+    @property
+    def kinds(self) -> Iterable[RecordType]:
+        """The types of which something is looked at."""
+        return self.tree.ontology
+
+    def parts(self, kind: RecordType) -> Sequence[Part]:
+        return self.tree.parts_of(kind)
+
+    def rows(self, kind: RecordType) -> Iterable[StoredRow]:
+        return self.compared(kind)
+
+    def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
+        return self.compared(kind)
+
+    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+        if self._all[0] != kind.name:
+            self._all = kind.name, list(self.tree.rows(kind))
+        return self._all[1]
+
+    def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
+        """Identities that stand in several lines, with those lines in path order."""
+        return self.tree.duplicates(kind)
+
+    def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
+        """What the two ends of an edge lead to."""
+        return self.tree.ends(kind, edge)
+
+    def has_more_edges(self, kind: EdgeType, side: int, node: Ref) -> bool:
+        """Whether edges beside those that are `compared` have this node on a side (0 from, 1 to)."""
+        return False
+
+    def holder(self, kind: RecordType, text: str) -> Record | None:
+        """A record beside those that are `compared` under which a text stands, of a type that makes its keys of texts."""
+        return None
+
+    def before(self, row: StoredRow) -> Record | None:
+        """What a record was before the write."""
+        return None
+
+    def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
+        """Edges that a write leaves as they are though it takes away a node that they name, which is told."""
+        yield from ()
+
+
+class WriteView(BaseView):
+    """A base as it would be with a changeset, of which the records that are written are looked at."""
+
+    is_write = True
+
+    def __init__(
+        self, base: BaseView, changeset: Changeset, holders: Callable[[RecordType, str], Iterable[StoredRow]]
+    ) -> None:
+        """`holders` are the stored records under which a text stands, of a type that makes its keys of texts."""
+        super().__init__(base.tree, base.validator, base.lengths)
+        self.lengths = self._lengths_that_stay
+        self._stored_lengths, self._holders = base.lengths, holders
+        self._changes = changeset.changes
+        self._was = {(one.old.type, one.old.id): one.old for one in self._changes if one.old is not None}
+        self._becomes = {(one.new.type, one.new.id): one.new for one in self._changes if one.new is not None}
+        self._come = {(new.type, new.identity) for new in self._becomes.values()}
+        self._gone = {(old.type, old.identity) for old in self._was.values()} - self._come
+        self._rows: dict[str, list[StoredRow]] = {}
+        for new in self._becomes.values():
+            self._rows.setdefault(new.type, []).append(StoredRow(new, b"", "", 0))
+
+    @property
+    def kinds(self) -> Iterable[RecordType]:
+        names, left = {change.record.type for change in self._changes}, {name for name, _ in self._gone}
+        edges = self.tree.ontology.edges.values() if left else ()
+        names |= {kind.name for kind in edges if not left.isdisjoint((*kind.from_types, *kind.to_types))}
+        return [kind for kind in self.tree.ontology if kind.name in names]
+
+    def parts(self, kind: RecordType) -> Sequence[Part]:
+        return ()
+
+    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+        return self._rows.get(kind.name, ())
+
+    def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
+        """Also of records that are to be deleted: none of them can be written as it is."""
+        known = self.tree.duplicates(kind)
+        own = (change.record.identity for change in self._changes if known and change.record.type == kind.name)
+        return {identity: known[identity] for identity in own if identity in known}
+
+    def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
+        return self._end(edge[0], kind.from_types), self._end(edge[1], kind.to_types)
+
+    def _end(self, end: Component, allowed: Sequence[str]) -> End:
+        identity = end_identity(end)
+        named = (end.type,) if isinstance(end, TypedEnd) else allowed
+        found = [name for name in allowed if name in named and self._has(name, identity)]
+        return Ambiguous(tuple(found)) if len(found) > 1 else (found[0], identity) if found else None
+
+    def _has(self, name: str, identity: Identity) -> bool:
+        if (name, identity) in self._come:
+            return True
+        kind = self.tree.ontology.nodes[name]
+        return (name, identity) not in self._gone and self.tree.get(kind, identity) is not None
+
+    def has_more_edges(self, kind: EdgeType, side: int, node: Ref) -> bool:
+        way = ("out", "in")[side]
+        return any(
+            found.name == kind.name and at == way and (kind.name, row.record.id) not in self._was
+            for found, row, at in self.tree.edges_at(*node)
+        )
+
+    def holder(self, kind: RecordType, text: str) -> Record | None:
+        """One that keeps the text."""
+        made = kind.generated.of if kind.generated is not None else ""
+        for row in self._holders(kind, text):
+            stays = self._becomes.get(key := (kind.name, row.record.id), None if key in self._was else row.record)
+            if stays is not None and stays.fields.get(made) == text:
+                return stays
+        return None
+
+    def before(self, row: StoredRow) -> Record | None:
+        return self._was.get((row.record.type, row.record.id))
+
+    def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
+        for name, identity in self._gone:
+            if name in (*kind.from_types, *kind.to_types):
+                for found, row, _ in self.tree.edges_at(name, identity):
+                    if found.name == kind.name and (kind.name, row.record.id) not in self._was:
+                        yield row, (name, identity)
+
+    def _lengths_that_stay(self, kind: RecordType) -> Mapping[str, int]:
+        """Nothing where no record stays as it is: the first of the new ones fixes the length."""
+        stays = self.tree.count(kind) > sum(name == kind.name for name, _ in self._was)
+        return self._stored_lengths(kind) if stays else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: `find` yields what breaks it among the records of a type that a view looks at. `written`, `merged`: whether
+    writes and merges are held to it, or it is about what files can have alone."""
+
+    find: Callable[[BaseView, RecordType], Iterator[Finding]]
+    written: bool = True
+    merged: bool = True
+
+
+def at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -> Finding:
+    """A finding about a record, at its line where it has one."""
+    record = row.record
+    return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
+
+
+def named(finding: Finding) -> Finding:
+    """The same with the record in its message where no line says which one is meant."""
+    who = f"{finding.type} {finding.identity}: " if finding.identity and not finding.path else ""
+    return replace(finding, message=who + finding.message)
