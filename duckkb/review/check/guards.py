@@ -22,29 +22,10 @@ _MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties"
 _LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties", "minContains")
 _CLOSED = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems")
 # Where no comparison says which of two is the stricter one, another one is told.
-_OPAQUE = frozenset(
-    [
-        "pattern",
-        "const",
-        "format",
-        "multipleOf",
-        "uniqueItems",
-        "not",
-        "if",
-        "then",
-        "else",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "dependentRequired",
-        "dependentSchemas",
-        "propertyNames",
-        "patternProperties",
-        "contains",
-        "prefixItems",
-        "$ref",
-    ]
-)
+_OPAQUE = (
+    "pattern", "const", "format", "multipleOf", "uniqueItems", "not", "if", "then", "else", "allOf", "anyOf", "oneOf",
+    "dependentRequired", "dependentSchemas", "propertyNames", "patternProperties", "contains", "prefixItems", "$ref",
+)  # fmt: skip
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 
 
