@@ -26,6 +26,11 @@ class Label:
     def shown(self) -> str:
         return f"{self.name} ({self.commit[:12]})" if self.commit and self.commit != self.name else self.name
 
+    @property
+    def as_object(self) -> dict[str, str | None]:
+        """For programs."""
+        return {"name": self.name, "commit": self.commit or None}
+
 
 @dataclass(frozen=True, slots=True)
 class Place:

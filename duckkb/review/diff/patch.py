@@ -7,7 +7,6 @@ Of an `insert` there is no `before`, of a `delete` no `after`; a `move` has one 
 ontology/ say otherwise is not part of a patch.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,8 @@ from duckkb.engine.draft import Apply
 from duckkb.errors import Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import Ontology
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
-from duckkb.review.diff.model import Diff, DiffOptions, Label, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, Place, RecordChange
+from duckkb.review.reports.markup import dumps
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode, parse_objects
 from duckkb.truth.files.table import record_of
 from duckkb.truth.layout import parse_part
@@ -92,10 +92,10 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
         )
     steps = [step for change in diff.changes for step in _steps(change)]
     steps += [("move", one.type, one.identity, one.before, one.after) for one in diff.moves]
-    head = {"duckkb_patch": VERSION, "base": _label(diff.base), "head": _label(diff.head), "records": len(steps)}
-    yield _dumps(head)
+    head = {"duckkb_patch": VERSION, "base": diff.base.as_object, "head": diff.head.as_object, "records": len(steps)}
+    yield dumps(head)
     for op, kind, identity, before, after in steps:
-        yield _dumps({"op": op, "type": kind, "identity": identity} | _places(before, after))
+        yield dumps({"op": op, "type": kind, "identity": identity} | _places(before, after))
 
 
 def parse(data: bytes, limits: Limits) -> Patch:
@@ -169,10 +169,6 @@ def _record(side: PatchSide, ontology: Ontology, limits: Limits) -> Record:
     return record_of(kind, values)
 
 
-def _label(label: Label) -> dict[str, Any]:
-    return {"name": label.name, "commit": label.commit or None}
-
-
 def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, Place | None, Place | None]]:
     """One, or two where a record got another `__id`: to an engine these are two records."""
     before, after = change.before, change.after
@@ -191,7 +187,3 @@ def _id(place: Place) -> bytes:
 def _places(before: Place | None, after: Place | None) -> dict[str, Any]:
     sides = (("before", before), ("after", after))
     return {side: {"path": place.path, "line": place.line.decode()} for side, place in sides if place is not None}
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,14 +1,14 @@
 """A difference as JSON for programs: docs/diff.schema.json says what stands where."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, Place, RecordChange
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import leaves
 from duckkb.review.reports.findings import as_objects, of_findings
+from duckkb.review.reports.markup import dumps
 
 VERSION = 1
 
@@ -18,12 +18,12 @@ def as_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
     counts = summary(diff)
     ended = of_findings(counts["summary"]["errors"], counts["summary"]["warnings"], fail_on=options.fail_on)
     page = EntryPage(diff, options)
-    head = page.spend(_dumps({"version": counts.pop("version"), "outcome": ended, **counts}))[1:-1]
+    head = page.spend(dumps({"version": counts.pop("version"), "outcome": ended, **counts}))[1:-1]
     first = {"ontology": [_ontology(one) for one in diff.ontology], "groups": as_objects(diff.findings)}
-    told = page.spend(_dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
-    findings = ",".join(page.fit(page.findings, lambda one: _dumps(_finding(one))))
+    told = page.spend(dumps(first if page.is_first else {"ontology": [], "groups": []}))[1:-1]
+    findings = ",".join(page.fit(page.findings, lambda one: dumps(_finding(one))))
     changes = ",".join(page.fit(page.changes, change_text)) if page.told >= len(diff.findings) else ""
-    rest = _dumps({"truncated": bool(page.left), "next": page.next_object})[1:-1]
+    rest = dumps({"truncated": bool(page.left), "next": page.next_object})[1:-1]
     yield f'{{{head},"changes":[{changes}],{told},"findings":[{findings}],{rest}}}'
 
 
@@ -32,12 +32,12 @@ def as_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
     the last one is `next`, with the command that goes on."""
     page = EntryPage(diff, options)
     for one in diff.ontology if page.is_first else ():
-        yield page.spend(_dumps({"entry": "ontology", **_ontology(one)}))
-    yield from page.fit(page.findings, lambda one: _dumps({"entry": "finding", **_finding(one)}))
+        yield page.spend(dumps({"entry": "ontology", **_ontology(one)}))
+    yield from page.fit(page.findings, lambda one: dumps({"entry": "finding", **_finding(one)}))
     if page.told >= len(diff.findings):
         yield from page.fit(page.changes, lambda change: f'{{"entry":"change",{change_text(change)[1:]}')
     if page.left:
-        yield _dumps({"entry": "next", **(page.next_object or {})})
+        yield dumps({"entry": "next", **(page.next_object or {})})
 
 
 def summary(diff: Diff) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def summary(diff: Diff) -> dict[str, Any]:
     numbers = diff.numbers
     return {
         "version": VERSION,
-        "base": _label(diff.base),
-        "head": _label(diff.head),
+        "base": diff.base.as_object,
+        "head": diff.head.as_object,
         "summary": numbers.totals
         | {"parts": diff.parts, "respelled": diff.respelled, "moved": len(diff.moves), "ontology": len(diff.ontology)}
         | {"errors": errors, "warnings": len(diff.findings) - errors},
@@ -62,11 +62,11 @@ def change_text(change: RecordChange) -> str:
     head |= {"was": change.was} if change.was is not None else {}
     fields = ",".join(map(_field, change.fields))
     places = {"before": _place(change.before), "after": _place(change.after)}
-    return f'{_dumps(head)[:-1]},"fields":[{fields}],{_dumps(places)[1:]}'
+    return f'{dumps(head)[:-1]},"fields":[{fields}],{dumps(places)[1:]}'
 
 
 def _field(field: FieldChange) -> str:
-    return f'{{"name":{_dumps(field.name)}{_sides(field.before, field.after)}{_inside(field)}}}'
+    return f'{{"name":{dumps(field.name)}{_sides(field.before, field.after)}{_inside(field)}}}'
 
 
 def _sides(before: str | None, after: str | None) -> str:
@@ -76,16 +76,12 @@ def _sides(before: str | None, after: str | None) -> str:
 def _inside(field: FieldChange) -> str:
     """Where both sides have an object or a list: each value in it that differs, by its JSON pointer."""
     found = [leaf for leaf in leaves(field.name, field.before, field.after) if len(leaf.keys) > 1]
-    told = ",".join(f'{{"path":{_dumps(leaf.pointer)}{_sides(leaf.before, leaf.after)}}}' for leaf in found)
+    told = ",".join(f'{{"path":{dumps(leaf.pointer)}{_sides(leaf.before, leaf.after)}}}' for leaf in found)
     return f',"inside":[{told}]' if told else ""
 
 
 def _place(place: Place | None) -> dict[str, Any] | None:
     return {"path": place.path, "line": place.line_no, "etag": place.etag} if place is not None else None
-
-
-def _label(label: Label) -> dict[str, Any]:
-    return {"name": label.name, "commit": label.commit or None}
 
 
 def _ontology(change: OntologyChange) -> dict[str, Any]:
@@ -98,7 +94,3 @@ def _finding(finding: Finding) -> dict[str, Any]:
     more = {"path": finding.path, "line": finding.line, "field": finding.field, "type": finding.type}
     more |= {"identity": finding.identity, "remedy": finding.remedy}
     return found | {name: value for name, value in more.items() if value}
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

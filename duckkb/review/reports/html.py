@@ -7,12 +7,12 @@ it on the page as text, never as markup.
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from duckkb.errors import Finding
+from duckkb.review.reports.markup import dumps
 from duckkb.rules.invisible import visible
 
 KINDS = {"same": 0, "gone": 1, "new": 2, "cut": 0}
@@ -32,7 +32,7 @@ def document(title: str, data: Iterable[str], script: Path) -> Iterator[str]:
 
 def safe(value: Any) -> str:
     """JSON that ends no block of HTML."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return dumps(value).replace("<", "\\u003c")
 
 
 def finding(one: Finding) -> dict[str, str]:

@@ -4,10 +4,12 @@ blocks of code that nothing in them can end.
 In code a forge reads no mention, reference, link, picture, HTML or formula. All data of a report stands in one of these.
 """
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.rules.invisible import escape, visible
@@ -48,6 +50,11 @@ def many(number: int, noun: str) -> str:
     ('1 record', '3,000 records')
     """
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def dumps(value: Any) -> str:
+    """JSON on one line, as short as it can be."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cell(text: str) -> str:

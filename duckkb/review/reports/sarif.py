@@ -1,7 +1,6 @@
 """Findings as SARIF 2.1.0, which code scanning on forges and editors reads (OASIS, sarif-v2.1.0)."""
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -11,6 +10,7 @@ from urllib.parse import quote
 from duckkb.codes import CODES
 from duckkb.errors import DuckkbError, Finding
 from duckkb.review.reports.findings import grouped, told
+from duckkb.review.reports.markup import dumps
 from duckkb.rules.invisible import visible
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -32,7 +32,7 @@ def stopped(problem: DuckkbError, prefix: str) -> Iterator[str]:
 
 def _text(log: Mapping[str, Any]) -> str:
     """In the log of a job nothing of it is a command."""
-    return json.dumps(log, ensure_ascii=False, separators=(",", ":")).replace("##[", "#\\u0023[")
+    return dumps(log).replace("##[", "#\\u0023[")
 
 
 def as_sarif(
