@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import reserved
@@ -44,7 +43,7 @@ def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         yield from spelling(row)
         yield from _hidden(row)
         if said := misplaced(row.path, row.record.created_at):
-            yield at(row, "E_MISPLACED", said, CODES["E_MISPLACED"].remedy)
+            yield at(row, "E_MISPLACED", said)
 
 
 def spelling(row: StoredRow) -> Iterator[Finding]:
@@ -64,12 +63,11 @@ def misplaced(path: str, created_at: str) -> str:
 
 
 def _hidden(row: StoredRow) -> Iterator[Finding]:
-    remedy = CODES["W_INVISIBLE"].remedy
     if may_hide(row.line):
         for field, said in hidden_in(row.record.fields):
-            yield at(row, "W_INVISIBLE", said, remedy, field)
+            yield at(row, "W_INVISIBLE", said, field=field)
     if said := mixed_identity(identity_text(row.record.identity)):
-        yield at(row, "W_INVISIBLE", said, remedy)
+        yield at(row, "W_INVISIBLE", said)
 
 
 RULES = tuple(Rule(find, written=False, merged=False) for find in (type_names, parts, lines))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.validate import Validator
@@ -169,9 +170,9 @@ class Rule:
     merged: bool = True
 
 
-def at(row: StoredRow, code: str, message: str, remedy: str, field: str = "") -> Finding:
-    """A finding about a record, at its line where it has one."""
-    record = row.record
+def at(row: StoredRow, code: str, message: str, remedy: str = "", field: str = "") -> Finding:
+    """A finding about a record, at its line where it has one, with the remedy of the catalogue where no other is given."""
+    record, remedy = row.record, remedy or CODES[code].remedy
     return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
 
 

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.errors import Finding
 from duckkb.ontology.model import EVERY, NodeType, RecordType
@@ -66,7 +65,7 @@ def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]
     for number, (share, other) in sorted(known.nearest.items()):
         who = _named(other)
         said = f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
-        yield at(known.rows[number], _CODE, said, CODES[_CODE].remedy)
+        yield at(known.rows[number], _CODE, said)
 
 
 def _named(row: StoredRow) -> str:
@@ -149,7 +148,7 @@ def _near(base: Base, kind: RecordType, change: RecordChange, added: set[int]) -
     other, cosine = found
     if other.record.id not in added or other.position < row.position:  # of two new records the later one is told
         said = f"it means what {_named(other)} means (cosine {cosine:.3f})"
-        yield at(row, _CODE, said, CODES[_CODE].remedy)
+        yield at(row, _CODE, said)
 
 
 def _nearest(base: Base, kind: RecordType, record_id: int) -> tuple[StoredRow, float] | None:

@@ -131,7 +131,7 @@ class _TableChanges:
                 same = first.record.identity == row.record.identity
                 code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
                 said = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
-                self.findings.append(at(row, code, said, CODES[code].remedy))
+                self.findings.append(at(row, code, said))
             self.findings += spelling(row)
 
     def _lines(self, path: str, raw: bytes, kind: RecordType, known: Collection[bytes]) -> Lines:
@@ -160,7 +160,7 @@ class _TableChanges:
         for old, new in pairs:
             if old is None and new is not None and (before := vanished.get(new.record.identity)) is not None:
                 said = f"__id was {before.record.id} and is {new.record.id}: citations and edges by id are lost"
-                self.findings.append(at(new, "E_ID_CHANGED", said, CODES["E_ID_CHANGED"].remedy))
+                self.findings.append(at(new, "E_ID_CHANGED", said))
                 joined.add(new.record.identity)
                 found.append((before, new))
             else:
