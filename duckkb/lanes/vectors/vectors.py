@@ -51,7 +51,7 @@ class Vectors(RowMirror):
 
     @property
     def _material(self) -> str:
-        return f"1 {self._settings.storage} {sys.byteorder}"
+        return f"2 {self._settings.storage} {sys.byteorder}"
 
     def ask(self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
