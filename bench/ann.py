@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from duckkb.entries import IndexEntry
-from duckkb.lanes.vectors.vectors import Vectors
-from duckkb.ports import Row, Version
+from duckkb.lanes.vectors.vectors import CosineLane
+from duckkb.ports import Row, RowVersion
 from duckkb.records import Record
-from duckkb.settings import Ann, VectorSettings, VectorStorage
+from duckkb.settings import VectorSettings, VectorStorage
 
-WAYS: dict[str, tuple[Ann, VectorStorage]] = {
+WAYS: dict[str, tuple[str, VectorStorage]] = {
     "float32, all compared": ("exact", "float32"),
     "float16, all compared": ("exact", "float16"),
     "int8, all compared": ("exact", "int8"),
@@ -39,8 +39,9 @@ _REST = 0.05  # seconds in which the threads of the way before stop to wait for 
 class Made:
     """Implements `ports.Rows`: a record for each row of a matrix, made when it is asked for."""
 
-    def __init__(self, unit: np.ndarray) -> None:
+    def __init__(self, unit: np.ndarray, version: RowVersion) -> None:
         self._unit = unit
+        self.version = version
 
     def __len__(self) -> int:
         return len(self._unit)
@@ -91,36 +92,36 @@ def questions(unit: np.ndarray, count: int) -> np.ndarray:
     return (unit[draw.permutation(len(unit))[:count]] + steps).astype(np.float32)
 
 
-def opened(folder: Path, rows: Made, way: str) -> tuple[Vectors, dict[str, Any]]:
+def opened(folder: Path, unit: np.ndarray, way: str) -> tuple[CosineLane, dict[str, Any]]:
     """The lane of one way, made and opened again, and what that took."""
     ann, storage = WAYS[way]
-    version = Version(folder / way, "bench", 0, lambda _: frozenset())
+    rows = Made(unit, RowVersion("bench", 0, lambda _: frozenset(), folder / way))
     settings = VectorSettings(ann, storage)
     start = time.perf_counter()
-    Vectors(rows, None, version, VectorSettings("exact", storage)).prepare()
+    CosineLane(rows, VectorSettings("exact", storage)).complete()
     matrix = time.perf_counter() - start
-    Vectors(rows, None, version, settings).prepare()
+    CosineLane(rows, settings).complete()
     whole = time.perf_counter() - start
-    lane = Vectors(rows, None, version, settings)
+    lane = CosineLane(rows, settings)
     size = sum(path.stat().st_size for path in (folder / way).rglob("*") if path.is_file())
     told = lane.account() or {"recall": None}
     return lane, {"made_s": matrix, "graph_s": whole - matrix, "bytes": size, "told": told["recall"]}
 
 
 def measure(
-    lanes: dict[str, Vectors], asked: np.ndarray, allowed: "frozenset[int] | None"
+    lanes: dict[str, CosineLane], asked: np.ndarray, allowed: "frozenset[int] | None"
 ) -> dict[str, dict[str, float]]:
     """Median seconds and recall of each way over all questions."""
     times: dict[str, list[float]] = {way: [] for way in lanes}
     found: dict[str, list[set[int]]] = {way: [] for way in lanes}
     for lane in lanes.values():  # what questions look at is in memory from here on
         for query in asked:
-            lane.similar(query, DEPTH, allowed)
+            lane.ask(query, DEPTH, allowed)
     for query in asked:
         for way, lane in lanes.items():
             time.sleep(_REST)
             start = time.perf_counter()
-            hits = lane.similar(query, DEPTH, allowed)
+            hits = lane.ask(query, DEPTH, allowed)
             times[way].append(time.perf_counter() - start)
             assert len(hits) == DEPTH
             found[way].append({hit.id for hit in hits})
@@ -158,12 +159,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     unit = clustered(chosen.rows, chosen.dimension)
-    asked, rows = questions(unit, chosen.queries), Made(unit)
+    asked = questions(unit, chosen.queries)
     result: dict[str, Any] = {"rows": chosen.rows, "dimension": chosen.dimension, "ways": {}}
     with tempfile.TemporaryDirectory() as folder:
-        lanes: dict[str, Vectors] = {}
+        lanes: dict[str, CosineLane] = {}
         for way in WAYS:
-            lanes[way], result["ways"][way] = opened(Path(folder), rows, way)
+            lanes[way], result["ways"][way] = opened(Path(folder), unit, way)
         for name, share in FILTERS.items():
             draw = np.random.default_rng(3).permutation(chosen.rows)[: int(share * chosen.rows)]
             allowed = None if share == 1.0 else frozenset((draw + 1).tolist())

@@ -10,7 +10,7 @@ from duckkb.settings import Settings
 
 if TYPE_CHECKING:
     from duckkb.lanes.lexical.lexical import Lexical
-    from duckkb.lanes.vectors.vectors import Vectors
+    from duckkb.lanes.vectors.vectors import CosineLane
 
 
 class TypeLanes:
@@ -29,10 +29,10 @@ class TypeLanes:
         return Lexical(self._kind, self._rows, self._tokenizer, self._settings.language)
 
     @cached_property
-    def vectors(self) -> "Vectors":
-        from duckkb.lanes.vectors.vectors import Vectors
+    def vectors(self) -> "CosineLane":
+        from duckkb.lanes.vectors.vectors import CosineLane
 
-        return Vectors(self._rows, self._kind.settings(self._settings).vectors)
+        return CosineLane(self._rows, self._kind.settings(self._settings).vectors)
 
     def discard(self) -> None:
         """Forget what was derived from entries, on disk too: they are not what they were taken for."""

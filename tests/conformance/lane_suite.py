@@ -15,7 +15,7 @@ from duckkb.lanes.lexical.lexical import Lexical
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql.engine import Engine
 from duckkb.lanes.sql.tables import Tables
-from duckkb.lanes.vectors.vectors import Vectors
+from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ontology.model import NodeType, Ontology, RecordType, SearchField
 from duckkb.ports import Row, Rows, RowVersion, Sql, SqlLimits, VectorLane, WordLane
 from duckkb.queries import LaneHit, LexicalQuery, SqlResult
@@ -57,7 +57,7 @@ class Parts:
     sql: Callable[[Ontology, Callable[[RecordType], Rows]], Sql]
 
 
-REAL = Parts(lambda kind, rows: Lexical(kind, rows, TOKENIZER, "english"), Vectors, Tables)
+REAL = Parts(lambda kind, rows: Lexical(kind, rows, TOKENIZER, "english"), CosineLane, Tables)
 FAKE = Parts(FakeWords, FakeVectors, FakeSql)
 
 

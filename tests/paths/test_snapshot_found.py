@@ -77,7 +77,7 @@ def test_a_link_is_not_followed_where_folders_are_opened(filled: Path, tmp_path:
 
 
 def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
-    """`Vectors` maps its matrix when it opens or makes it: a later question opens no file."""
+    """`CosineLane` maps its matrix when it opens or makes it: a later question opens no file."""
     root = make_base(tmp_path / "kb", f"snapshot: {{min_bytes: 0}}\n{NOTES}")
     with duckkb.open(root) as kb:
         kb.collections.init("vecs", policy="feature-store", params={"dimension": 3})

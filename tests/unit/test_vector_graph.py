@@ -14,7 +14,7 @@ import pytest
 from duckkb.entries import IndexEntry
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors import graph
-from duckkb.lanes.vectors.vectors import Vectors
+from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.records import Record
@@ -52,15 +52,15 @@ class Ground:
         self.rows |= made
         self._log.append(frozenset({*made, *gone}))
 
-    def lane(self, ann: str = "hnsw", storage: VectorStorage = "float32") -> Vectors:
-        return Vectors(VersionedRows(self.rows, self.version), VectorSettings(ann, storage))
+    def lane(self, ann: str = "hnsw", storage: VectorStorage = "float32") -> CosineLane:
+        return CosineLane(VersionedRows(self.rows, self.version), VectorSettings(ann, storage))
 
     def version(self) -> RowVersion:
         changed = [*self._log]
         return RowVersion("s", len(changed), lambda known: frozenset().union(*changed[known:]), self.folder)
 
-    def exact(self) -> Vectors:
-        return Vectors(MemoryRows(self.rows.values()))
+    def exact(self) -> CosineLane:
+        return CosineLane(MemoryRows(self.rows.values()))
 
     def copy(self, folder: Path) -> "Ground":
         """The same base elsewhere."""
@@ -87,13 +87,13 @@ def ground(made: Ground, tmp_path: Path) -> Ground:
     return made.copy(tmp_path / "type")
 
 
-def account(lane: Vectors) -> dict[str, Any]:
+def account(lane: CosineLane) -> dict[str, Any]:
     found = lane.account()
     assert found is not None
     return found
 
 
-def lacks_graph(lane: Vectors) -> bool:
+def lacks_graph(lane: CosineLane) -> bool:
     return account(lane)["ann"] == "exact"
 
 
@@ -101,7 +101,7 @@ def ids(hits: list[LaneHit]) -> list[int]:
     return [hit.id for hit in hits]
 
 
-def agreement(ground: Ground, lane: Vectors, depth: int = 10, allowed: frozenset[int] | None = None) -> float:
+def agreement(ground: Ground, lane: CosineLane, depth: int = 10, allowed: frozenset[int] | None = None) -> float:
     """The share of the right hits that a lane finds, over 20 questions; those that it finds are exact."""
     exact, found = ground.exact(), 0
     for query in vectors(20, seed=99):
@@ -116,7 +116,7 @@ def agreement(ground: Ground, lane: Vectors, depth: int = 10, allowed: frozenset
     return found / (20 * len(right))
 
 
-def uses_graph(lane: Vectors, monkeypatch: pytest.MonkeyPatch, ask: Any) -> bool:
+def uses_graph(lane: CosineLane, monkeypatch: pytest.MonkeyPatch, ask: Any) -> bool:
     """Whether a question was answered by the graph."""
     asked: list[int] = []
     nearest = graph.Graph.nearest
@@ -143,7 +143,7 @@ def test_it_stands_on_narrow_vectors_too(ground: Ground, storage: VectorStorage)
     assert lane.ask(vectors(1)[0], 3) and lacks_graph(lane)
     lane.complete()
     assert not lacks_graph(lane)
-    plain = Vectors(MemoryRows(ground.rows.values()), VectorSettings("exact", storage))
+    plain = CosineLane(MemoryRows(ground.rows.values()), VectorSettings("exact", storage))
     found = right = 0
     for query in vectors(40, seed=98):
         expected = ids(plain.ask(query, 10))

@@ -12,7 +12,7 @@ from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.cosine import make_unit
 from duckkb.lanes.vectors.recall import Nearest, questions, recall
 from duckkb.lanes.vectors.storage import packed, products, unit_blocks
-from duckkb.lanes.vectors.vectors import Vectors
+from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row, RowVersion
 from duckkb.records import Record
 from duckkb.settings import VectorSettings, VectorStorage
@@ -41,8 +41,8 @@ def row(record_id: int, vector: "np.ndarray | None") -> Row:
     return Row(Record("Doc", record_id, (f"n{record_id:06d}",), {}, "", ""), (entry,))
 
 
-def lane(rows: MemoryRows, storage: VectorStorage) -> Vectors:
-    return Vectors(rows, VectorSettings("exact", storage))
+def lane(rows: MemoryRows, storage: VectorStorage) -> CosineLane:
+    return CosineLane(rows, VectorSettings("exact", storage))
 
 
 @pytest.mark.parametrize("storage", ALL)
@@ -160,10 +160,10 @@ def test_a_matrix_on_disk_is_opened_grows_and_is_made_anew_for_another_storage(
         known = [*log]
         return RowVersion("s", len(known), lambda revision: frozenset().union(*known[revision:]), tmp_path)
 
-    def on_disk(chosen: VectorStorage) -> Vectors:
+    def on_disk(chosen: VectorStorage) -> CosineLane:
         return lane(VersionedRows(rows, version), chosen)
 
-    def in_memory(chosen: VectorStorage) -> Vectors:
+    def in_memory(chosen: VectorStorage) -> CosineLane:
         return lane(MemoryRows(rows.values()), chosen)
 
     query = unit[299]

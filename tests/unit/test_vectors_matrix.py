@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duckkb.entries import IndexEntry
 from duckkb.errors import StateError
 from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.vectors.vectors import Vectors
+from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row
 from duckkb.queries import LaneHit
 from duckkb.records import Record
@@ -61,7 +61,7 @@ def test_the_matrix_follows_every_change(
 
     rows = {record_id: made(record_id, chosen) for record_id, chosen in start.items()}
     held, query = MemoryRows(rows.values()), unit(99)
-    lane = Vectors(held)
+    lane = CosineLane(held)
     for record_id, chosen in [(0, None), *steps]:
         if chosen is None:
             rows.pop(record_id, None)
@@ -78,7 +78,7 @@ def test_the_matrix_follows_every_change(
 def test_dead_rows_are_dropped_once_they_are_a_quarter() -> None:
     rows = {number: row(number, [unit(number)]) for number in range(1, 101)}
     held = MemoryRows(rows.values())
-    lane = Vectors(held)
+    lane = CosineLane(held)
     lane.ask(unit(0), 1)
     for step in range(200):
         number = step % 100 + 1
@@ -94,7 +94,7 @@ def test_equal_rows_score_alike_wherever_they_stand() -> None:
     rows = {
         number: row(number, [equal if number % 3 == 0 else unit(10_000 + number, 384)]) for number in range(1, 1500)
     }
-    hits = Vectors(MemoryRows(rows.values())).ask(unit(6, 384) + 3 * equal, 499)
+    hits = CosineLane(MemoryRows(rows.values())).ask(unit(6, 384) + 3 * equal, 499)
     assert [hit.id for hit in hits] == list(range(3, 1500, 3))
     assert len({hit.score for hit in hits}) == 1
 
@@ -112,14 +112,14 @@ def test_rows_that_only_a_32_bit_product_tells_apart_tie() -> None:
         for number, vector in enumerate(near, 1)
     }
     assert len(set(exact.values())) < 20
-    hits = Vectors(MemoryRows(rows.values())).ask(query, 7)
+    hits = CosineLane(MemoryRows(rows.values())).ask(query, 7)
     assert [hit.id for hit in hits] == sorted(exact, key=lambda number: (-exact[number], number))[:7]
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05, 0.5, 1.0])
 def test_few_and_many_allowed_records_give_the_same_order(share: float) -> None:
     rows = {number: row(number, [unit(number), unit(number + 5000)]) for number in range(1, 1001)}
-    lane = Vectors(MemoryRows(rows.values()))
+    lane = CosineLane(MemoryRows(rows.values()))
     allowed = frozenset(range(1, int(1000 * share) + 1))
     everything = lane.ask(unit(0), 1000)
     assert lane.ask(unit(0), 30, allowed) == [hit for hit in everything if hit.id in allowed][:30]
@@ -127,7 +127,7 @@ def test_few_and_many_allowed_records_give_the_same_order(share: float) -> None:
 
 def test_a_zero_row_is_near_to_nothing() -> None:
     rows = {1: row(1, [np.zeros(DIMENSION, np.float32)]), 2: row(2, [-unit(3)]), 3: row(3, [unit(3)])}
-    assert [(hit.id, hit.score) for hit in Vectors(MemoryRows(rows.values())).ask(unit(3), 3)] == [
+    assert [(hit.id, hit.score) for hit in CosineLane(MemoryRows(rows.values())).ask(unit(3), 3)] == [
         (3, 1.0),
         (1, 0.0),
         (2, -1.0),
@@ -136,5 +136,5 @@ def test_a_zero_row_is_near_to_nothing() -> None:
 
 def test_rows_of_several_dimensions_are_named() -> None:
     with pytest.raises(StateError, match="dimension") as refused:
-        Vectors(MemoryRows([row(1, [unit(1)]), row(2, [unit(1, 4)])])).ask(unit(1), 1)
+        CosineLane(MemoryRows([row(1, [unit(1)]), row(2, [unit(1, 4)])])).ask(unit(1), 1)
     assert refused.value.code == "E_MODEL"

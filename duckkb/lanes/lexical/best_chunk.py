@@ -11,7 +11,7 @@ _NOTHING = IndexEntry("", 0, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ChunkClauses:
     """The clauses that a chunk is searched for. `rarity` of a field's token says how much one find counts."""
 
     clauses: Sequence[Clause] = ()

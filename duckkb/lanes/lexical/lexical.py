@@ -19,7 +19,7 @@ from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
-from duckkb.lanes.lexical.best_chunk import Wanted
+from duckkb.lanes.lexical.best_chunk import ChunkClauses
 from duckkb.lanes.lexical.fields import ID, MARKS, document, index_files, new_index, open_index, words_fields
 from duckkb.lanes.lexical.marks import marked_fields, marks_for
 from duckkb.lanes.lexical.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
@@ -82,7 +82,7 @@ class Lexical(RowMirror):
     def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
         """The field and number of the record's chunk that holds the most of what the query asks for; ("", 0) where it has none."""
         entries = self._rows.words(record_id)
-        wanted = self._wanted(self._clauses(query)) if len(entries) > 1 else Wanted()
+        wanted = self._wanted(self._clauses(query)) if len(entries) > 1 else ChunkClauses()
         best = wanted.best(entries)
         return best.field, best.seq
 
@@ -243,10 +243,10 @@ class Lexical(RowMirror):
             return len(self._ids([clause], searcher))
         return searcher.doc_freq(clause.field, clause.tokens[0])
 
-    def _wanted(self, found: Clauses) -> Wanted:
+    def _wanted(self, found: Clauses) -> ChunkClauses:
         """What to look for in chunks, each thing by how rare it is."""
         if not found.counted:
-            return Wanted()
+            return ChunkClauses()
         searcher = self._searcher(found)
         total = searcher.num_docs
 
@@ -254,7 +254,7 @@ class Lexical(RowMirror):
             frequency = searcher.doc_freq(field, token)
             return math.log1p((total - frequency + 0.5) / (frequency + 0.5))
 
-        return Wanted(found.counted, self._fields, cache(rarity))
+        return ChunkClauses(found.counted, self._fields, cache(rarity))
 
     def _sources(self, clause: Clause) -> list[str]:
         for words in self._fields:

@@ -37,7 +37,7 @@ _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than mul
 _SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
 
 
-class Vectors(RowMirror):
+class CosineLane(RowMirror):
     """Implements `ports.VectorLane`."""
 
     name = "vectors"
