@@ -12,7 +12,7 @@ from textwrap import indent
 from duckkb import config
 from duckkb.errors import UsageError
 from duckkb.truth import state
-from duckkb.truth.git import places, repository, run
+from duckkb.truth.git import places, repository
 from duckkb.values import dataclass
 
 _WORKFLOWS = ".github/workflows"
@@ -102,7 +102,7 @@ def _origin() -> str:
     commit = repository.head_commit(place) if (place / ".git").exists() else None
     if commit is None:
         return f"=={version('duckkb')}"
-    remote = run.text(place, ["config", "--get", "remote.origin.url"]).strip()
+    remote = repository.address_of_origin(place)
     return f" @ git+{_as_url(remote) or place.as_uri()}@{commit}"
 
 

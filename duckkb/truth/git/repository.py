@@ -82,6 +82,11 @@ def default_branch(root: Path) -> str:
     return head.removeprefix(prefix) if head.startswith(prefix) else ""
 
 
+def address_of_origin(root: Path) -> str:
+    """Where the remote `origin` is; empty where there is none, or no git to ask."""
+    return _asked(root, "config", "--get", "remote.origin.url").strip()
+
+
 def operation_in_progress(root: Path) -> str | None:
     """What git is in the middle of: `merge`, `rebase`, `am`, `cherry-pick`, `revert`, or None."""
     repository = find_repository(root)

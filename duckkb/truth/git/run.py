@@ -58,9 +58,7 @@ class NoGit(Unavailable):
     """There is no git to ask."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "git is not installed, and comparing revisions needs it", code="E_GIT", suggestion="install git"
-        )
+        super().__init__("git is not installed, and this needs it", code="E_GIT", suggestion="install git")
 
 
 @dataclass(frozen=True, slots=True)
