@@ -73,6 +73,23 @@ def test_a_part_that_was_committed_without_its_records_is_still_found(base: Path
     assert run_in(base, ["put", "Note", '{"id": "x"}']).code == 0, "who removes the file has said so"
 
 
+def test_a_part_that_was_never_committed_is_found_too(base: Path) -> None:
+    fresh = PART.replace("part_001", "part_002")
+    (base / fresh).write_bytes(b"")
+    assert codes(base) == [("E_EMPTY_PART", fresh)]
+
+
+def test_a_committed_part_of_a_base_below_the_top_of_its_repository_is_found_too(base: Path) -> None:
+    (base / ".git").rename(base.parent / ".git")
+    commit(base.parent, "the base lies in a folder")
+    whole = (base / PART).read_bytes()
+    (base / PART).write_bytes(b"")
+    commit(base.parent, "a job that commits whatever lies there")
+    assert codes(base) == [("E_EMPTY_PART", PART)]
+    mend(base)
+    assert (base / PART).read_bytes() == whole
+
+
 def test_without_git_a_part_without_a_record_is_found_too(base: Path) -> None:
     (base / ".git").rename(base.parent / "away")
     (base / PART).write_bytes(b"")

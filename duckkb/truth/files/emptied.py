@@ -30,7 +30,7 @@ def _held_at(root: Path, path: str) -> str | None:
     at_head = _content(root, "HEAD", path)
     if at_head is None or at_head.strip():
         return "" if at_head is None else "HEAD"
-    told = (run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", path]) or "").split()
+    told = run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", revisions.prefix(root) + path]).split()
     if len(told) != 2:  # a commit with one parent
         return None
     return f"{told[0][:12]}^" if (_content(root, told[1], path) or "").strip() else None
@@ -40,4 +40,8 @@ def _content(root: Path, revision: str, path: str) -> str | None:
     """A file at a revision; None where that has none, or git cannot be asked."""
     if not repository.can_be_asked(root) or repository.head_commit(root) is None:
         return None
-    return run.text(root, ["cat-file", "blob", f"{revision}:{revisions.prefix(root)}{path}"])
+    try:
+        found = run.answer(root, ["cat-file", "blob", f"{revision}:{revisions.prefix(root)}{path}"])
+    except run.NoGit:
+        return None
+    return None if found.code else found.output.decode(errors="replace")

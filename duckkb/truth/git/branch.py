@@ -37,7 +37,7 @@ class Branch:
 def branch(root: Path, name: str) -> Branch:
     """A branch that may be written; raises `errors.UsageError` for what is no name of one, `errors.Refused` for one that is
     checked out, here or in another work tree, or that another branch's name leaves no room for."""
-    if run.text(root, ["check-ref-format", "--branch", name]) != name or name == "HEAD":
+    if name in ("", "HEAD") or run.text(root, ["check-ref-format", "--branch", name]) != name:
         raise UsageError(f"{name!r} cannot name a branch", suggestion="leave --branch out, and one is made up")
     ref = f"refs/heads/{name}"
     used = run.text(root, ["for-each-ref", "--format=%(worktreepath)%(HEAD)", ref])
