@@ -125,7 +125,7 @@ def why_command(
     Names what the filter or a -word removed, the words of the question that the record has and lacks, its rank in each lane
     also where it is below the cut, chunks without a vector, and what the type's policy allows. A page of text, or --json.
     """
-    from duckkb.review.impact.why_report import as_object, as_text
+    from duckkb.review.impact.why import as_object, as_text
 
     with opened(ctx, first_filter=where, at=at) as kb:
         found = kb.why(type_name, identity, query, mode=mode, where=where, limit=limit)

@@ -29,7 +29,7 @@ def findings_of(
     told = [*compared.both.findings, *diff.findings, *_caches(compared.versions)]
     told += [*_masses(compared, diff, allow_shrink), *_of_records(diff)]
     if whole:
-        from duckkb.review.check.gate import of_files
+        from duckkb.review.check.guards import of_files
         from duckkb.review.check.regressions import regressions
 
         told += [*regressions(compared, diff), *of_files(compared)]

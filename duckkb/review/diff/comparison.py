@@ -4,9 +4,8 @@ from pathlib import Path
 
 from duckkb.review.diff import configuration, sides
 from duckkb.review.diff.compare import Types, compare
-from duckkb.review.diff.configuration import Configurations, Files
+from duckkb.review.diff.configuration import Configurations, Files, ontology_changes
 from duckkb.review.diff.model import Diff, Numbers, OntologyChange, Versions
-from duckkb.review.diff.ontology import ontology_changes
 from duckkb.review.diff.sides import Range
 from duckkb.values import dataclass
 

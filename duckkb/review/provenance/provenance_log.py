@@ -6,8 +6,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Identity
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
-from duckkb.review.provenance.provenance import HistorySource, folder_of
-from duckkb.review.provenance.provenance_lines import Finder, LinePlace
+from duckkb.review.provenance.provenance import Finder, HistorySource, LinePlace, folder_of
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import ancestry, revisions
