@@ -1,36 +1,14 @@
-"""Ground of the campaigns: how large they are, their seed, and the figures that they report."""
+"""Fixtures of the campaigns."""
 
-import random
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 
-from tests.campaigns.fault_fixtures import ground, zygote
 from tests.campaigns.snapshot_ground import place
+from tests.harness.campaign import Campaign
+from tests.harness.faults.fixtures import ground, zygote
 
-__all__ = ["Campaign", "campaign", "ground", "place", "zygote"]
-
-
-@dataclass
-class Campaign:
-    """One campaign's size and account. Figures are counted while it runs and reported by name at the end."""
-
-    full: bool
-    seed: int
-    figures: Counter[str] = field(default_factory=Counter)
-
-    def pick(self, short: int, full: int) -> int:
-        """How many, in the part that every test run takes and in the whole."""
-        return full if self.full else short
-
-    def random(self, name: str = "") -> random.Random:
-        """A source of chance that the printed seed repeats."""
-        return random.Random(f"{self.seed}/{name}")
-
-    def count(self, figure: str, number: int = 1) -> None:
-        self.figures[figure] += number
+__all__ = ["campaign", "ground", "place", "zygote"]
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns import oracle
-from tests.campaigns.fault_run import LATER, MOMENT, Ended, Zygote
 from tests.conftest import git
+from tests.harness import oracle
+from tests.harness.faults.run import LATER, MOMENT, Ended, Zygote
 
 CONFIG = """\
 global: {{embedding_model: none}}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.bad_ground import Bad, invoke, unmended
-from tests.campaigns.conftest import Campaign
 from tests.conftest import NOTES, commit, make_base
+from tests.harness.bad_inputs.ground import Bad, invoke, unmended
+from tests.harness.campaign import Campaign
 
 FIRST = '{"id":"a","title":"Ids","text":"内存数据库 and git"}\n{"id":"b","text":"<b> \\u001b[31m \\u009b \\u202e"}\n'
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.bad_ground import KEY, Bad, answered, complaints, everything, invoke, unmended
-from tests.campaigns.bad_settings import (
+from tests.conftest import NOTES, make_base
+from tests.harness.bad_inputs.ground import KEY, Bad, answered, complaints, everything, invoke, unmended
+from tests.harness.bad_inputs.settings import (
     NAMES_OF_DUCKDB,
     ODD_FIELDS,
     ODD_NAMES,
@@ -19,8 +20,7 @@ from tests.campaigns.bad_settings import (
     named,
     note,
 )
-from tests.campaigns.conftest import Campaign
-from tests.conftest import NOTES, make_base
+from tests.harness.campaign import Campaign
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 
 import duckkb
 from duckkb.errors import UsageError
-from tests.campaigns.bad_ground import KEY, complaints, invoke
-from tests.campaigns.conftest import Campaign
 from tests.conftest import Ran, make_base
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
+from tests.harness.bad_inputs.ground import KEY, complaints, invoke
+from tests.harness.campaign import Campaign
 
 CONFIG = """\
 global:

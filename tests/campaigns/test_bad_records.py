@@ -14,11 +14,11 @@ import pytest
 
 import duckkb
 from duckkb.errors import Unreadable
-from tests.campaigns import oracle
-from tests.campaigns.bad_ground import KEY, SECONDS, Bad, complaints, everything, invoke, unmended
-from tests.campaigns.conftest import Campaign
 from tests.conftest import NOTES, Ran, commit, git, make_base
 from tests.fakes import FrozenClock
+from tests.harness import oracle
+from tests.harness.bad_inputs.ground import KEY, SECONDS, Bad, complaints, everything, invoke, unmended
+from tests.harness.campaign import Campaign
 
 TIME = "2026-01-02T00:00:00.000000Z"
 PART = "data/nodes/note/20260102/part_001.jsonl"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.bad_ground import Bad, complaints, invoke, unmended
-from tests.campaigns.conftest import Campaign
 from tests.conftest import NOTES, commit, git, make_base
+from tests.harness.bad_inputs.ground import Bad, complaints, invoke, unmended
+from tests.harness.campaign import Campaign
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import pytest
 
 import duckkb
 from duckkb.errors import DuckkbError
-from tests.campaigns import oracle
-from tests.campaigns.bad_ground import SECONDS, Bad, answered, complaints, everything, invoke, unmended
-from tests.campaigns.conftest import Campaign
 from tests.conftest import NOTES, Ran, make_base
+from tests.harness import oracle
+from tests.harness.bad_inputs.ground import SECONDS, Bad, answered, complaints, everything, invoke, unmended
+from tests.harness.campaign import Campaign
 
 HOSTILE = "\x1b]0;gone\x07\x1b[2J \x9b31m \x85 \u202edc\u2066 \x7f <b>"
 ESCAPED = json.dumps(HOSTILE)  # ASCII alone

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.bad_ground import Bad, complaints, invoke, unmended
-from tests.campaigns.conftest import Campaign
 from tests.conftest import NOTES, commit, make_base
+from tests.harness.bad_inputs.ground import Bad, complaints, invoke, unmended
+from tests.harness.campaign import Campaign
 
 TIME = "2026-01-02T00:00:00.000000Z"
 PART = "data/nodes/note/20260102/part_001.jsonl"

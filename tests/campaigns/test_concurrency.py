@@ -18,12 +18,12 @@ import duckkb
 from duckkb.errors import Conflict, Unavailable
 from duckkb.truth import state
 from duckkb.truth.commit import lock
-from tests.campaigns import many_scripts as scripts
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_scripts import ended, start
-from tests.campaigns.many_workers import Forge, forge, weakened
 from tests.conftest import Run, commit, git
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
+from tests.harness.crowd import scripts
+from tests.harness.crowd.scripts import ended, start
+from tests.harness.crowd.workers import Forge, forge, weakened
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.hostile_places import honest_base
-from tests.campaigns.hostile_run import Runner, Said, every_line
 from tests.conftest import NOTES, ROOT, make_base
+from tests.harness.campaign import Campaign
+from tests.harness.hostile.places import honest_base
+from tests.harness.hostile.run import Runner, Said, every_line
 
 SECRET = "a secret that lies outside"
 RECORD = (

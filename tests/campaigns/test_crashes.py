@@ -10,11 +10,11 @@ from itertools import pairwise
 
 import pytest
 
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
-from tests.campaigns.fault_hooks import CHANGES
-from tests.campaigns.fault_judge import Judge, judge_of
-from tests.campaigns.fault_run import Files, Zygote, name_of, taken
+from tests.harness.campaign import Campaign
+from tests.harness.faults.bases import NAMED, WRITES, Ground, Write
+from tests.harness.faults.hooks import CHANGES
+from tests.harness.faults.judge import Judge, judge_of
+from tests.harness.faults.run import Files, Zygote, name_of, taken
 
 every_write = pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name.replace(" ", "-"))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_bases import NAMED, WRITES, Ground, Write
-from tests.campaigns.fault_hooks import CHANGES, LOOKS
-from tests.campaigns.fault_judge import judge_of
-from tests.campaigns.fault_run import Ended, Zygote, taken
+from tests.harness.campaign import Campaign
+from tests.harness.faults.bases import NAMED, WRITES, Ground, Write
+from tests.harness.faults.hooks import CHANGES, LOOKS
+from tests.harness.faults.judge import judge_of
+from tests.harness.faults.run import Ended, Zygote, taken
 
 KINDS = (*CHANGES, *LOOKS)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.fault_bases import NAMED, Ground
-from tests.campaigns.fault_hooks import CHANGES, LOOKS
-from tests.campaigns.fault_judge import Judge, judge_of
-from tests.campaigns.fault_run import Ended, Files, Zygote, left_over, taken, truth
+from tests.harness.faults.bases import NAMED, Ground
+from tests.harness.faults.hooks import CHANGES, LOOKS
+from tests.harness.faults.judge import Judge, judge_of
+from tests.harness.faults.run import Ended, Files, Zygote, left_over, taken, truth
 
 KINDS = (*CHANGES, *LOOKS)
 

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import fault_strace
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_bases import NAMED, WRITER, Ground, Write, note
-from tests.campaigns.fault_hooks import CHANGES
-from tests.campaigns.fault_judge import Judge, judge_of
-from tests.campaigns.fault_run import Ended, Files, Zygote, put_back, taken, truth
+from tests.harness.campaign import Campaign
+from tests.harness.faults import strace as fault_strace
+from tests.harness.faults.bases import NAMED, WRITER, Ground, Write, note
+from tests.harness.faults.hooks import CHANGES
+from tests.harness.faults.judge import Judge, judge_of
+from tests.harness.faults.run import Ended, Files, Zygote, put_back, taken, truth
 
 _DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/|$)")
 

@@ -19,12 +19,12 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import CacheRow, content_hash
 from duckkb.indexing.entries import vector_key
-from tests.campaigns import hostile_caches
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.hostile_caches import CONFIG, MEGABYTES, TEAM, records, rows_of
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import ROOT, make_base
 from tests.fakes import HashEmbedder
+from tests.harness.campaign import Campaign
+from tests.harness.hostile import caches as hostile_caches
+from tests.harness.hostile.caches import CONFIG, MEGABYTES, TEAM, records, rows_of
 
 Answers = Mapping[str, Any]
 

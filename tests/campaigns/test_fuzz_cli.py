@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from duckkb.cli.main import run
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fuzz_cli import CliTarget, Command, Entry, run_here
-from tests.campaigns.fuzz_loop import Run, hold
+from tests.harness.campaign import Campaign
+from tests.harness.fuzz.cli import CliTarget, Command, Entry, run_here
+from tests.harness.fuzz.loop import Run, hold
 
 
 def test_command_lines_that_grow_from_valid_ones_change_nothing_or_what_their_receipt_says(

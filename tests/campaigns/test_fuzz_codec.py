@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from duckkb.truth.files.line import Decoded, Limits, LineShape, encode
 from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.truth.merge.field_merge import MergeRules, merge_record
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fuzz_book import canonical_line
-from tests.campaigns.fuzz_cli import Command, run_here
-from tests.campaigns.fuzz_codec import SHAPES, CodecTarget, check_given, check_line
-from tests.campaigns.fuzz_loop import Hang, Run, hold
-from tests.campaigns.fuzz_parts import PartTarget
+from tests.harness.campaign import Campaign
+from tests.harness.fuzz.book import canonical_line
+from tests.harness.fuzz.cli import Command, run_here
+from tests.harness.fuzz.codec import SHAPES, CodecTarget, check_given, check_line
+from tests.harness.fuzz.loop import Hang, Run, hold
+from tests.harness.fuzz.parts import PartTarget
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**65), 2**65) | st.floats(allow_nan=False) | st.text(),

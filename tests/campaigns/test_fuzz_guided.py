@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns.conftest import Campaign
 from tests.conftest import ROOT
+from tests.harness.campaign import Campaign
 
 # By target: the least share of branches, in percent, that any run reaches, and the inputs of the short part and the whole.
 MEASURED = {
@@ -25,7 +25,7 @@ GUIDED = {"codec": (500, 12_000), "query syntax": (500, 12_000), "ontology": (15
 
 
 def _child(module: str, *args: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"tests.campaigns.{module}", *map(str, args)]
+    command = [sys.executable, "-m", f"tests.harness.fuzz.{module}", *map(str, args)]
     return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8", check=False, timeout=1_800
     )
@@ -41,7 +41,7 @@ def test_the_inputs_reach_most_branches_of_what_they_fuzz(campaign: Campaign, tm
     for number, name in enumerate(names):
         (least, *sizes), folder = MEASURED[name], tmp_path / str(number)
         folder.mkdir()
-        done = _child("fuzz_coverage", name, campaign.seed, campaign.pick(*sizes), folder)
+        done = _child("branches", name, campaign.seed, campaign.pick(*sizes), folder)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout.splitlines()[-1])
         assert not told["finds"], told["finds"]
@@ -57,7 +57,7 @@ def test_inputs_that_atheris_finds_by_coverage_do_no_harm(campaign: Campaign, tm
         reason="atheris, of the extra dev, has wheels for Linux on x86-64 alone; the other test_fuzz_*.py draw inputs without a guide",
     )
     number = campaign.pick(*GUIDED[name])
-    done = _child("fuzz_guided", name, campaign.seed, number, tmp_path)
+    done = _child("guided", name, campaign.seed, number, tmp_path)
     assert done.returncode == 0, done.stderr[-4_000:]
     told: dict[str, Any] = json.loads((tmp_path / "figures.json").read_text("utf-8"))
     campaign.count(f"fuzz inputs guided by coverage: {name}", told["inputs"])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from duckkb.ontology.load import load
 from duckkb.ontology.rules import looks_secret
 from duckkb.ontology.source import Document, read_yaml
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fuzz_loop import Run, hold, limited
-from tests.campaigns.fuzz_ontology import OntologyTarget
-from tests.campaigns.fuzz_schema import SchemaTarget
+from tests.harness.campaign import Campaign
+from tests.harness.fuzz.loop import Run, hold, limited
+from tests.harness.fuzz.ontology import OntologyTarget
+from tests.harness.fuzz.schema import SchemaTarget
 
 SCALAR = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 PLAIN = SCALAR | st.text(max_size=12)

@@ -10,9 +10,9 @@ from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 from duckkb.lanes.vectors.vectors import unit_query
 from duckkb.queries import LexicalQuery
 from duckkb.search.syntax import parse, plain, wanted
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fuzz_loop import Run, hold, limited
-from tests.campaigns.fuzz_query import LaneTarget, SyntaxTarget
+from tests.harness.campaign import Campaign
+from tests.harness.fuzz.loop import Run, hold, limited
+from tests.harness.fuzz.query import LaneTarget, SyntaxTarget
 
 
 def test_queries_that_grow_from_valid_ones_are_read_as_a_reader_by_hand_reads_them(campaign: Campaign) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
 from tests.conftest import Run
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
 
 GOOD = '{"__id":1,"id":"a","n":{"a":1e16,"b":[]},"__created_at":"x","__updated_at":"y"}'
 

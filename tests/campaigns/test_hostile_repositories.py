@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.hostile_places import TRAPS, Trap, honest_base, laid, stepped_into
-from tests.campaigns.hostile_run import Runner, Said, every_line
 from tests.conftest import ROOT
+from tests.harness.campaign import Campaign
+from tests.harness.hostile.places import TRAPS, Trap, honest_base, laid, stepped_into
+from tests.harness.hostile.run import Runner, Said, every_line
 
 ANSWERS = ("find", "get", "list", "export", "sql", "schema", "graph")
 """Verbs whose answers a trap must not change."""

@@ -10,13 +10,13 @@ import pytest
 import duckkb
 from duckkb import app
 from duckkb.errors import Refused, StateError, Unreadable
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_scripts import start
-from tests.campaigns.many_workers import weakened
-from tests.campaigns.many_worlds import World, anew, by_renaming, in_place, put_times_back, status
 from tests.conftest import NOTES, commit, git, make_base
 from tests.fakes import FrozenClock
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
+from tests.harness.crowd.scripts import start
+from tests.harness.crowd.workers import weakened
+from tests.harness.crowd.worlds import World, anew, by_renaming, in_place, put_times_back, status
 
 
 def _part(root: Path) -> Path:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_model import Model, Op
-from tests.campaigns.many_workers import Forge, Worker, forge, wait_for_stage, weakened
 from tests.conftest import NOTES, commit, make_base
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
+from tests.harness.crowd.model import Model, Op
+from tests.harness.crowd.workers import Forge, Worker, forge, wait_for_stage, weakened
 
 LAYOUT = {"data/nodes", "data/edges"}
 """Folders that stay when the last record in them was deleted."""

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import merge_oracle as oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.merge_oracle import Expected, State
-from tests.campaigns.merge_world import BRANCHES, World
 from tests.conftest import git
+from tests.harness.campaign import Campaign
+from tests.harness.merges import oracle
+from tests.harness.merges.oracle import Expected, State
+from tests.harness.merges.world import BRANCHES, World
 
 HISTORIES = (16, 400)
 SHARDS = 4

@@ -17,10 +17,10 @@ import duckkb
 from duckkb import app
 from duckkb.queries import Mode
 from duckkb.truth.commit import lock, protocol
-from tests.campaigns.conftest import Campaign
 from tests.conftest import commit, git, tree_bytes
 from tests.doors.test_doctor import CONFIG, MODEL, PART, TEXTS, whole
 from tests.fakes import HashEmbedder
+from tests.harness.campaign import Campaign
 
 QUESTIONS: tuple[tuple[str, Mode], ...] = (
     ("journal files", "match"),

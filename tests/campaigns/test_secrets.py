@@ -14,11 +14,11 @@ from urllib.parse import quote
 import pytest
 
 import duckkb
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.hostile_run import Runner, Said, every_line
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import NOTES, ROOT, commit, make_base
 from tests.fake_endpoint import FakeEndpoint, Reply
+from tests.harness.campaign import Campaign
+from tests.harness.hostile.run import Runner, Said, every_line
 
 KEY = "sk-MARKED-7f3a9c1e5b8d2046-not-to-be-seen"
 SETTINGS = '{{base_url: "{url}", api_key_env: {variable}, dimensions: 16, max_retries: 0, timeout_s: 5}}'

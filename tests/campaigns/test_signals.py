@@ -14,10 +14,10 @@ import pytest
 
 import duckkb
 from duckkb.truth.commit import lock
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_workers import Forge, Worker, forge, wait_for_stage, weakened
 from tests.conftest import NOTES, Run, make_base
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
+from tests.harness.crowd.workers import Forge, Worker, forge, wait_for_stage, weakened
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MANY = [{"id": f"n{number:04}", "text": f"fox {number} 内存 " * 3} for number in range(400)]

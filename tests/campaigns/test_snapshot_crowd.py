@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.many_workers import Forge, Worker, forge
 from tests.campaigns.snapshot_ground import ALWAYS, CONFIG, NEVER, lines, note
 from tests.conftest import commit, git, make_base, run_in
+from tests.harness.campaign import Campaign
+from tests.harness.crowd.workers import Forge, Worker, forge
 
 FINDS = {
     "words": ("find", "Note", "common", "-l", "10000"),

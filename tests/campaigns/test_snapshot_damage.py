@@ -12,9 +12,9 @@ import pytest
 
 import duckkb
 from duckkb.errors import Unavailable
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
 from tests.campaigns.snapshot_ground import Place
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
 
 _DRAWN = re.compile(r"(?<=/g)[0-9a-f]{12}|[0-9a-f]{32}|(?<=-)[0-9a-f]{12}|(?<=-)\d+")
 Harm = Callable[[Path, Place, Random], None]

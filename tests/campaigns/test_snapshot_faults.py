@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns import oracle
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.fault_hooks import CHANGES, LOOKS
-from tests.campaigns.fault_run import Ended
 from tests.campaigns.snapshot_ground import SNAPSHOT, Place, ids, lines, note
+from tests.harness import oracle
+from tests.harness.campaign import Campaign
+from tests.harness.faults.hooks import CHANGES, LOOKS
+from tests.harness.faults.run import Ended
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from tests.campaigns.conftest import Campaign
 from tests.campaigns.snapshot_ground import SNAPSHOT, Place
+from tests.harness.campaign import Campaign
 
 Kept = dict[str, bytes]
 LEDGERS = ("manifest.json", "meta.json")

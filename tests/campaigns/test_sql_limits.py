@@ -18,10 +18,10 @@ from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
 from duckkb.records import Record
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.sql_bombs import MEMORY, TIME
 from tests.conftest import ROOT, make_base, run_in
+from tests.harness.campaign import Campaign
+from tests.harness.sql import ground
+from tests.harness.sql.bombs import MEMORY, TIME
 from tests.record_tables import RecordTables
 
 BIG = NodeType("Big", "big", ("name",), {"properties": {"name": {"type": "string"}, "n": {"type": "integer"}}})

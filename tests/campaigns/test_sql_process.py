@@ -19,12 +19,12 @@ from duckkb.lanes.sql.confined import Confined
 from duckkb.lanes.sql.isolated import Isolated
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ports import SqlLimits
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.sql_attacks import FILTERS, FRIENDLY, STATEMENTS, aimed
-from tests.campaigns.sql_bombs import TIME
-from tests.campaigns.sql_grammar import Honest, Hostile
 from tests.conftest import ROOT, run_in
+from tests.harness.campaign import Campaign
+from tests.harness.sql import ground
+from tests.harness.sql.attacks import FILTERS, FRIENDLY, STATEMENTS, aimed
+from tests.harness.sql.bombs import TIME
+from tests.harness.sql.grammar import Honest, Hostile
 
 linux = pytest.mark.skipif(
     not Path("/proc/self/fd").exists(),

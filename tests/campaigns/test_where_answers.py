@@ -9,9 +9,9 @@ import pytest
 import duckkb
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.tables import Tables
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.conftest import Campaign
 from tests.conftest import make_base, run_in
+from tests.harness.campaign import Campaign
+from tests.harness.sql import ground
 
 Row = Mapping[str, Any]
 Holds = Callable[[Row], bool]

@@ -12,10 +12,10 @@ import pytest
 
 import duckkb
 from duckkb.errors import DuckkbError
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.sql_attacks import ALWAYS_TRUE, FILTERS, FRIENDLY, STATEMENTS, aimed
 from tests.conftest import ROOT, make_base, run_in
+from tests.harness.campaign import Campaign
+from tests.harness.sql import ground
+from tests.harness.sql.attacks import ALWAYS_TRUE, FILTERS, FRIENDLY, STATEMENTS, aimed
 
 
 def _without_m(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,8 +142,8 @@ walk.Walk._table = lambda self, table, scope: None
 confined.SETTINGS = ()
 
 from pathlib import Path
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.sql_attacks import STATEMENTS, aimed
+from tests.harness.sql import ground
+from tests.harness.sql.attacks import STATEMENTS, aimed
 from duckkb.ports import SqlLimits
 
 tables, leaks = ground.tables(), 0

@@ -10,9 +10,9 @@ import pytest
 from duckkb.errors import DuckkbError, FilterError
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.engine import Rejected
-from tests.campaigns import sql_ground as ground
-from tests.campaigns.conftest import Campaign
-from tests.campaigns.sql_grammar import Honest, Hostile
+from tests.harness.campaign import Campaign
+from tests.harness.sql import ground
+from tests.harness.sql.grammar import Honest, Hostile
 
 SHARDS = 4
 

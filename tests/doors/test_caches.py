@@ -10,8 +10,8 @@ import pytest
 
 import duckkb
 from duckkb.indexing.cache_format import encode
-from tests.campaigns.hostile_caches import rows_of
 from tests.conftest import commit, make_base, run_in
+from tests.harness.hostile.caches import rows_of
 
 TEAM = "data/indices/search_cache.parquet"
 CONFIG = """\

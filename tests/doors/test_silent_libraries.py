@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.campaigns import fault_strace
 from tests.conftest import NOTES, ROOT, make_base
+from tests.harness.faults import strace as fault_strace
 
 CONFIG = NOTES.replace("{embedding_model: none}", "{}").replace("[title, text]", "[title, text], vectors: [text]")
 VERBS = (

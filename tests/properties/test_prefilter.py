@@ -16,10 +16,10 @@ import pytest
 
 import duckkb
 from duckkb.queries import FindResult
-from tests.campaigns import sql_oracle as o
-from tests.campaigns.sql_grammar import OPERATORS, Piece, quoted
 from tests.conftest import make_base
 from tests.fakes import HashEmbedder
+from tests.harness.sql import oracle as o
+from tests.harness.sql.grammar import OPERATORS, Piece, quoted
 
 Row = Mapping[str, Any]
 FILTERS = {"knowledge-base": 30, "feature-store": 24, "structured-logs": 24, "simple-kv": 12, "vector-store": 10}

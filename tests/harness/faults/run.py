@@ -1,0 +1,166 @@
+"""Running commands that are to die or fail, and holding what they leave against what they should."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.harness import oracle
+from tests.harness.faults.hooks import DIED
+
+MOMENT = "2026-03-01T10:00:00.000000Z"
+LATER = "2026-03-02T11:30:00.000000Z"
+
+_ZYGOTE = Path(__file__).with_name("zygote.py")
+_RANDOM = re.compile(r"/\.tmp-[^/]*$")
+
+Files = dict[str, tuple[int, bytes | None]]
+"""Everything below a folder: path -> (mode, bytes; None for a folder). `kb/` is the base, `state/` what the machine keeps."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one run ended: exit code (negative for a signal), output, and the calls it made as [kind, path]."""
+
+    code: int
+    out: str
+    err: str
+    calls: list[list[str]] = field(default_factory=list)
+    record: list[dict[str, Any]] = field(default_factory=list)
+    failed: int = 0
+
+    @property
+    def died(self) -> bool:
+        return self.code == DIED or self.code < 0
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The JSON error: the last line of stderr."""
+        lines = self.err.splitlines()
+        found = json.loads(lines[-1]) if lines else {}
+        return found if isinstance(found, dict) else {}
+
+
+class Zygote:
+    """Forks children that run commands; see `zygote`. One job at a time."""
+
+    def __init__(self) -> None:
+        self.ground = Path(tempfile.mkdtemp(prefix="faults-", dir=_fast_ground()))
+        self._out = self.ground / "out"
+        self._out.mkdir()
+        self._count = 0
+        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
+        env |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # a process with threads is no good parent
+        self._process = subprocess.Popen(
+            [sys.executable, str(_ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+        )
+
+    def close(self) -> None:
+        self._process.communicate()
+        shutil.rmtree(self.ground, ignore_errors=True)
+
+    @contextmanager
+    def case(self, files: Files) -> Iterator[Path]:
+        """A fresh folder that holds these files."""
+        self._count += 1
+        folder = self.ground / f"{self._count}"
+        put_back(folder, files)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+
+    def run(self, folder: Path, args: Sequence[str], *, stdin: str = "", plan: Mapping[str, Any] | None = None, **job: Any) -> Ended:  # fmt: skip
+        """Run a command line in the base of a case, with a fault where there is a plan."""
+        if stdin:
+            (self._out / "stdin").write_text(stdin, "utf-8")
+            job["stdin"] = str(self._out / "stdin")
+        if plan is not None:
+            job["plan"] = {"root": str(folder), **plan}
+            (self._out / "calls").unlink(missing_ok=True)
+        env = {"XDG_STATE_HOME": str(folder / "state"), **job.pop("env", {})}
+        whole = {
+            "cwd": str(folder / "kb"),
+            "args": list(args),
+            "out": str(self._out),
+            "moment": LATER,
+            "env": env,
+            **job,
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(whole) + "\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        out, err = ((self._out / name).read_text("utf-8") for name in ("stdout", "stderr"))
+        calls = self._out / "calls"
+        seen = json.loads(calls.read_text()) if plan is not None and calls.exists() else {}
+        ended = Ended(code, out, err, **seen)
+        assert "Traceback" not in err and "E_INTERNAL" not in err and "a defect in duckkb" not in err, (args, err)
+        assert code in (0, 1, 2, DIED, *([-signal.SIGXFSZ] if job.get("dies_over") else [])), (args, plan, code, err)
+        return ended
+
+
+def _fast_ground() -> str | None:
+    """Memory, where there is some to be used as a folder: nothing here needs a real disk, and fsync is free."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def put_back(folder: Path, files: Files) -> None:
+    """Make a folder hold exactly these files, with their modes."""
+    folder.mkdir(parents=True)
+    for path, (mode, data) in sorted(files.items()):
+        target = folder / path
+        if data is None:
+            target.mkdir()
+        else:
+            target.write_bytes(data)
+        target.chmod(mode)
+
+
+def taken(folder: Path) -> Files:
+    """Everything below a folder, as `put_back` takes it."""
+    found: Files = {}
+    for path in sorted(folder.rglob("*")):
+        about = path.lstat()
+        assert stat.S_ISDIR(about.st_mode) or stat.S_ISREG(about.st_mode), path
+        data = path.read_bytes() if stat.S_ISREG(about.st_mode) else None
+        found[path.relative_to(folder).as_posix()] = (stat.S_IMODE(about.st_mode), data)
+    return found
+
+
+def name_of(files: Files) -> str:
+    """One hash for all that the next command can see; who last held the lock does not count, nor a random name."""
+    whole = hashlib.sha256()
+    for path, (mode, data) in sorted(files.items()):
+        if not path.startswith("kb/.git/"):
+            content = b"" if data is None or path == "kb/.duckkb/lock" else hashlib.sha256(data).digest()
+            whole.update(f"{_RANDOM.sub('/.tmp', path)}\0{mode:o}\0{data is None}\0".encode() + content)
+    return whole.hexdigest()
+
+
+def truth(files: Files) -> dict[str, bytes]:
+    """What must be exactly old or exactly new: every file of the base but git's and the local state."""
+    return {
+        path.removeprefix("kb/"): data
+        for path, (_, data) in files.items()
+        if data is not None and path.startswith("kb/") and not path.startswith(("kb/.git/", "kb/.duckkb/"))
+    }
+
+
+def left_over(folder: Path) -> list[str]:
+    """What may not stay once a command has ended well: see `oracle.leftovers`; also files half made in local state."""
+    state = folder / "kb" / ".duckkb"
+    stages = [path.relative_to(folder / "kb").as_posix() for path in (state / "txn").glob("*")]
+    drafts = [path.relative_to(folder / "kb").as_posix() for path in state.rglob("*") if ".tmp" in path.name]
+    return sorted({*oracle.leftovers(folder / "kb"), *stages, *drafts})
