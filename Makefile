@@ -7,13 +7,13 @@ STAMP := $(VENV)/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check
 NEWEST := .venv-newest
 
-.PHONY: demo test check check-full check-newest check-py campaigns bench bench-peers constraints docs format clean
+.PHONY: demo test check check-full check-newest check-py campaigns campaigns-short bench bench-peers constraints docs format clean
 
 demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
 
-test: $(STAMP)  ## The test suite (under 10 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2
+test: $(STAMP)  ## Laws, doors, conformance and units: what to run before each commit
+	$(BIN)/python -m pytest -n 2 --ignore=tests/campaigns
 
 check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/ruff format --check .
@@ -25,18 +25,21 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/duckkb --kb . check
 	$(MAKE) test
 
-check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), and the laws on fresh examples
-	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh tests/properties
+check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), and every law on all its examples, drawn anew
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh -m hypothesis --ignore=tests/campaigns
 
-check-newest: $(NEWEST)  ## The suite with the newest of every library, also beyond the bounds of pyproject.toml
+check-newest: $(NEWEST)  ## The suite and the short campaigns with the newest of every library, also beyond the bounds of pyproject.toml
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed 's/==.*//' | xargs $(NEWEST)/bin/python $(INSTALL) --upgrade
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | diff constraints.txt - || true
 	$(NEWEST)/bin/python -m pytest -n 2
 
-check-py:  ## The suite on the other supported Pythons, each in a folder of its own: make check-py PYTHONS="python3.12 ..."
-	for python in $(PYTHONS); do $(MAKE) test PYTHON=$$python VENV=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; done
+check-py:  ## The suite and the short campaigns on the other supported Pythons, each in a folder of its own: make check-py PYTHONS="python3.12 ..."
+	for python in $(PYTHONS); do $(MAKE) test campaigns-short PYTHON=$$python VENV=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; done
 
-campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full size; prints the figures (under an hour)
+campaigns-short: $(STAMP)  ## A sample of every campaign, as CI takes it
+	$(BIN)/python -m pytest -n 2 --dist=worksteal tests/campaigns
+
+campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full size, alone on the machine; prints the figures
 	$(BIN)/python -m pytest -n 2 --dist=worksteal --campaign=full --durations=25 tests/campaigns
 
 bench: $(STAMP)  ## Ratios against floors, on generated data (and on DUCKKB_EVAL_DATA where it is set)

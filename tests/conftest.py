@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 from duckkb import config
 from tests.forks import forks
 
-# The suite draws the same examples every time; `make check-full` draws new ones (--hypothesis-profile=fresh) and prints
-# how to repeat what it finds.
+# The suite draws the same examples every time, a third of what each law asks for; `make check-full` draws new ones, and
+# all of them (--hypothesis-profile=fresh), and prints how to repeat what it finds.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("fresh", print_blob=True, deadline=None)
 settings.load_profile("repeatable")
+FEWER, FEWEST = 3, 15
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTES = """\
@@ -59,6 +60,18 @@ edges:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--campaign", choices=("short", "full"), default="short", help="how much of each campaign to run")
     parser.addoption("--seed", type=int, default=20261122, help="where the chance of a campaign begins")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have each law draw fewer examples, unless they are to be fresh. A law says in its decorator how many it asks for,
+    which no profile overrides, so what the decorator left on the function is replaced."""
+    if settings.get_current_profile_name() != "repeatable":
+        return
+    laws = {item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)}
+    for law in laws:
+        asked = getattr(law, "_hypothesis_internal_use_settings", settings.default)
+        fewer = max(min(asked.max_examples, FEWEST), asked.max_examples // FEWER)
+        law._hypothesis_internal_use_settings = settings(asked, max_examples=fewer)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
