@@ -2,18 +2,22 @@
 
 `words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
 `sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
-more than all the others together, so an index has it only once a question needs it. `marks` narrows (`marks.py`).
+more than all the others together, so an index has it only once a question needs it. `marks` are short texts of a record's
+fields: a condition that other records satisfy is then one list of documents to walk along, instead of thousands of results out
+of which those of some ids are picked.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tantivy import Document, Filter, Index, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from duckkb.errors import UsageError
-from duckkb.lanes.lexical.marks import marks_of
+from duckkb.id_set import IdSet
+from duckkb.lanes.sql.columns import declared_columns
 from duckkb.ontology.model import EVERY, RecordType
 from duckkb.ports import Row
 from duckkb.values import dataclass
@@ -24,6 +28,8 @@ COMMIT = "meta.json"
 
 _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 200_000
+_MOST_MARKED = 16
+_LONGEST_MARK = 64  # bytes of a text; longer ones are hardly what a condition compares with
 
 
 class _Stems(dict[str, str]):
@@ -143,6 +149,33 @@ def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], se
         pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]
         made.add_text(target.name, clipped(" ".join(pieces)))
     return made
+
+
+def marked_fields(kind: RecordType) -> tuple[str, ...]:
+    """The fields of a type whose texts are marks: those that the schema declares to be text, but for the identity and what is
+    searched by words or vectors; not more than sixteen."""
+    searched = {one.name for one in (*kind.full_text, *kind.vectors)} | set(kind.identity_fields)
+    declared = [one.name for one in declared_columns(kind) if one.candidates == ("text",)]
+    return tuple(name for name in declared if name not in searched and EVERY not in searched)[:_MOST_MARKED]
+
+
+def marks_of(fields: Mapping[str, Any], marked: tuple[str, ...]) -> Iterator[str]:
+    """The marks of a record with these fields."""
+    for name in marked:
+        value = fields.get(name)
+        if type(value) is str and (mark := _mark(name, value)):
+            yield mark
+
+
+def marks_for(allowed: IdSet, marked: tuple[str, ...]) -> list[str]:
+    """Marks that the records of a set have in common, and no others; none where it is not known by such."""
+    found = [_mark(name, value) if name in marked else "" for name, value in allowed.texts]
+    return found if all(found) else []
+
+
+def _mark(name: str, value: str) -> str:
+    is_short = len(value) <= _LONGEST_MARK and (value.isascii() or len(value.encode()) <= _LONGEST_MARK)
+    return f"{name}\0{value}" if is_short else ""
 
 
 def clipped(tokens: str) -> str:

@@ -19,10 +19,27 @@ from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
-from duckkb.lanes.lexical.best_chunk import ChunkClauses
-from duckkb.lanes.lexical.fields import ID, MARKS, document, index_files, new_index, open_index, words_fields
-from duckkb.lanes.lexical.marks import marked_fields, marks_for
-from duckkb.lanes.lexical.query import Clause, Clauses, any_of, clause_query, clauses, narrowed, ranking_query
+from duckkb.lanes.lexical.fields import (
+    ID,
+    MARKS,
+    document,
+    index_files,
+    marked_fields,
+    marks_for,
+    new_index,
+    open_index,
+    words_fields,
+)
+from duckkb.lanes.lexical.query import (
+    ChunkClauses,
+    Clause,
+    Clauses,
+    any_of,
+    clause_query,
+    clauses,
+    narrowed,
+    ranking_query,
+)
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.ontology.model import RecordType

@@ -1,15 +1,15 @@
-"""A lexical query taken apart into clauses, and the clauses as Tantivy's queries. Nothing here looks into an index,
-but for the words that a prefix stands for."""
+"""A lexical query taken apart into clauses; the clauses as Tantivy's queries, and as what the best chunk of a record holds most
+of. Nothing here looks into an index, but for the words that a prefix stands for."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from typing import Literal
 
 from tantivy import Occur, Query, Schema, Searcher
 
-from duckkb.entries import Tokens
+from duckkb.entries import IndexEntry, Tokens
 from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split
 from duckkb.ports import Tokenizer
 from duckkb.queries import LexicalQuery
@@ -21,6 +21,7 @@ _MOST_TERMS = 4_096
 """Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
 _MOST_EXPANSIONS = 16_000
 _PREFIX_SCORE = 1.0
+_NOTHING = IndexEntry("", 0, "")
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
@@ -64,6 +65,49 @@ class Clauses:
     def counted(self) -> tuple[Clause, ...]:
         """What adds to a score."""
         return self.required + self.scored
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkClauses:
+    """The clauses that a chunk is searched for. `rarity` of a field's token says how much one find counts."""
+
+    clauses: Sequence[Clause] = ()
+    fields: Sequence[WordsField] = ()
+    rarity: Callable[[str, str], float] = lambda field, token: 0.0
+
+    def best(self, entries: Iterable[IndexEntry]) -> IndexEntry:
+        """The entry with the most weight of distinct finds, the first of equals."""
+        searched = list(entries)
+        if not self.clauses or len(searched) < 2:
+            return searched[0] if searched else _NOTHING
+        return max(searched, key=self._weight)
+
+    def _weight(self, entry: IndexEntry) -> float:
+        assert entry.tokens is not None, "only entries with tokens are weighed"
+        stems = {
+            words.name: set(words.stems(set(split(entry.tokens.words))))
+            for words in self.fields
+            if words.holds(entry.field)
+        }
+        sequence = set(split(entry.tokens.sequence))
+        return sum(
+            self._stem_weight(clause, stems)
+            if clause.part == "word"
+            else self._token_weight(clause, entry.tokens, sequence)
+            for clause in self.clauses
+        )
+
+    def _stem_weight(self, clause: Clause, stems: dict[str, set[str]]) -> float:
+        (term,) = clause.tokens
+        return clause.weight * self.rarity(clause.field, term) if term in stems.get(clause.field, ()) else 0.0
+
+    def _token_weight(self, clause: Clause, tokens: Tokens, sequence: set[str]) -> float:
+        """A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk."""
+        if clause.part == "prefix":
+            return float(any(token.startswith(clause.tokens[-1]) for token in sequence))
+        weight = sum(self.rarity(clause.field, token) for token in clause.tokens if token in sequence)
+        whole = len(clause.tokens) > 1 and f" {' '.join(clause.tokens)} " in f" {tokens.sequence} "
+        return weight * (2.0 if whole else 1.0)
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:

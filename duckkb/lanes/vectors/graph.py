@@ -6,6 +6,7 @@ minutes for a million rows; only index jobs do. It only names candidates: their 
 """
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Graph:
     """`rows` is how many rows of the matrix it knows; `recall` the share of the true first ten of a sample of questions
     that it led to when it was made."""
 
-    def __init__(self, library: Any, index: Any, recall: float | None = None) -> None:
+    def __init__(self, library: Any, index: Any, recall: float = 0.0) -> None:
         self._library = library
         self._index = index
         self.recall = recall
@@ -60,21 +61,12 @@ class Graph:
             count *= 4
         return None
 
-    @classmethod
-    def made(cls, view: View, library: Any, known: "Graph | None" = None) -> "Graph":
-        """A graph of all rows, from one in memory that knows the first of them."""
-        graph = known or cls(library, _empty(library, _sample(view)))
-        for start in range(graph.rows, len(view.matrix), _BLOCK):
-            graph._index.add(_unit(view, slice(start, start + _BLOCK)))
-        graph.recall = _recall(graph, view)
-        return graph
+    def add(self, unit: Floats) -> None:
+        """Know these rows, of unit length, too; for a graph in memory."""
+        self._index.add(unit)
 
-    def save(self, files: LaneFiles, revision: int, matrix: str) -> None:
-        """Put it there. `matrix` names what it was made of."""
-        with files.locked(alone=True), files.begun() as generation:
-            self._library.write_index(self._index, str(files.place(generation) / _FILE))
-            state = {"files": [_FILE], "matrix": matrix, "rows": self.rows, "recall": self.recall}
-            files.seal(revision, generation, state)
+    def write(self, path: Path) -> None:
+        self._library.write_index(self._index, str(path))
 
 
 def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
@@ -104,10 +96,15 @@ def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | No
     library = _library()
     if library is None:
         return None
-    known = load(files, matrix, view.matrix.shape[1], mapped=False)
-    graph = Graph.made(view, library, known)
-    graph.save(files, revision, matrix)
-    return load(files, matrix, view.matrix.shape[1], mapped=True)
+    dimension = view.matrix.shape[1]
+    graph = load(files, matrix, dimension, mapped=False) or Graph(library, _empty(library, _sample(view)))
+    for start in range(graph.rows, len(view.matrix), _BLOCK):
+        graph.add(_unit(view, slice(start, start + _BLOCK)))
+    state = {"files": [_FILE], "matrix": matrix, "rows": graph.rows, "recall": _recall(graph, view)}
+    with files.locked(alone=True), files.begun() as generation:
+        graph.write(files.place(generation) / _FILE)
+        files.seal(revision, generation, state)
+    return load(files, matrix, dimension, mapped=True)
 
 
 def over(count: int, share: float) -> int:

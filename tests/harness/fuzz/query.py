@@ -71,7 +71,6 @@ class LaneTarget:
     name = "lexical lane"
     modules = (
         "duckkb/lanes/lexical/lexical.py", "duckkb/lanes/lexical/fields.py", "duckkb/lanes/lexical/query.py",
-        "duckkb/lanes/lexical/best_chunk.py",
     )  # fmt: skip
 
     def __init__(self) -> None:
