@@ -89,15 +89,10 @@ class Sides:
 
 def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> MergedTrees:
     """Merge three versions; paths that all have alike are left out. With `is_base` as `merge_table` does."""
-    tables: defaultdict[Key, list[str]] = defaultdict(list)
-    for path in sorted({path for tree in sides.trees for path in tree}):
-        key = table_of(path)
-        if key is not None and len({tree.get(path) for tree in sides.trees}) > 1:
-            tables[key].append(path)
     parts: dict[str, bytes | None] = {}
     conflicts: list[tuple[Key, RecordConflict]] = []
     by_lines: dict[str, bool] = {}
-    for key, paths in sorted(tables.items()):
+    for key, paths in sorted(_differing(sides).items()):
         sides.contents.read(blob for tree in sides.trees for path in paths if (blob := tree.get(path)))
         whole = {path: sides.of(path) for path in paths}
         versions = [{path: data for path in paths if (data := whole[path][n]) is not None} for n in range(3)]
@@ -107,6 +102,16 @@ def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> 
     for path in by_lines:
         parts[path], by_lines[path] = _as_lines(path, sides)
     return MergedTrees(parts, tuple(conflicts), by_lines)
+
+
+def _differing(sides: Sides) -> dict[Key, list[str]]:
+    """The parts that the versions do not have alike, by table."""
+    tables: defaultdict[Key, list[str]] = defaultdict(list)
+    for path in sorted({path for tree in sides.trees for path in tree}):
+        key = table_of(path)
+        if key is not None and len({tree.get(path) for tree in sides.trees}) > 1:
+            tables[key].append(path)
+    return tables
 
 
 def _merge(versions: list[dict[str, bytes]], table: TableRules, is_base: bool, by_lines: dict[str, bool]) -> TableMerge:

@@ -76,7 +76,8 @@ def merge_duplicates(lines: Sequence[bytes], identity: Sequence[str]) -> bytes:
     """One line out of several of the same record, whatever their order.
 
     Of a field that they hold differently, the line with the latest `__updated_at` that has the field wins (equal times:
-    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are the smallest, `__updated_at` the latest.
+    the greater bytes); names that differ in case alone are one field, as no line may have both. `__id` and `__created_at` are
+    the smallest, `__updated_at` the latest.
     """
     versions = sorted(
         ((split(line), line) for line in lines), key=lambda each: (text_of(each[0], _UPDATED_AT), each[1])
