@@ -80,7 +80,7 @@ ANSWERS: list[tuple[str, Holds]] = [
     ("x = i", lambda r: None not in (r.get("x"), r.get("i")) and r["x"] == r["i"]),
     ("i + 1 = 2", _is("i", lambda v: v == 1)),
     ("i * 2 > x", lambda r: None not in (r.get("x"), r.get("i")) and r["i"] * 2 > r["x"]),
-    ("i % 2 = 0", _is("i", lambda v: (v != 9007199254740993 and v % 2 == 0) or v == 9007199254740993)),
+    ("i % 2 = 0", _is("i", lambda v: v % 2 == 0)),
     ("x / 2 = 21", _is("x", lambda v: v == 42)),
     ("1 / x > 0", _is("x", lambda v: v > 0)),
     ("(1 / x) IS NULL", lambda r: not r.get("x")),

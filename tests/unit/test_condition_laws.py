@@ -312,15 +312,16 @@ FRAGMENTS = st.recursive(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(FRAGMENTS, min_size=10, max_size=30))
-def test_whatever_the_compiler_accepts_the_engine_evaluates(fragments: list[str]) -> None:
+def test_whatever_the_reader_accepts_the_engine_evaluates(fragments: list[str]) -> None:
     for fragment in fragments:
         for condition in (fragment, f"{fragment} IS NULL", f"{fragment} = {fragment}"):
             try:
                 SHARED.where(THING, condition)
             except FilterError as error:
-                assert error.details.get("construct") != "condition", condition
+                assert error.details.get("construct") not in ENGINE, condition
 
 
+ENGINE = ("fit", "value", "column", "other")  # what a refusal of the engine is told as
 SHARED = _loaded(
     [
         {"name": "a", "i": 9223372036854775807, "x": 1e308, "b": True, "d": "2024-01-01", "tags": ["a"], "m": 1,

@@ -7,6 +7,7 @@ import pytest
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
+from duckkb.ports import SqlLimits
 from duckkb.records import Record
 from tests.record_tables import RecordTables
 
@@ -36,6 +37,7 @@ def tables() -> Tables:
 
 
 HOSTILE = [
+    "content ~ '(a+)+$'",
     "",
     "   ",
     "-- only a comment",
@@ -85,12 +87,6 @@ HOSTILE = [
     "rpad(content, 1000000000, 'x') = 'x'",
     "printf('%1000000000d', 1) = 'x'",
     "format('{:1000000000}', 1) = 'x'",
-    "replace(content, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
-    "regexp_replace(content, '.', 'aaaaaaaa', 'g') = 'x'",
-    "regexp_matches(content, '(a+)+$')",
-    "content ~ '(a+)+$'",
-    "content SIMILAR TO 'a'",
-    "content GLOB '*'",
     "levenshtein(content, 'x') = 1",
     "damerau_levenshtein(content, 'x') = 1",
     "jaccard(content, 'x') = 1",
@@ -99,10 +95,6 @@ HOSTILE = [
     "generate_series(1, 1000000000) = [1]",
     "hex(hex(hex(content))) = 'x'",
     "base64(encode(content)) = 'x'",
-    "md5(content) = 'x'",
-    "list_transform(tags, x -> x) = tags",
-    "list_filter(tags, lambda x: x = 'a') = tags",
-    "[x FOR x IN tags] = tags",
     "x -> x + 1",
     "row_number() OVER () = 1",
     "count(*) OVER () > 0",
@@ -114,7 +106,6 @@ HOSTILE = [
     "n = ?",
     "n = $1",
     "n = $name",
-    "content COLLATE NOCASE = 'X'",
     "n COLLATE nocase = 1",
     "main.lower(content) = 'x'",
     "main.\"lower\"(content) = 'x'",
@@ -124,29 +115,16 @@ HOSTILE = [
     "\"IS NOT DISTINCT FROM\"(ROW(1, 2), 'a')",
     '"+"(n, 1) = 2',
     "\"~~\"(content, '%')",
-    "(n, content) = (1, 'x')",
-    "ROW(1, 2) = ROW(1, 2)",
-    "{'a': 1} = {'a': 1}",
-    "MAP {'a': 1} = MAP {'a': 1}",
     "#1 = 1",
     "DEFAULT",
-    "TRY(n) = 1",
     "grouping(n) = 1",
-    "n & 1 = 1",
-    "n << 2 = 4",
-    "n ^ 2 = 4",
-    "n // 2 = 1",
     "n! = 1",
     "@n = 1",
-    "n::JSON = '1'",
     "n::BLOB = '1'",
     "n::UUID = '1'",
     "n::ENUM('a') = 'a'",
-    "content::INTEGER[] = [1]",
     "content::STRUCT(a INTEGER) = content",
     "cast(content as regtype) = 'x'",
-    "tags[1:2] = ['a']",
-    "tags[n] = 'a'",
     "content AT TIME ZONE 'UTC' = content",
     "unknown = 1",
     "note.n = 1",
@@ -167,7 +145,6 @@ HOSTILE = [
     "n AND true",
     "n = 'x'",
     "n = true",
-    "content LIKE content",
     "content LIKE 'a!' ESCAPE '!'",
     "content LIKE 'a' ESCAPE 'ab'",
     "content = 'unterminated",
@@ -196,7 +173,6 @@ HOSTILE = [
     "lower(content) FILTER (WHERE true) = 'x'",
     "lower(content := 'x') = 'x' AND nothing = 1",
     "coalesce(tags, 'x') = 'x'",
-    "interval '1 day' = interval '1 day'",
     "content < interval '1 day'",
     "(" * 3000 + "1=1" + ")" * 900,
     "(" * 5000,
@@ -205,8 +181,37 @@ HOSTILE = [
     " OR ".join(["n = 1"] * 200),
     "n IN (" + ",".join(["1"] * 1001) + ")",
     "content = '" + "x" * 4096 + "'",
-    " || ".join(["content"] * 20) + " = 'x'",
     "n = 1 AND " * 100_000 + "true",
+]
+
+# What statements may call as well, and harms nobody: filters take it too, and it says there what it says in a statement.
+OFFERED = [
+    "replace(content, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
+    "regexp_replace(content, '.', 'aaaaaaaa', 'g') = 'x'",
+    "regexp_matches(content, '(a+)+$')",
+    "content SIMILAR TO 'a'",
+    "content GLOB '*'",
+    "md5(content) = 'x'",
+    "list_transform(tags, x -> x) = tags",
+    "list_filter(tags, lambda x: x = 'a') = tags",
+    "[x FOR x IN tags] = tags",
+    "content COLLATE NOCASE = 'X'",
+    "(n, content) = (1, 'x')",
+    "ROW(1, 2) = ROW(1, 2)",
+    "{'a': 1} = {'a': 1}",
+    "MAP {'a': 1} = MAP {'a': 1}",
+    "TRY(n) = 1",
+    "n & 1 = 1",
+    "n << 2 = 4",
+    "n ^ 2 = 4",
+    "n // 2 = 1",
+    "n::JSON = '1'",
+    "content::INTEGER[] = [1]",
+    "tags[1:2] = ['a']",
+    "tags[n] = 'a'",
+    "content LIKE content",
+    "interval '1 day' = interval '1 day'",
+    " || ".join(["content"] * 20) + " = 'x'",
 ]
 
 
@@ -216,9 +221,15 @@ def test_xd_06_what_is_not_an_honest_filter_is_refused_with_exit_code_2(tables: 
         tables.where(NOTE, condition)
     assert caught.value.exit_code == 2
     assert caught.value.code == "E_FILTER"
-    assert caught.value.details.get("construct", "field") != "condition", "refused by the compiler, not by the engine"
+    assert caught.value.details.get("construct", "field") != "fit", "refused by the reader, not by the engine"
     assert SECRET not in str(caught.value)
     assert tables.where(NOTE, f"content = '{SECRET}'") == {1}
+
+
+@pytest.mark.parametrize("condition", OFFERED, ids=range(len(OFFERED)))
+def test_what_a_statement_may_call_a_filter_may_call_too(tables: Tables, condition: str) -> None:
+    found = tables.sql(f"SELECT __id FROM note WHERE {condition}", SqlLimits())
+    assert tables.where(NOTE, condition) == {row[0] for row in found.rows}
 
 
 def test_xd_06_nothing_is_written_by_a_hostile_filter(tmp_path: Path) -> None:
@@ -242,7 +253,7 @@ def test_a_filter_that_is_always_true_sees_its_own_type_only(tables: Tables) -> 
     "condition",
     [
         "n = 'canary-7f3a'",
-        "content->>'canary-7f3a' ~ 'x'",
+        "content->>'canary-7f3a' !! 'x'",
         "'canary-7f3a'(1)",
         "n = 1 'canary-7f3a'",
         "d'canary-7f3a' = n",

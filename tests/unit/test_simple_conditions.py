@@ -1,6 +1,7 @@
 """Conditions that columns answer without the engine: what is read so means what the engine makes of it."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -10,10 +11,10 @@ from hypothesis import strategies as st
 
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.condition import compile_condition
 from duckkb.lanes.sql.confined import Confined
+from duckkb.lanes.sql.language import read_condition
 from duckkb.lanes.sql.row_table import RowTable
-from duckkb.lanes.sql.syntax import parse_condition
+from duckkb.lanes.sql.syntax import Source, parse_condition
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import Row
 from duckkb.records import Record
@@ -72,10 +73,9 @@ def engine() -> Iterator[Confined]:
 
 
 def _by_engine(engine: Confined, rows: RowTable, fragment: str) -> list[int]:
-    columns = rows.columns
     engine.register("thing", rows.pieces()["base"].visible)
-    sql = compile_condition(engine, columns, fragment)
-    return list(engine.ids(f'SELECT "__id" FROM thing WHERE {sql}', 10))
+    asked = read_condition(engine, "thing", rows.columns, fragment, datetime.now(UTC))
+    return list(engine.ids(asked.sql, 10))
 
 
 SPACE = st.sampled_from(["", " ", "\n", "\t ", "  "])
@@ -125,7 +125,7 @@ PIECES = ["name", "=", "<", "'a'", "'", '"', "-", "1", ".", " ", " ", "AND", "IN
 @given(fragment=st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_what_is_read_at_a_glance_is_nothing_that_the_parser_refuses(engine: Confined, fragment: str) -> None:
     if simple.written(fragment):
-        assert parse_condition(engine, fragment)
+        assert parse_condition(engine, Source(fragment, is_filter=True))
 
 
 def test_most_of_the_generated_conditions_are_answered_by_columns(rows: RowTable) -> None:
@@ -172,7 +172,8 @@ def test_words_of_sql_are_left_to_the_engine_unless_they_are_names_to_it(engine:
     for (word,) in words:
         fragment = f"{word} = 1 AND {word} IN (1, 2)"
         if simple.written(fragment):
-            columns = [node["left"]["column_names"] for node in parse_condition(engine, fragment)["children"][:1]]
+            _, tree = parse_condition(engine, Source(fragment, is_filter=True))
+            columns = [node["left"]["column_names"] for node in tree["children"][:1]]
             assert columns == [[word]], word
 
 

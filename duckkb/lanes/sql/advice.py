@@ -1,6 +1,6 @@
-"""What a refused filter should have been: its slips of other dialects mended one by one, until it is one that is accepted.
+"""What a refused filter or statement should have been: its slips of other dialects mended one by one, until it is accepted.
 
-An advice is only given where the mended filter was compiled, so that the command that it names works as it is printed.
+An advice is only given where the mended text was read, so that the command that it names works as it is printed.
 """
 
 import re
@@ -9,7 +9,8 @@ from difflib import get_close_matches
 
 from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.columns import Columns, quoted
-from duckkb.lanes.sql.syntax import MAX_BYTES
+from duckkb.lanes.sql.syntax import MAX_FILTER, Source
+from duckkb.values import dataclass
 
 _MOST_STEPS = 8
 _TEXT = r"'(?:[^']|'')*'"
@@ -20,13 +21,17 @@ _REGULAR = re.compile(
     rf"(?i)\b(?:regexp_matches|regexp_like|regexp_full_match|regexp)\(\s*({_NAME})\s*,\s*({_TEXT})(?:\s*,\s*{_TEXT})?\s*\)"
 )
 _REGULAR_INFIX = re.compile(rf"(?i)({_NAME})\s*(?:~\*?|\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b)\s*({_TEXT})")
-_SPELLED: tuple[tuple[str, str], ...] = (
-    (r"[“”„]", '"'),
-    (r"[‘’]", "'"),
+_FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
     (r"(?is)\s+(?:ORDER\s+BY|LIMIT|OFFSET|GROUP\s+BY)\b[^']*$", ""),
     (r"\s*;\s*$", ""),
+    (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
+    (rf"(?i)^\s*({_NAME})\s*:\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
+)
+_SPELLED: tuple[tuple[str, str], ...] = (
+    (r"[“”„]", '"'),
+    (r"[‘’]", "'"),
     (r"===?", "="),
     (r"!==", "<>"),
     (rf"(?i)({_TEXT})\s*=\s*(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)", r"list_contains(\2, \1)"),
@@ -48,59 +53,63 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"(?i)(?:<>|!=)\s*(?:None|nil|undefined)\b", "IS NOT NULL"),
     (r"(?i)=\s*(?:None|nil|undefined)\b", "IS NULL"),
     (r"(?i)\bBETWEEN\s+(\S+)\s*,\s*(\S+)", r"BETWEEN \1 AND \2"),
-    (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
     (r"(?i)(?:<>|!=)\s*NULL\b", "IS NOT NULL"),
     (r"(?i)(?<![<>!])=\s*NULL\b", "IS NULL"),
-    (rf"(?i)^\s*({_NAME})\s*:\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
     (r"(?<=\w)'(?=\w)", "''"),
 )
 
 
-def mended(
-    columns: Columns,
-    fragment: str,
-    compiled: Callable[[str], object],
-    error: FilterError,
-    reserved: Callable[[str], Sequence[str]],
-) -> str:
-    """The command with the filter as it should be; the empty string where nobody can tell. `reserved` gives the field names of
-    a filter that are words of SQL."""
-    if len(fragment) > MAX_BYTES // 4:
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """A refused text, the columns of the table that it is about, what reads another one, and what finds the field names in it
+    that are words of SQL."""
+
+    source: Source
+    columns: Columns
+    read: Callable[[str], object]
+    reserved: Callable[[str], Sequence[str]]
+
+
+def mended(slip: Slip, error: FilterError) -> str:
+    """The command with the text as it should be; the empty string where nobody can tell."""
+    text, name = slip.source.text, slip.columns.type
+    if len(text) > MAX_FILTER // 4:
         return ""
-    if scored := re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", fragment):
-        head = f'duckkb find {shell_word(columns.type)} "what you look for"'
+    scored = re.search(r"(?i)_score\s*(>=|<=|>|<|=)\s*([\d.]+)", text)
+    if scored and slip.source.is_filter:
+        head = f'duckkb find {shell_word(name)} "what you look for"'
         return f"{head} | jq -c 'select(._score {scored[1].replace('=', '==', scored[1] == '=')} {scored[2]})'"
     now: FilterError | None = error
     for _ in range(_MOST_STEPS):
         assert now is not None
-        step = next((one for one in _steps(columns, fragment, now, reserved) if one != fragment), None)
+        step = next((one for one in _steps(slip, text, now) if one != text), None)
         if step is None:
             return ""
-        fragment = step
-        now = _refusal(compiled, fragment)
+        text = step
+        now = _refusal(slip, text)
         if now is None:
-            return f"duckkb find {shell_word(columns.type)} -w {shell_word(fragment.strip())}"
+            verb = f"find {shell_word(name)} -w" if slip.source.is_filter else "sql"
+            return f"duckkb {verb} {shell_word(text.strip())}"
     return ""
 
 
-def _refusal(compiled: Callable[[str], object], fragment: str) -> FilterError | None:
+def _refusal(slip: Slip, text: str) -> FilterError | None:
     try:
-        compiled(fragment)
+        slip.read(text)
     except FilterError as error:
         return error
     return None
 
 
-def _steps(
-    columns: Columns, fragment: str, error: FilterError, reserved: Callable[[str], Sequence[str]]
-) -> Iterator[str]:
+def _steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
     """Ways to say it otherwise, or the same where one changes nothing."""
-    yield _backticks(columns, fragment)
-    yield from (re.sub(slip, better, fragment) for slip, better in _SPELLED)
-    yield _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, fragment))
-    yield _named(columns, fragment, error)
-    yield _of_kind(fragment, error)
-    yield _words_of_sql(fragment, reserved(fragment))
+    yield _backticks(slip.columns, text)
+    spelled = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
+    yield from (re.sub(way, better, text) for way, better in spelled)
+    yield _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, text))
+    yield _named(slip.columns, text, error)
+    yield _of_kind(text, error)
+    yield _words_of_sql(text, slip.reserved(text))
 
 
 def _words_of_sql(fragment: str, names: Sequence[str]) -> str:

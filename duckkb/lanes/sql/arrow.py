@@ -37,6 +37,7 @@ _TYPES = {
     "boolean": pa.bool_(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
+    "json": pa.json_(),
 }
 
 
@@ -76,6 +77,12 @@ def _array(kind: str, values: list[Any]) -> pa.Array:
     if kind == "json":
         texts = [None if value is None else _encode(value) for value in values]
         return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
+    if kind == "json[]":
+        texts = pa.array(
+            [None if value is None else [_encode(one) for one in value] for value in values], pa.list_(pa.string())
+        )
+        items = pa.ExtensionArray.from_storage(pa.json_(), texts.values)
+        return pa.ListArray.from_arrays(texts.offsets, items, mask=texts.is_null())
     if is_list(kind):
         return pa.array([_converted_list(element(kind), value) for value in values], _arrow_type(kind))
     convert = _CONVERSIONS.get(kind)
@@ -85,8 +92,6 @@ def _array(kind: str, values: list[Any]) -> pa.Array:
 
 
 def _arrow_type(kind: str) -> pa.DataType:
-    if kind == "json":
-        return pa.json_()
     return pa.list_(_TYPES[element(kind)]) if is_list(kind) else _TYPES[kind]
 
 

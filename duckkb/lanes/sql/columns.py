@@ -77,7 +77,7 @@ def _candidates(rule: Any, root: Mapping[str, Any]) -> tuple[str, ...]:
         return (_FORMATS.get(rule.get("format", ""), "text"),)
     if name == "array":
         inner = _type_name(_resolved(rule.get("items"), root))
-        return (f"{_SCALARS[inner]}[]",) if inner in _SCALARS else ()
+        return (f"{_SCALARS[inner]}[]", "json[]") if inner in _SCALARS else ("json[]",)
     return (_SCALARS[name],) if name in _SCALARS else ()
 
 
@@ -235,6 +235,9 @@ class Columns:
                 f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known))}.",
                 suggestion="write the name as it is stored, in double quotes",
             )
+        for column in self.all:  # `A_2`, where the table has an `a` before it
+            if column.sql_name.casefold() == name.casefold():
+                return column, ()
         raise unknown_field(name, self)
 
     @cached_property

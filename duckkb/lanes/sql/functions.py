@@ -1,132 +1,167 @@
-"""The functions that filters may call: cheap ones whose result is never larger than what goes in.
+"""The functions whose arguments and results have a known kind: what is converted before the engine gets it.
 
-Left out on purpose: what makes long strings or lists from short ones (repeat, lpad, format, replace, range), what takes
-more than linear time (levenshtein and its kin, regular expressions), what calls other code (lambdas, query).
+A function that is allowed and not named here takes what it is given, and gives a value whose kind nobody knows.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.compare import as_text_list, common_kind, meet, unify
-from duckkb.lanes.sql.kinds import element, is_list
+from duckkb.lanes.sql.allowed import NUMBERS, TEXTS
+from duckkb.lanes.sql.kinds import element, is_list, sql_type
+from duckkb.lanes.sql.syntax import Node, any_node, call_node, cast_node, text_node, try_node
 from duckkb.lanes.sql.terms import (
+    ANY,
+    CONVERSIONS,
     Term,
     as_count,
     as_date,
-    as_double,
+    as_number,
     as_text,
+    as_text_list,
     as_timestamp,
-    json_pointer,
+    common_kind,
     list_error,
+    meet,
+    named,
     plain,
-    quoted_text,
-    text_constant,
+    typed_null,
+    unify,
 )
 from duckkb.values import dataclass
 
-PARTS = (
-    *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
-    *("dow", "isodow", "doy", "isoyear", "epoch"),
-)
-_TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-
 Build = Callable[[Sequence[Term]], Term]
+
+_TRUNCATIONS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_PARTS = (*_TRUNCATIONS, "dow", "isodow", "doy", "isoyear", "epoch")
+
+# names: kinds of the arguments (those with ? may be left out), and that of the result
+_SIGNATURES = """
+lower lcase upper ucase: text -> text
+trim ltrim rtrim: text text? -> text
+char_length character_length strlen: text -> integer
+starts_with prefix ends_with suffix: text text -> boolean
+strpos instr position: text text -> integer
+substring substr: text count count? -> text
+left right: text count -> text
+abs: number -> same
+floor ceil ceiling sign sqrt: number -> number
+round: number count? -> number
+date: date -> date
+year quarter month week day dayofmonth hour minute second: moment -> integer
+list_has_any array_has_any list_has_all array_has_all: list list -> boolean
+to_years to_months to_weeks to_days to_hours to_minutes to_seconds: any -> interval
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """How many arguments a function takes, and what it becomes."""
+    """How many arguments a function takes, and what becomes of them."""
 
     least: int
     most: int
     build: Build
 
 
-def call(name: str, arguments: Sequence[Term]) -> Term:
-    """A function call as SQL; raises FilterError for a name off the list or a wrong number of arguments."""
-    function = FUNCTIONS.get(name)
+def called(name: str, arguments: Sequence[Term]) -> Term | None:
+    """A call of a function whose kinds are known, None for any other; raises FilterError for a wrong number of arguments, or
+    for one of another kind."""
+    function = _functions().get(name)
     if function is None:
-        raise FilterError(
-            f"Filters have no function {name}." if name.isidentifier() else "Operators cannot be called as functions.",
-            suggestion="use one of: " + ", ".join(sorted(FUNCTIONS)),
-            details={"construct": f"function {name}" if name.isidentifier() else "operator"},
-        )
+        return None
     if not function.least <= len(arguments) <= function.most:
-        raise FilterError(
-            f"{name} takes {_count(function)}, not {len(arguments)}.", details={"construct": f"function {name}"}
-        )
+        few, many = function.least, function.most
+        count = f"{few} argument{'' if few == 1 else 's'}" if few == many else f"{few} to {many} arguments"
+        raise FilterError(f"{name} takes {count}, not {len(arguments)}.", details={"construct": f"function {name}"})
     return function.build(arguments)
 
 
-def _count(function: Function) -> str:
-    few, many = function.least, function.most
-    return f"{few} argument{'' if few == 1 else 's'}" if few == many else f"{few} to {many} arguments"
+def given(name: str, argument: Term) -> Node:
+    """What a function gets of an argument where its kinds are not known."""
+    if argument.kind == "json" and (name in TEXTS or name in _TEXT_OPERATORS):
+        return as_text(argument).node
+    if argument.kind == "json[]" and (name in TEXTS or name.startswith("json_")):
+        return call_node("to_json", argument.node)
+    return as_number(argument).node if argument.kind == "json" and name in NUMBERS else argument.whole
 
 
-def _on_text(template: str, result: str, arity: int = 1) -> Function:
+@cache
+def _functions() -> dict[str, Function]:
+    found = dict(_SPECIAL)
+    for line in _SIGNATURES.strip().splitlines():
+        names, _, rest = line.partition(": ")
+        takes, _, result = rest.partition(" -> ")
+        kinds = takes.split()
+        least = sum(not kind.endswith("?") for kind in kinds)
+        for name in names.split():
+            found[name] = Function(least, len(kinds), _typed(name, [kind.rstrip("?") for kind in kinds], result))
+    return found
+
+
+def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
-        return Term(template.format(*(_text(argument) for argument in arguments)), result, arguments[0].name)
+        pairs = [_ARGUMENTS[kind] for kind in kinds[: len(arguments)]]
+        terms = [convert(argument) for (convert, _), argument in zip(pairs, arguments, strict=True)]
+        nodes = [typed_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
+        if kinds[0] == "list":
+            nodes = [term.node for term in _lists(terms)]
+        same = "integer" if terms[0].kind == "integer" else "number"
+        made = call_node(name, *nodes)
+        return Term(try_node(made) if result == "same" else made, same if result == "same" else result, terms[0].name)
 
-    return Function(arity, arity, build)
-
-
-def _on_number(template: str) -> Function:
-    def build(arguments: Sequence[Term]) -> Term:
-        return Term(template.format(as_double(arguments[0])), "number", arguments[0].name)
-
-    return Function(1, 1, build)
-
-
-def _text(term: Term) -> str:
-    """The SQL of an argument as text, NULL too: the engine picks overloads by type."""
-    text = as_text(term)
-    return "CAST(NULL AS VARCHAR)" if text.kind == "null" else text.sql
+    return build
 
 
-def _trim(name: str) -> Function:
-    def build(arguments: Sequence[Term]) -> Term:
-        return Term(f"{name}({', '.join(map(_text, arguments))})", "text", arguments[0].name)
-
-    return Function(1, 2, build)
+def _as_moment(term: Term) -> Term:
+    return term if term.is_moment else as_timestamp(term)
 
 
-def _substring(arguments: Sequence[Term]) -> Term:
-    positions = "".join(f", {as_count(argument)}" for argument in arguments[1:])
-    return Term(f"substring({_text(arguments[0])}{positions})", "text", arguments[0].name)
+def _as_list(term: Term) -> Term:
+    return term if is_list(term.kind) and term.kind != "json[]" else as_text_list(term)
 
 
-def _side(name: str) -> Function:
-    def build(arguments: Sequence[Term]) -> Term:
-        return Term(f'"{name}"({_text(arguments[0])}, {as_count(arguments[1])})', "text", arguments[0].name)
+_ARGUMENTS: dict[str, tuple[Callable[[Term], Term], str]] = {
+    "text": (as_text, "VARCHAR"),
+    "count": (as_count, "INTEGER"),
+    "number": (as_number, "DOUBLE"),
+    "date": (as_date, "DATE"),
+    "moment": (_as_moment, "TIMESTAMP"),
+    "list": (_as_list, "VARCHAR[]"),
+    "any": (plain, "INTEGER"),
+}
 
-    return Function(2, 2, build)
+
+def _lists(terms: Sequence[Term]) -> Sequence[Term]:
+    kinds = {element(term.kind) for term in terms}
+    alike = len(kinds - {"null"}) <= 1 or kinds == {"integer", "number"} or ANY in kinds
+    return terms if alike else [as_text_list(term) for term in terms]
 
 
 def _length(arguments: Sequence[Term]) -> Term:
     """Characters of a text, elements of a list; JSON answers by what it holds."""
     term = arguments[0]
-    if is_list(term.kind):
-        return Term(f"len({term.sql})", "integer", term.name)
+    if is_list(term.kind) or term.kind == ANY:
+        return Term(call_node("len", term.node), "integer", term.name)
     if term.kind == "json":
-        pointer = quoted_text(json_pointer(term.path))
-        lists = (
-            f"json_type({term.sql}, {pointer}) = 'ARRAY' THEN CAST(json_array_length({term.sql}, {pointer}) AS BIGINT)"
-        )
-        return Term(f"(CASE WHEN {lists} ELSE length({as_text(term).sql}) END)", "integer", term.name)
-    return Term(f"length({_text(term)})", "integer", term.name)
+        items = call_node("len", cast_node(term.whole, "JSON[]"))
+        either = [items, call_node("length", as_text(term).node)]
+        node = {"class": "OPERATOR", "type": "OPERATOR_COALESCE", "children": either}
+        return Term(node, "integer", term.name)
+    return Term(call_node("length", typed_null(as_text(term), "VARCHAR")), "integer", term.name)
 
 
 def _contains(arguments: Sequence[Term]) -> Term:
     if is_list(arguments[0].kind):
         return _list_contains(arguments)
-    return Term(f"contains({_text(arguments[0])}, {_text(arguments[1])})", "boolean", arguments[0].name)
+    texts = [typed_null(as_text(argument), "VARCHAR") for argument in arguments]
+    return Term(call_node("contains", *texts), "boolean", arguments[0].name)
 
 
 def _list_contains(arguments: Sequence[Term]) -> Term:
     items, wanted = arguments
-    if items.kind == "json":
-        return _text_list_contains(items, wanted)
-    if not is_list(items.kind):
+    if items.kind == ANY:
+        return Term(call_node("list_contains", items.node, wanted.whole), "boolean", items.name)
+    if not (is_list(items.kind) or items.kind == "json"):
         raise FilterError(
             f"{items.name} is no list.",
             suggestion=f"contains({items.name}, TEXT) looks inside a text",
@@ -134,40 +169,21 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
         )
     if is_list(wanted.kind):
         raise list_error(wanted)
-    if element(items.kind) == "text":
+    if element(items.kind) in ("text", "json"):
         return _text_list_contains(items, wanted)
-    _, inner = meet(Term("", element(items.kind), items.name), wanted)
-    return Term(f"list_contains({items.sql}, {inner.sql})", "boolean", items.name)
+    _, inner = meet(Term(items.node, element(items.kind), items.name), wanted)
+    return Term(call_node("list_contains", items.node, inner.node), "boolean", items.name)
 
 
 def _text_list_contains(items: Term, wanted: Term) -> Term:
     """Texts, and the elements of JSON, are compared as texts; a whole number is one with and without its `.0`."""
-    texts = [_text(plain(wanted))]
+    forms = [typed_null(as_text(wanted), "VARCHAR")]
     if wanted.constant and wanted.is_numeric:
         number = wanted.value
-        forms = [str(int(number)), f"{int(number)}.0"] if float(number).is_integer() else [repr(number)]
-        texts = [quoted_text(form) for form in forms]
-    tests = " OR ".join(f"list_contains({as_text_list(items).sql}, {text})" for text in texts)
-    return Term(f"({tests})", "boolean", items.name)
-
-
-def _lists_meet(name: str) -> Function:
-    def build(arguments: Sequence[Term]) -> Term:
-        left, right = (argument if is_list(argument.kind) else as_text_list(argument) for argument in arguments)
-        if element(left.kind) != element(right.kind) and "null[]" not in (left.kind, right.kind):
-            left, right = (left, right) if _both_numeric(left, right) else (as_text_list(left), as_text_list(right))
-        return Term(f"{name}({left.sql}, {right.sql})", "boolean", left.name)
-
-    return Function(2, 2, build)
-
-
-def _both_numeric(left: Term, right: Term) -> bool:
-    return {element(left.kind), element(right.kind)} == {"integer", "number"}
-
-
-def _round(arguments: Sequence[Term]) -> Term:
-    digits = f", {as_count(arguments[1])}" if len(arguments) == 2 else ""
-    return Term(f"round({as_double(arguments[0])}{digits})", "number", arguments[0].name)
+        whole = float(number).is_integer()
+        forms = [text_node(form) for form in ([str(int(number)), f"{int(number)}.0"] if whole else [repr(number)])]
+    texts = as_text_list(items).node
+    return Term(any_node([call_node("list_contains", texts, form) for form in forms]), "boolean", items.name)
 
 
 def _picked(name: str, most: int = 50) -> Function:
@@ -175,50 +191,34 @@ def _picked(name: str, most: int = 50) -> Function:
 
     def build(arguments: Sequence[Term]) -> Term:
         terms = unify(arguments)
-        kind = common_kind(terms)
-        if kind == "null":
-            return Term("NULL", "null", arguments[0].name)
-        return Term(f"{name}({', '.join(term.sql for term in terms)})", kind, arguments[0].name)
+        return Term(call_node(name, *(term.node for term in terms)), common_kind(terms), arguments[0].name)
 
     return Function(1, most, build)
 
 
 def _nullif(arguments: Sequence[Term]) -> Term:
     left, right = meet(*arguments)
-    return Term(f"nullif({left.sql}, {right.sql})", left.kind, arguments[0].name)
-
-
-def _moment(term: Term) -> str:
-    return term.sql if term.is_moment else _typed(as_timestamp(term), "TIMESTAMP")
-
-
-def _typed(term: Term, name: str) -> str:
-    return f"CAST(NULL AS {name})" if term.kind == "null" else term.sql
-
-
-def _part(name: str) -> Function:
-    def build(arguments: Sequence[Term]) -> Term:
-        return _date_part([text_constant(name), arguments[0]])
-
-    return Function(1, 1, build)
+    return Term(call_node("nullif", left.node, right.node), left.kind, arguments[0].name)
 
 
 def _date_part(arguments: Sequence[Term]) -> Term:
-    name, moment = _part_name(arguments[0], PARTS), arguments[1]
-    kind, sql_name = ("number", "DOUBLE") if name == "epoch" else ("integer", "BIGINT")
-    return Term(f"TRY_CAST(date_part('{name}', {_moment(moment)}) AS {sql_name})", kind, moment.name)
+    name, moment = _part_name(arguments[0], _PARTS), _as_moment(arguments[1])
+    kind = "number" if name == "epoch" else "integer"
+    part = call_node("date_part", text_node(name), typed_null(moment, "TIMESTAMP"))
+    return Term(cast_node(part, sql_type(kind)), kind, moment.name)
 
 
 def _date_trunc(arguments: Sequence[Term]) -> Term:
-    name, moment = _part_name(arguments[0], _TRUNCATIONS), arguments[1]
+    name, moment = _part_name(arguments[0], _TRUNCATIONS), _as_moment(arguments[1])
     # TRY keeps the optimizer from looking inside: it takes `date_trunc(...) <> DAY` for true where the field is NULL
-    return Term(f"TRY(CAST(date_trunc('{name}', {_moment(moment)}) AS TIMESTAMP))", "timestamp", moment.name)
+    start = call_node("date_trunc", text_node(name), typed_null(moment, "TIMESTAMP"))
+    return Term(try_node(cast_node(start, "TIMESTAMP")), "timestamp", moment.name)
 
 
 def _date_diff(arguments: Sequence[Term]) -> Term:
     name = _part_name(arguments[0], _TRUNCATIONS)
-    start, end = (_typed(as_timestamp(argument), "TIMESTAMP") for argument in arguments[1:])
-    return Term(f"TRY(date_diff('{name}', {start}, {end}))", "integer", arguments[1].name)
+    ends = [typed_null(as_timestamp(argument), "TIMESTAMP") for argument in arguments[1:]]
+    return Term(try_node(call_node("date_diff", text_node(name), *ends)), "integer", arguments[1].name)
 
 
 def _part_name(term: Term, known: Sequence[str]) -> str:
@@ -231,17 +231,14 @@ def _part_name(term: Term, known: Sequence[str]) -> str:
     return name
 
 
-def _date(arguments: Sequence[Term]) -> Term:
-    return as_date(arguments[0])
+def _joined(name: str) -> Build:
+    def build(arguments: Sequence[Term]) -> Term:
+        if all(is_list(term.kind) or term.kind == ANY for term in arguments):
+            return Term(call_node(name, *(term.node for term in arguments)), ANY, arguments[0].name)
+        texts = [typed_null(as_text(term), "VARCHAR") for term in arguments]
+        return Term(call_node(name, *texts), "text", arguments[0].name)
 
-
-def joined(terms: Sequence[Term]) -> Term:
-    """`a || b`: NULL where one side is."""
-    return Term(f"({' || '.join(map(_text, terms))})", "text", terms[0].name)
-
-
-def _concat(arguments: Sequence[Term]) -> Term:
-    return Term(f"concat({', '.join(map(_text, arguments))})", "text", arguments[0].name)
+    return build
 
 
 def list_of(items: Sequence[Term]) -> Term:
@@ -250,62 +247,124 @@ def list_of(items: Sequence[Term]) -> Term:
     kind = common_kind(terms)
     if is_list(kind):
         raise list_error(terms[0])
-    return Term(f"[{', '.join(term.sql for term in terms)}]", f"{kind}[]", "the list")
+    return Term(call_node("list_value", *(term.node for term in terms)), f"{kind}[]", "the list")
 
 
-_ALIASES = {
-    "len": ("char_length", "character_length", "array_length", "list_length", "length", "json_array_length"),
-    "lower": ("lcase",),
-    "upper": ("ucase",),
-    "starts_with": ("prefix",),
-    "ends_with": ("suffix",),
-    "substring": ("substr",),
-    "ceil": ("ceiling",),
-    "strpos": ("instr", "position"),
-    "list_contains": ("array_contains", "list_has", "array_has"),
-    "list_has_any": ("array_has_any",),
-    "list_has_all": ("array_has_all",),
-    "day": ("dayofmonth",),
-    "date_part": ("datepart",),
-    "date_trunc": ("datetrunc",),
-    "date_diff": ("datediff",),
+def _each(names: str, function: Function) -> dict[str, Function]:
+    return dict.fromkeys(names.split(), function)
+
+
+_SPECIAL = {
+    **_each("len length array_length list_length json_array_length", Function(1, 1, _length)),
+    **_each("contains", Function(2, 2, _contains)),
+    **_each("list_contains array_contains list_has array_has", Function(2, 2, _list_contains)),
+    **_each("ifnull", _picked("coalesce", 2)),
+    **_each("nullif", Function(2, 2, _nullif)),
+    **_each("date_part datepart", Function(2, 2, _date_part)),
+    **_each("date_trunc datetrunc", Function(2, 2, _date_trunc)),
+    **_each("date_diff datediff", Function(3, 3, _date_diff)),
+    **_each("||", Function(2, 2, _joined("||"))),
+    **_each("concat", Function(1, 50, _joined("concat"))),
+    **_each("list_value list_pack", Function(0, 10_000, list_of)),
+    **{name: _picked(name) for name in ("coalesce", "greatest", "least")},
 }
 
-_NAMED = {
-    "lower": _on_text("lower({0})", "text"),
-    "upper": _on_text("upper({0})", "text"),
-    "trim": _trim("trim"),
-    "ltrim": _trim("ltrim"),
-    "rtrim": _trim("rtrim"),
-    "len": Function(1, 1, _length),
-    "contains": Function(2, 2, _contains),
-    "starts_with": _on_text("starts_with({0}, {1})", "boolean", 2),
-    "ends_with": _on_text("ends_with({0}, {1})", "boolean", 2),
-    "strpos": _on_text("strpos({0}, {1})", "integer", 2),
-    "substring": Function(2, 3, _substring),
-    "left": _side("left"),
-    "right": _side("right"),
-    "concat": Function(1, 16, _concat),
-    "abs": _on_number("abs({0})"),
-    "floor": _on_number("floor({0})"),
-    "ceil": _on_number("ceil({0})"),
-    "sign": _on_number("CAST(sign({0}) AS DOUBLE)"),
-    "round": Function(1, 2, _round),
-    "coalesce": _picked("coalesce"),
-    "ifnull": _picked("coalesce", 2),
-    "greatest": _picked("greatest"),
-    "least": _picked("least"),
-    "nullif": Function(2, 2, _nullif),
-    "list_contains": Function(2, 2, _list_contains),
-    "list_has_any": _lists_meet("list_has_any"),
-    "list_has_all": _lists_meet("list_has_all"),
-    **{name: _part(name) for name in ("year", "quarter", "month", "week", "day", "hour", "minute", "second")},
-    "date_part": Function(2, 2, _date_part),
-    "date_trunc": Function(2, 2, _date_trunc),
-    "date_diff": Function(3, 3, _date_diff),
-    "date": Function(1, 1, _date),
-}
+_ARITHMETIC = frozenset("+-*/%")
+_TEXT_OPERATORS = frozenset(("~~", "!~~", "~~*", "!~~*", "~~~", "||"))
 
-FUNCTIONS: dict[str, Function] = _NAMED | {
-    alias: _NAMED[name] for name, aliases in _ALIASES.items() for alias in aliases
+
+def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
+    """What cannot fail: text takes part where it is a number, integers past 64 bits and divisions by zero are NULL, dates
+    take days and intervals."""
+    if right is None:
+        number = as_number(left)
+        return Term(try_node(call_node(operator, number.node)), number.kind, left.name)
+    if {ANY} & {left.kind, right.kind}:
+        return Term(try_node(call_node(operator, plain(left).node, plain(right).node)), ANY, left.name)
+    if left.is_moment or right.is_moment or "interval" in (left.kind, right.kind):
+        return _shifted(operator, left, right)
+    one, other = as_number(left), as_number(right)
+    divisor = call_node("nullif", other.node, cast_node(text_node("0"), "BIGINT")) if operator in "/%" else other.node
+    if one.kind == other.kind == "integer" and operator != "/":
+        return Term(try_node(call_node(operator, cast_node(one.node, "BIGINT"), divisor)), "integer", left.name)
+    doubles = (cast_node(one.node, "DOUBLE"), cast_node(divisor, "DOUBLE"))
+    return Term(call_node(operator, *doubles), "number", left.name)
+
+
+def _shifted(operator: str, left: Term, right: Term) -> Term:
+    if operator == "+" and right.is_moment and not left.is_moment:
+        left, right = right, left
+    if operator in "+-" and left.is_moment and right.kind == "interval":
+        shifted = call_node(operator, left.node, right.node)
+        return Term(try_node(cast_node(shifted, "TIMESTAMP")), "timestamp", left.name)
+    if operator in "+-" and left.kind == "date" and right.kind == "integer":
+        days = cast_node(right.node, "INTEGER")
+        return Term(try_node(call_node(operator, left.node, days)), "date", left.name)
+    if operator == "-" and left.kind == right.kind == "date":
+        return Term(try_node(call_node("date_diff", text_node("day"), right.node, left.node)), "integer", left.name)
+    raise FilterError(
+        f"{named(left.kind)} and {named(right.kind)} do not go together here.".capitalize(),
+        suggestion="add or subtract INTERVAL '7 days', or use date_diff('day', start, end)",
+        details={"construct": "arithmetic", "field": left.name},
+    )
+
+
+def operation(operator: str, operands: Sequence[Term]) -> Term | None:
+    """What an operator makes of its operands; None for one whose kinds are not known."""
+    if operator in _ARITHMETIC and 1 <= len(operands) <= 2:
+        return arithmetic(operator, *operands)
+    if operator in ("~~", "!~~", "~~*", "!~~*"):
+        return like(operator, operands)
+    return called(operator, operands)
+
+
+def like(name: str, operands: Sequence[Term]) -> Term:
+    """LIKE and its kin, with ESCAPE or without."""
+    if len(operands) == 3:
+        _check_escape(*operands[1:])
+    texts = [typed_null(as_text(operand), "VARCHAR") for operand in operands]
+    return Term(call_node(name, *texts), "boolean", operands[0].name)
+
+
+def _check_escape(pattern: Term, escape: Term) -> None:
+    if not (pattern.constant and escape.constant and isinstance(pattern.value, str) and isinstance(escape.value, str)):
+        if "null" in (pattern.kind, escape.kind):
+            return
+        raise FilterError("A pattern with ESCAPE must be a string.", details={"construct": "ESCAPE"})
+    if len(escape.value) > 1:
+        raise FilterError("ESCAPE takes one character.", details={"construct": "ESCAPE"})
+    bare = pattern.value.replace(2 * escape.value, "")
+    if escape.value and bare.endswith(escape.value):
+        raise FilterError("A pattern cannot end in its ESCAPE character.", details={"construct": "ESCAPE"})
+
+
+def converted(term: Term, cast_type: Node) -> Term:
+    """What CAST makes of a term: NULL of a value that does not convert; a constant that does not is an error."""
+    name = cast_type["id"]
+    kind = _CASTS.get(name, ANY)
+    node = {**cast_node(term.whole, "VARCHAR"), "cast_type": cast_type}
+    if kind == ANY or term.kind in (ANY, "interval"):
+        return Term(node, kind, term.name)
+    if kind == "text":
+        return Term(node, "text", term.name) if is_list(term.kind) else as_text(term)
+    if kind in ("date", "timestamp") or (kind == "boolean" and not term.is_numeric):
+        return CONVERSIONS[kind](term)
+    if term.kind == "boolean":
+        return Term(node, kind, term.name)
+    if not (term.is_numeric or term.kind in ("text", "json", "null")):
+        raise FilterError(f"{term.name} is {named(term.kind)} and cannot be CAST so.", details={"construct": "CAST"})
+    number = as_number(term) if kind != "boolean" else term
+    if number.kind == kind and name in ("BIGINT", "DOUBLE"):
+        return number
+    return Term({**node, "child": number.node}, kind, term.name)
+
+
+_CASTS = {
+    "VARCHAR": "text",
+    **dict.fromkeys(("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "HUGEINT"), "integer"),
+    **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), "number"),
+    "BOOLEAN": "boolean",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP WITH TIME ZONE": "timestamp",
 }

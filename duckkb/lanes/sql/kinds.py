@@ -1,7 +1,8 @@
 """The kinds of value a runtime column or an expression has, and which JSON values fit each.
 
 Scalar kinds: `text`, `integer` (int64), `number` (double), `boolean`, `date`, `timestamp` (UTC, without a zone). A scalar
-kind followed by `[]` is a list of it. `json` holds what is nested or mixed. `null` and `interval` occur in filters alone.
+kind followed by `[]` is a list of it. `json` holds what is nested or mixed, `json[]` lists whose members are. `null`,
+`interval` and `any` (nobody knows) are kinds of expressions alone.
 """
 
 import re
@@ -76,7 +77,7 @@ def shape_of(value: Any) -> str:
     if kind is list:
         shapes = {shape_of(one) for one in value}
         inner = kind_of_shapes(shapes) if None not in value else "json"
-        return "empty[]" if not shapes else "json" if is_list(inner) or inner == "json" else f"{inner}[]"
+        return "empty[]" if not shapes else "json[]" if is_list(inner) else f"{inner}[]"
     return _SHAPES.get(kind, "json")
 
 
@@ -89,8 +90,7 @@ def kind_of_shapes(shapes: Iterable[str]) -> str:
     found = set(shapes)
     if any(is_list(shape) for shape in found):
         inner = {element(shape) for shape in found - {"empty[]"}}
-        lists = all(is_list(shape) for shape in found)
-        return f"{kind_of_shapes(inner)}[]" if lists and inner and kind_of_shapes(inner) != "json" else "json"
+        return f"{kind_of_shapes(inner)}[]" if all(is_list(shape) for shape in found) else "json"
     if found <= {"integer", "inexact"}:
         return "integer" if found else "json"
     if found <= {"integer", "number"}:

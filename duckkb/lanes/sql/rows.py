@@ -20,7 +20,7 @@ def taken(
     batches: "Iterable[pa.RecordBatch]", names: Sequence[str], types: Sequence[str], limits: SqlLimits
 ) -> SqlResult:
     """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
-    convert = [_parsed if name == "JSON" else plain for name in types]
+    convert = [_PARSED.get(name, plain) for name in types]
     rows: list[tuple[Any, ...]] = []
     size = 0
     for part in chain.from_iterable(map(_small, batches)):
@@ -45,6 +45,13 @@ def _parsed(text: str | None) -> Any:
         return None if text is None else json.loads(text, parse_float=_finite)
     except (ValueError, RecursionError):
         return text
+
+
+def _each_parsed(texts: list[str | None] | None) -> Any:
+    return None if texts is None else [_parsed(text) for text in texts]
+
+
+_PARSED: Mapping[str, Callable[[Any], Any]] = {"JSON": _parsed, "JSON[]": _each_parsed}
 
 
 def _finite(text: str) -> float | str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Column, Columns
-from duckkb.lanes.sql.syntax import MAX_BYTES
+from duckkb.lanes.sql.syntax import MAX_FILTER
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Test:
 
 def written(fragment: str) -> tuple[Written, ...]:
     """The comparisons of a condition, all of which must hold; none where it is not as simple as that."""
-    if len(fragment) > MAX_BYTES // 4 or _ODD.search(fragment):
+    if len(fragment) > MAX_FILTER // 4 or _ODD.search(fragment):
         return ()
     if negated := _NEGATED.fullmatch(fragment):
         return _inverse(written(negated[1]))

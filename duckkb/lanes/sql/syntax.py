@@ -1,6 +1,6 @@
-"""Syntax trees of filters and statements: parsing, size limits and places.
+"""Texts of filters and statements, and their syntax trees: what DuckDB's parser makes of them. Nothing is executed.
 
-DuckDB parses, nothing is executed. What comes back is plain JSON: an expression is an object with `class` and `type`.
+What comes back is plain JSON: an expression is an object with `class` and `type`. Nodes of our own are made here, too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -8,64 +8,129 @@ from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.engine import Engine
+from duckkb.values import dataclass
 
 Node = Mapping[str, Any]
 
-MAX_BYTES = 4096
+MAX_FILTER = 4096  # bytes
+MAX_STATEMENT = 65_536
 MAX_NODES = 300
 MAX_DEPTH = 40
 MAX_ITEMS = 1000
 
-_BARE = "SELECT 1 FROM __t WHERE "
-_HEAD = f"{_BARE}("
+_HEAD = "SELECT 1 FROM __t WHERE "
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
 
-def parse_condition(engine: Engine, fragment: str) -> Node:
-    """The tree of the one expression that a fragment is; raises FilterError where it is anything else or too large."""
-    _check_text(fragment)
-    answer = engine.parse(f"{_HEAD}{fragment}\n)")
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that somebody wrote: a filter, or a whole statement. Its errors say so, and where."""
+
+    text: str
+    is_filter: bool = False
+
+    @property
+    def code(self) -> str:
+        return "E_FILTER" if self.is_filter else "E_SQL"
+
+    def refused(self, construct: str, advice: str, node: Node | None = None) -> FilterError:
+        """The error for a construct that there is not, with its place where the tree knows it."""
+        position = self.place(node) if node else None
+        where = f" at character {position}" if position else ""
+        return FilterError(
+            f"A {'filter' if self.is_filter else 'statement'} cannot have {construct}{where}.",
+            code=self.code,
+            suggestion=advice,
+            details={"construct": construct, "position": position},
+        )
+
+    def place(self, node: Node) -> int | None:
+        """The character, counted from 1, at which an expression stands; None where the parser lost it."""
+        found = node.get("query_location")
+        return self.character(found) if isinstance(found, int) else None
+
+    def character(self, offset: int) -> int | None:
+        """The character, counted from 1, of a byte that the parser names."""
+        start = offset - (len(_HEAD) + 1 if self.is_filter else 0)
+        data = self.text.encode()
+        return len(data[:start].decode(errors="ignore")) + 1 if 0 <= start <= len(data) else None
+
+    def check(self) -> None:
+        """Refuse what no parser should see."""
+        if self.is_filter and not self.text.strip():
+            raise self.refused("an empty condition", "Write a comparison, for example: year >= 2020")
+        if "\0" in self.text:
+            raise self.refused("a NUL character", "Remove it.")
+        try:
+            size = len(self.text.encode())
+        except UnicodeEncodeError:
+            raise self.refused("a lone surrogate", "Write the whole character.") from None
+        most = MAX_FILTER if self.is_filter else MAX_STATEMENT
+        if size > most:
+            raise self.refused(f"more than {most:,} bytes", "Make it shorter.")
+
+
+def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
+    """A SELECT with the filter as its WHERE, and the one expression that it is; raises FilterError where it is anything else
+    or too large."""
+    source.check()
+    answer = engine.parse(f"{_HEAD}({source.text}\n)")
     if answer.get("error"):
-        raise _syntax_error(fragment, answer)
-    if engine.parse(f"{_BARE}{fragment}\n").get("error"):
+        raise _syntax_error(source, answer)
+    if engine.parse(f"{_HEAD}{source.text}\n").get("error"):
         # `a = 1) OR (b = 2` parses only because the brackets around it are ours
-        raise refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
-    statements = answer["statements"]
-    if len(statements) != 1:
-        raise refused("several statements", "Give one condition.")
-    return _condition_of(fragment, statements[0])
+        raise source.refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
+    if len(answer["statements"]) != 1:
+        raise source.refused("several statements", "Give one condition.")
+    return answer, _condition_of(source, answer["statements"][0])
+
+
+def parse_statement(engine: Engine, source: Source) -> Any:
+    """The tree of one SELECT; raises FilterError where the text is anything else."""
+    source.check()
+    answer = engine.parse(source.text)
+    if answer.get("error"):
+        raise _syntax_error(source, answer)
+    count = len(answer["statements"])
+    if count != 1:
+        raise source.refused("several parts" if count else "nothing in it", "give exactly one SELECT")
+    if answer["statements"][0].get("named_param_map"):
+        raise source.refused("parameters", "write the values as constants")
+    return answer
 
 
 def is_reserved(engine: Engine, word: str) -> bool:
     """Whether a plain word cannot name a field without quotes."""
-    return bool(engine.parse(f"{_HEAD}{word} = 1\n)").get("error"))
+    return bool(engine.parse(f"{_HEAD}({word} = 1\n)").get("error"))
 
 
-def _check_text(fragment: str) -> None:
-    if not fragment.strip():
-        raise refused("an empty condition", "Write a comparison, for example: year >= 2020")
-    if "\0" in fragment:
-        raise refused("a NUL character", "Remove it.")
-    try:
-        size = len(fragment.encode())
-    except UnicodeEncodeError:
-        raise refused("a lone surrogate", "Write the whole character.") from None
-    if size > MAX_BYTES:
-        raise refused("more than 4,096 bytes", "Make the condition shorter.")
-
-
-def _syntax_error(fragment: str, answer: Node) -> FilterError:
+def _syntax_error(source: Source, answer: Node) -> FilterError:
+    match answer.get("error_type"):
+        case "nesting":
+            return too_deep(source)
+        case "size":
+            return source.refused("so many terms or grouping sets", "make the statement shorter")
+        case "not implemented" if not source.is_filter:
+            return source.refused(
+                "anything but SELECT", "give one SELECT, or SHOW TABLES, or DESCRIBE and the name of a table"
+            )
     found = answer.get("position")
-    position = character(fragment, int(found)) if found is not None else None
+    position = source.character(int(found)) if found is not None else None
     where = f" at character {position}" if position else ""
     return FilterError(
-        f"The condition does not parse{where}.",
+        f"The {'condition' if source.is_filter else 'statement'} does not parse{where}.",
+        code=source.code,
         suggestion="check quotes, brackets and operators; strings take single quotes, odd field names double ones",
         details={"construct": "syntax", "position": position},
     )
 
 
-def _condition_of(fragment: str, statement: Node) -> Node:
+def too_deep(source: Source) -> FilterError:
+    """The error for a tree that nobody can walk."""
+    return source.refused("so many levels of nesting", "make it flatter")
+
+
+def _condition_of(source: Source, statement: Node) -> Node:
     node = statement["node"]
     table = node.get("from_table") or {}
     plain = (
@@ -79,67 +144,81 @@ def _condition_of(fragment: str, statement: Node) -> Node:
     )
     condition: Node | None = node.get("where_clause")
     if not plain or not condition:
-        raise refused("more than one condition", "Give one condition without clauses around it.")
-    check_size(condition, fragment)
+        raise source.refused("more than one condition", "Give one condition without clauses around it.")
+    _check_size(condition, source)
     return condition
 
 
-def check_size(root: Node, fragment: str) -> None:
+def _check_size(root: Node, source: Source) -> None:
     """Refuse trees that are too large or too deep; the constants of an IN list count by a limit of their own."""
     stack, count = [(root, 1)], 0
     while stack:
         node, depth = stack.pop()
         count += 1
-        inner = list(children(node))
+        inner = list(_children(node))
         if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
             if len(inner) > MAX_ITEMS + 1:
-                raise refused("more than 1,000 items in a list", "Split the list.", node, fragment)
+                raise source.refused("more than 1,000 items in a list", "Split the list.", node)
             inner = [child for child in inner if child.get("class") != "CONSTANT"]
         if depth > MAX_DEPTH:
-            raise refused("more than 40 levels of nesting", "Make the condition flatter.", node, fragment)
+            raise source.refused("more than 40 levels of nesting", "Make the condition flatter.", node)
         if count > MAX_NODES:
-            raise refused("more than 300 terms", "Make the condition shorter.", node, fragment)
+            raise source.refused("more than 300 terms", "Make the condition shorter.", node)
         stack.extend((child, depth + 1) for child in inner)
 
 
-def children(node: Node) -> Iterator[Node]:
+def _children(value: Any) -> Iterator[Node]:
     """The expressions directly below an expression, wherever its form keeps them."""
-    for value in node.values():
-        yield from _expressions(value)
-
-
-def _expressions(value: Any) -> Iterator[Node]:
-    if isinstance(value, Mapping):
-        if "class" in value:
-            yield value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for one in inner:
+        if isinstance(one, Mapping) and "class" in one:
+            yield one
         else:
-            for inner in value.values():
-                yield from _expressions(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _expressions(inner)
+            yield from _children(one)
 
 
-def refused(construct: str, advice: str, node: Node | None = None, fragment: str = "") -> FilterError:
-    """The error for a construct that filters do not have, with its place where the tree knows it."""
-    position = place(node, fragment) if node else None
-    where = f" at character {position}" if position else ""
-    return FilterError(
-        f"A filter cannot have {construct}{where}.",
-        suggestion=advice,
-        details={"construct": construct, "position": position},
-    )
+def text_node(value: str) -> Node:
+    """A constant text."""
+    held = {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": value}
+    return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "value": held}
 
 
-def place(node: Node, fragment: str) -> int | None:
-    """The character of the fragment, counted from 1, at which an expression stands; None where the parser lost it."""
-    found = node.get("query_location")
-    return character(fragment, found) if isinstance(found, int) else None
+def null_node(sql_type: str = "") -> Node:
+    """NULL, of a type where one is given: the engine picks functions by type."""
+    null = {"class": "CONSTANT", "type": "VALUE_CONSTANT", "value": {"type": {"id": "NULL"}, "is_null": True}}
+    return cast_node(null, sql_type) if sql_type else null
 
 
-def character(fragment: str, offset: int) -> int | None:
-    start = offset - len(_HEAD)
-    data = fragment.encode()
-    if not 0 <= start <= len(data):
-        return None
-    return len(data[:start].decode(errors="ignore")) + 1
+def call_node(name: str, *arguments: Node) -> Node:
+    """A function or, where its name is no word, an operator."""
+    is_operator = not name.isidentifier()
+    return {
+        "class": "FUNCTION",
+        "type": "FUNCTION",
+        "function_name": name,
+        "children": [*arguments],
+        "is_operator": is_operator,
+    }
+
+
+def cast_node(inner: Node, sql_type: str) -> Node:
+    """A TRY_CAST: what does not convert is NULL."""
+    return {"class": "CAST", "type": "OPERATOR_CAST", "child": inner, "cast_type": _type(sql_type), "try_cast": True}
+
+
+def _type(name: str) -> Node:
+    if name.endswith("[]"):
+        return {"id": "LIST", "type_info": {"type": "LIST_TYPE_INFO", "child_type": _type(name[:-2])}}
+    if name == "JSON":
+        return {"id": "UNBOUND", "type_info": {"type": "UNBOUND_TYPE_INFO", "name": "JSON"}}
+    return {"id": name, "type_info": None}
+
+
+def try_node(inner: Node) -> Node:
+    """TRY: what fails is NULL."""
+    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "children": [inner]}
+
+
+def any_node(tests: list[Node]) -> Node:
+    """Tests joined by OR."""
+    return {"class": "CONJUNCTION", "type": "CONJUNCTION_OR", "children": tests} if len(tests) > 1 else tests[0]

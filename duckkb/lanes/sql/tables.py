@@ -4,20 +4,20 @@ The engine sees immutable Arrow data: a base, and after changes a delta with the
 Records are read when the data is built and not held; what is kept of them is what they say about the columns.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from duckkb.errors import FilterError
+from duckkb.errors import FilterError, UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.answers import Answers
-from duckkb.lanes.sql.columns import quoted
-from duckkb.lanes.sql.condition import compile_condition
+from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.confined import Confined
 from duckkb.lanes.sql.engine import Engine, Rejected
+from duckkb.lanes.sql.language import read_condition, read_statement
 from duckkb.lanes.sql.row_table import Piece, RowTable
-from duckkb.lanes.sql.statement import Statement, read_statement
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits
 from duckkb.queries import SqlResult
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SEARCH_INDEX, SEARCH_CACHE = "search_index", "search_cache"
 FILTER_SECONDS = 30.0
+MAX_SECONDS = 3_600
+
+Answer = TypeVar("Answer")
 
 Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
@@ -82,17 +85,21 @@ class Tables:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         table = self._table(kind)
         columns = table.rows.columns
-        if asked := simple.tests(condition, columns):
-            return table.answers.get(asked, lambda: self._matching(table, asked))
+        if tests := simple.tests(condition, columns):
+            return table.answers.get(tests, lambda: self._matching(table, tests))
         self._offer()
         with self._engine.within(FILTER_SECONDS):
-            sql = compile_condition(self._engine, columns, condition, self._now())
+            asked = read_condition(self._engine, kind.table, columns, condition, self._now())
 
             def answer() -> IdSet:
                 self._build(table)
-                return self._ids(f"SELECT {quoted(ID)} FROM {quoted(kind.table)} WHERE {sql}")
+                return self._answered("E_FILTER", lambda: self._engine.ids(asked.sql, FILTER_SECONDS))
 
-            return table.answers.get(sql, answer)
+            return table.answers.get(asked.sql, answer)
+
+    def columns(self, kind: RecordType) -> Columns:
+        """The columns of a type's table as its records are now."""
+        return self._table(kind).rows.columns
 
     def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
         # What lies there may have been replaced by another process since it was looked at; or it is damaged.
@@ -105,8 +112,16 @@ class Tables:
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
+        if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
+            raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
         self._offer()
-        return read_statement(self._engine, Statement(statement, limits), self._names(), self._prepare)
+        with self._engine.within(limits.seconds):
+            asked = read_statement(self._engine, self._known(), statement, self._now())
+            if asked is None:
+                names = tuple((name,) for name in self._names())
+                return SqlResult(("name",), names[: limits.rows], truncated=len(names) > limits.rows)
+            self._prepare(asked.tables)
+            return self._answered("E_SQL", lambda: self._engine.rows(asked.sql, limits), asked.tables)
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
@@ -131,23 +146,23 @@ class Tables:
             table.answers.clear()
         return table
 
-    def _ids(self, statement: str) -> IdSet:
+    def _known(self) -> dict[str, Callable[[], Columns | None]]:
+        """By table, what gives its columns."""
+        found: dict[str, Callable[[], Columns | None]] = {SEARCH_INDEX: lambda: None, SEARCH_CACHE: lambda: None}
+        return found | {kind.table.casefold(): partial(self.columns, kind) for kind in self._ontology}
+
+    def _answered(self, code: str, answer: Callable[[], Answer], tables: Collection[str] = ()) -> Answer:
+        """What the engine answers; what it refuses is told without its own words."""
         try:
-            return self._engine.ids(statement, FILTER_SECONDS)
+            return answer()
         except Rejected as error:
-            # The compiler renders only what the engine accepts; whatever it still refuses is not the caller's to read.
-            raise FilterError(
-                "The condition cannot be evaluated over these records.",
-                suggestion="compare values of one kind, or CAST one side",
-                details={"construct": "condition"},
-            ) from error
+            raise _refusal(error, code, tables) from error
 
     def _names(self) -> list[str]:
         return sorted([*(kind.table for kind in self._ontology), SEARCH_INDEX, SEARCH_CACHE])
 
-    def _prepare(self, names: Iterable[str]) -> None:
+    def _prepare(self, wanted: Collection[str]) -> None:
         """Build what a statement names."""
-        wanted = {name.casefold() for name in names}
         for kind in self._ontology:
             if kind.table.casefold() in wanted:
                 self._build(self._table(kind))
@@ -223,3 +238,20 @@ class Tables:
 def _named(rows: Rows) -> str:
     version = rows.version
     return f"{version.store}:{version.revision}"
+
+
+def _refusal(error: Rejected, code: str, tables: Collection[str]) -> FilterError:
+    """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
+    what = "condition" if code == "E_FILTER" else "statement"
+    described = min(tables, default="")
+    advice = f'duckkb sql "DESCRIBE {described}"' if described else "compare values of one kind, or CAST one side"
+    match error.reason:
+        case "column":
+            message = f"The {what} names a column that does not exist: {error.name}."
+        case "value":
+            message, advice = "A value does not convert or is out of range.", "use TRY_CAST"
+        case "fit":
+            message = f"The {what} does not fit the tables: check column names, types and arguments."
+        case _:
+            message = f"The {what} cannot be evaluated over these records."
+    return FilterError(message, code=code, suggestion=advice, details={"construct": error.reason})

@@ -1,34 +1,51 @@
-"""Typed pieces of SQL and the ways from one kind of value to another.
+"""Expressions with the kind of their value, and how values of different kinds meet.
 
-Every piece is text that we wrote. Conversions never raise in the engine: a value that does not convert is NULL, so it
-does not match. A constant that does not convert is the caller's mistake and raises FilterError naming the field.
+| left and right | compared as |
+|---|---|
+| the same kind, or integer and number | they are |
+| text or JSON, and a number | numbers; text that is none does not match |
+| text or JSON, and true/false, a date or a time | that; text that is none does not match |
+| JSON and text, or JSON and JSON | the text of the JSON value |
+| date and time | times; a date is its first moment |
+| a list and a list of the same kind | element by element |
+| something whose kind nobody knows, and anything | what the engine makes of them |
+| anything else | refused, naming the field |
+
+Conversions never raise in the engine: a value that does not convert is NULL, so it does not match. A constant that does not
+convert is the caller's mistake, and refused before anything runs.
 """
 
 import re
-from collections.abc import Callable
-from datetime import date, datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, parse_date, parse_timestamp, sql_type
-from duckkb.values import dataclass, field
+from duckkb.lanes.sql.syntax import Node, any_node, call_node, cast_node, null_node, text_node
+from duckkb.values import dataclass
+
+ANY = "any"
 
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
+_INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER"}
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An SQL expression and its kind. A constant keeps its Python `value`; JSON keeps the column and the path into it.
+    """An expression and its kind, one of `kinds` or `any`. A constant has its Python `value`; JSON is what stands at `path`
+    inside of the node.
 
     `name` is the field or the word that messages use.
     """
 
-    sql: str
+    node: Node
     kind: str
     name: str = "the expression"
     constant: bool = False
     value: Any = None
-    path: tuple[str | int, ...] = field(default=())
+    path: tuple[str | int, ...] = ()
 
     @property
     def is_numeric(self) -> bool:
@@ -38,40 +55,48 @@ class Term:
     def is_moment(self) -> bool:
         return self.kind in ("date", "timestamp")
 
-
-NULL = Term("NULL", "null", "NULL", constant=True)
-
-
-def text_constant(value: str) -> Term:
-    return Term(quoted_text(value), "text", "the constant", constant=True, value=value)
+    @property
+    def whole(self) -> Node:
+        """The expression as a value of its own."""
+        return call_node("json_extract", self.node, text_node(json_pointer(self.path))) if self.path else self.node
 
 
-def number_constant(value: int | float) -> Term:
-    """An integer stays exact within int64; everything else is a double."""
-    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
-        return Term(f"CAST('{value}' AS BIGINT)", "integer", "the constant", constant=True, value=value)
-    return Term(f"CAST('{float(value)!r}' AS DOUBLE)", "number", "the constant", constant=True, value=float(value))
+def constant(node: Node) -> Term:
+    """A CONSTANT node as a term; raises FilterError for a constant that is no value."""
+    value = node["value"]
+    name = value["type"]["id"]
+    if value.get("is_null") or name == "NULL":
+        return Term(node, "null", "NULL", constant=True)
+    found: Any = value["value"]
+    kind = ANY
+    if name == "VARCHAR":
+        kind = "text"
+        if "\0" in found:
+            raise FilterError("A text cannot have a NUL character.", details={"construct": "NUL"})
+    elif name in _INTEGERS:
+        # those past int64 come in two halves of 64 bits
+        found = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
+        kind = "integer"
+    elif name == "DECIMAL":
+        whole = int(found["upper"]) * (1 << 64) + int(found["lower"]) if isinstance(found, dict) else int(found)
+        found, kind = float(Decimal(whole).scaleb(-value["type"]["type_info"]["scale"])), "number"
+    elif name in ("DOUBLE", "FLOAT"):
+        found, kind = float(found), "number"
+        if found - found != 0:
+            raise FilterError("A number is too large.", details={"construct": "number"})
+    elif name == "BOOLEAN":
+        kind = "boolean"
+    return Term(node, kind, "the constant", constant=True, value=found)
 
 
-def boolean_constant(value: bool) -> Term:
-    return Term("TRUE" if value else "FALSE", "boolean", "the constant", constant=True, value=value)
+def text_term(value: str) -> Term:
+    return Term(text_node(value), "text", "the constant", constant=True, value=value)
 
 
-def date_constant(value: date) -> Term:
-    return Term(f"DATE '{value.isoformat()}'", "date", "the constant", constant=True, value=value)
-
-
-def timestamp_constant(value: datetime) -> Term:
-    text = value.isoformat(sep=" ", timespec="microseconds")
-    return Term(f"TIMESTAMP '{text}'", "timestamp", "the constant", constant=True, value=value)
-
-
-def interval_constant(count: int, unit: str) -> Term:
-    return Term(f"INTERVAL '{count}' {unit}", "interval", "the interval", constant=True, value=(count, unit))
-
-
-def quoted_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def moment_term(moment: datetime, kind: str) -> Term:
+    """A date or a time as a constant."""
+    text = moment.date().isoformat() if kind == "date" else moment.isoformat(sep=" ", timespec="microseconds")
+    return Term(cast_node(text_node(text), sql_type(kind)), kind, "the constant", constant=True, value=moment)
 
 
 def json_pointer(path: tuple[str | int, ...]) -> str:
@@ -86,63 +111,59 @@ def plain(term: Term) -> Term:
 
 def as_text(term: Term) -> Term:
     match term.kind:
-        case "text" | "null":
+        case "text" | "null" | "any":
             return term
         case "json":
-            return _made(f"json_extract_string({term.sql}, {quoted_text(json_pointer(term.path))})", "text", term)
+            return _made(call_node("json_extract_string", term.node, text_node(json_pointer(term.path))), "text", term)
         case "timestamp":
-            return _made(f"(strftime({term.sql}, '%Y-%m-%dT%H:%M:%S.%f') || 'Z')", "text", term)
+            digits = call_node("strftime", term.node, text_node("%Y-%m-%dT%H:%M:%S.%f"))
+            return _made(call_node("||", digits, text_node("Z")), "text", term)
         case "interval":
             raise _impossible(term, "text")
         case kind if is_list(kind):
             raise list_error(term)
         case _:
-            return _made(f"CAST({term.sql} AS VARCHAR)", "text", term)
+            return _made(cast_node(term.node, "VARCHAR"), "text", term)
 
 
 def as_number(term: Term) -> Term:
     """A number; text counts where all of it is one (spaces around allowed), as `5`, `-0.5` or `1e3`."""
-    if term.is_numeric or term.kind == "null":
+    if term.is_numeric or term.kind in ("null", ANY):
         return term
     if term.constant and term.kind == "text":
-        return _number_of(term)
+        if not re.search(_NUMERIC_TEXT, term.value, re.ASCII):
+            raise _impossible(term, "a number")
+        text = term.value.strip()
+        is_whole = re.fullmatch(r"[-+]?\d{1,18}", text)
+        kind, number = ("integer", int(text)) if is_whole else ("number", float(text))
+        return Term(cast_node(text_node(text), sql_type(kind)), kind, term.name, constant=True, value=number)
     if term.kind in ("text", "json"):
-        digits = f"regexp_extract({as_text(term).sql}, {quoted_text(_NUMERIC_TEXT)})"
-        return _made(f"TRY_CAST({digits} AS DOUBLE)", "number", term)
+        digits = call_node("regexp_extract", as_text(term).node, text_node(_NUMERIC_TEXT))
+        return _made(cast_node(digits, "DOUBLE"), "number", term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, "a number")
 
 
-def _number_of(term: Term) -> Term:
-    if not re.search(_NUMERIC_TEXT, term.value, re.ASCII):
-        raise _impossible(term, "a number")
-    text = term.value.strip()
-    return number_constant(int(text) if re.fullmatch(r"[-+]?\d{1,19}", text) else float(text))
-
-
-def as_double(term: Term) -> str:
-    """The SQL of a number in double precision: arithmetic in it cannot overflow into an error."""
-    return f"CAST({as_number(term).sql} AS DOUBLE)"
-
-
-def as_count(term: Term) -> str:
-    """The SQL of an integer small enough for positions and lengths; NULL where a field holds a larger one."""
+def as_count(term: Term) -> Term:
+    """An integer small enough for positions and lengths; NULL where a field holds a larger one."""
     number = as_number(term)
     if number.constant and number.value is not None:
-        return str(max(-1_000_000_000, min(1_000_000_000, int(number.value))))
-    return f"TRY_CAST({number.sql} AS INTEGER)"
+        near = max(-1_000_000_000, min(1_000_000_000, int(number.value)))
+        return Term(cast_node(text_node(str(near)), "INTEGER"), "integer", term.name, constant=True, value=near)
+    return _made(cast_node(number.node, "INTEGER"), "integer", term)
 
 
 def as_boolean(term: Term) -> Term:
     """A truth value; text counts where it is `true` or `false`."""
-    if term.kind in ("boolean", "null"):
+    if term.kind in ("boolean", "null", ANY):
         return term
+    if term.constant and term.kind == "text" and term.value.strip().lower() not in ("true", "false", "t", "f"):
+        raise _impossible(term, "true or false")
     if term.constant and term.kind == "text":
-        words = {"true": True, "false": False, "t": True, "f": False}
-        if term.value.strip().lower() not in words:
-            raise _impossible(term, "true or false")
-        return boolean_constant(words[term.value.strip().lower()])
+        word = cast_node(text_node(term.value.strip()), "BOOLEAN")
+        return Term(word, "boolean", term.name, constant=True, value=term.value.strip()[0] in "tT")
     if term.kind in ("text", "json"):
-        return _made(f"(MAP {{'true': TRUE, 'false': FALSE}}[{as_text(term).sql}])", "boolean", term)
+        words = call_node("regexp_extract", as_text(term).node, text_node("^(true|false)$"))
+        return _made(cast_node(words, "BOOLEAN"), "boolean", term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, "true or false")
 
 
@@ -151,7 +172,7 @@ def as_date(term: Term) -> Term:
         day = parse_date(term.value.strip())
         if day is None:
             raise _impossible(term, "a date")
-        return date_constant(day)
+        return moment_term(datetime(day.year, day.month, day.day), "date")
     return _as_moment(term, "date", "a date")
 
 
@@ -162,28 +183,31 @@ def as_timestamp(term: Term) -> Term:
         moment = datetime(day.year, day.month, day.day) if day else parse_timestamp(text)
         if moment is None:
             raise _impossible(term, "a time")
-        return timestamp_constant(moment)
+        return moment_term(moment, "timestamp")
     return _as_moment(term, "timestamp", "a time")
 
 
 def _as_moment(term: Term, kind: str, wanted: str) -> Term:
-    if term.kind in (kind, "null"):
+    if term.kind in (kind, "null", ANY):
         return term
     if term.kind in ("text", "json", "date", "timestamp"):
         # as it stands and not as text: the text form of a time has its own zone mark
-        source = term.sql if term.is_moment else as_text(term).sql
-        return _made(f"TRY_CAST({source} AS {sql_type(kind)})", kind, term)
+        source = term.node if term.is_moment else as_text(term).node
+        return _made(cast_node(source, sql_type(kind)), kind, term)
     raise list_error(term) if is_list(term.kind) else _impossible(term, wanted)
 
 
-def as_list(term: Term, kind: str) -> Term:
-    """A list with elements of `kind`; a JSON array gives one where all of its elements convert."""
-    if term.kind == "json":
-        inner = f"json_extract({term.sql}, {quoted_text(json_pointer(term.path))})"
-        return _made(f"TRY_CAST({inner} AS {sql_type(kind)}[])", f"{kind}[]", term)
-    if term.kind == f"{kind}[]" or (is_list(term.kind) and {element(term.kind), kind} == {"integer", "number"}):
+def as_text_list(term: Term) -> Term:
+    """A list of texts, from a list of any kind or from a JSON array."""
+    if term.kind in ("json", "json[]"):
+        # one JSON array becomes texts without quotes, which a list of JSON values does not
+        array = term.whole if term.kind == "json" else call_node("to_json", term.node)
+        return _made(cast_node(array, "VARCHAR[]"), "text[]", term)
+    if term.kind in ("text[]", ANY):
         return term
-    raise _impossible(term, "a list")
+    if not is_list(term.kind):
+        raise list_error(Term(term.node, "text[]", term.name))
+    return _made(cast_node(term.node, "VARCHAR[]"), "text[]", term)
 
 
 CONVERSIONS: dict[str, Callable[[Term], Term]] = {
@@ -196,8 +220,113 @@ CONVERSIONS: dict[str, Callable[[Term], Term]] = {
 }
 
 
-def _made(sql: str, kind: str, source: Term) -> Term:
-    return Term(sql, kind, source.name)
+def meet(left: Term, right: Term) -> tuple[Term, Term]:
+    """Both sides in one kind, so that the engine converts nothing by itself."""
+    if {"null", ANY} & {left.kind, right.kind}:
+        return plain(left), plain(right)
+    if is_list(left.kind) or is_list(right.kind):
+        return _meet_lists(left, right)
+    kind = _common_kind(left, right)
+    return _converted(left, kind, right), _converted(right, kind, left)
+
+
+def _common_kind(left: Term, right: Term) -> str:
+    kinds = {left.kind, right.kind}
+    rest = kinds - {"text", "json"}
+    if kinds == {"date", "text"}:
+        return "date" if _is_day(left) and _is_day(right) else "timestamp"
+    if not rest:
+        return "text"
+    if len(kinds) == 1 or (len(rest) == 1 and "interval" not in rest):
+        return rest.pop()
+    if rest == {"integer", "number"}:
+        return "number"
+    if rest == {"date", "timestamp"}:
+        return "timestamp"
+    raise _mismatch(left, right)
+
+
+def _is_day(term: Term) -> bool:
+    """Only a constant that also has a time of day turns a comparison with a date into one of times."""
+    return not (term.constant and term.kind == "text") or parse_date(term.value.strip()) is not None
+
+
+def _converted(term: Term, kind: str, beside: Term) -> Term:
+    if term.kind == kind:
+        return term
+    try:
+        return CONVERSIONS[kind](term)
+    except FilterError:
+        raise _mismatch(beside, term) from None
+
+
+def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
+    if not (is_list(left.kind) or left.kind == "json") or not (is_list(right.kind) or right.kind == "json"):
+        raise list_error(left if is_list(left.kind) else right)
+    kinds = {element(left.kind), element(right.kind)}
+    if "json" in kinds:
+        return as_text_list(left), as_text_list(right)
+    if {"null", ANY} & kinds or len(kinds) == 1 or kinds == {"integer", "number"}:
+        return left, right
+    raise _mismatch(left, right)
+
+
+def unify(terms: Sequence[Term]) -> list[Term]:
+    """The branches of a CASE or the arguments of COALESCE in one kind: their own, a wider one, or text."""
+    kinds = {term.kind for term in terms} - {"null"}
+    if ANY in kinds:
+        return [plain(term) for term in terms]
+    if any(is_list(kind) for kind in kinds) and len(kinds) > 1:
+        raise list_error(next(term for term in terms if is_list(term.kind)))
+    if kinds == {"date", "timestamp"}:
+        return [as_timestamp(term) for term in terms]
+    if kinds <= {"integer", "number"} or (len(kinds) == 1 and kinds != {"json"}):
+        return list(terms)
+    return [as_text(term) for term in terms]
+
+
+def common_kind(terms: Sequence[Term]) -> str:
+    """The kind of what `unify` gave."""
+    kinds = {term.kind for term in terms} - {"null"}
+    if ANY in kinds:
+        return ANY
+    return "number" if kinds == {"integer", "number"} else next(iter(kinds), "null")
+
+
+def among(term: Term, items: Sequence[Term]) -> Node:
+    """`term IN (items)`; items of several kinds are compared each in its own way."""
+    groups: list[tuple[Node, list[Node]]] = []
+    for item in items:
+        left, right = meet(term, item)
+        found = next((nodes for node, nodes in groups if node == left.node), None)
+        if found is None:
+            groups.append((left.node, found := []))
+        found.append(right.node)
+        if left.kind == "number" and right.constant and not right.value:
+            # a list of several is looked up by bits, which differ from those of 0.0
+            found.append(cast_node(text_node("-0.0"), "DOUBLE"))
+    return any_node([{"class": "OPERATOR", "type": "COMPARE_IN", "children": [node, *nodes]} for node, nodes in groups])
+
+
+def typed_null(term: Term, sql_name: str) -> Node:
+    """The node, and NULL with a type: the engine picks functions by that."""
+    return null_node(sql_name) if term.kind == "null" else term.node
+
+
+def _made(node: Node, kind: str, source: Term) -> Term:
+    return Term(node, kind, source.name)
+
+
+def _mismatch(left: Term, right: Term) -> FilterError:
+    named_field, other = (right, left) if left.constant else (left, right)
+    what = f"a constant that is {named(other.kind)}" if other.constant else f"{other.name}, {named(other.kind)}"
+    if other.constant and other.kind == "text":
+        what = "this constant"
+    return FilterError(
+        f"{named_field.name} is {named(named_field.kind)} and cannot be compared with {what}.",
+        suggestion="compare values of one kind, or CAST one side",
+        details={"construct": "comparison", "field": named_field.name},
+    )
 
 
 def list_error(term: Term) -> FilterError:
@@ -221,5 +350,7 @@ def _impossible(term: Term, wanted: str) -> FilterError:
 def named(kind: str) -> str:
     """A kind in words."""
     words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "interval": "an interval"}
-    words |= {"text": "text", "json": "JSON", "null": "NULL"}
-    return f"a list of {element(kind)} values" if is_list(kind) else words.get(kind, f"a {kind}")
+    words |= {"text": "text", "json": "JSON", "null": "NULL", ANY: "a value"}
+    if is_list(kind):
+        return "a list" if kind == "json[]" else f"a list of {element(kind)} values"
+    return words.get(kind, f"a {kind}")

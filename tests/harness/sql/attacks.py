@@ -50,9 +50,6 @@ FILTERS: dict[str, str] = {
     "= as a function": '"="(name, 1)',
     "+ as a function": '"+"(i, 1) = 2',
     "~~ as a function": "\"~~\"(name, '%')",
-    "COLLATE": "name COLLATE NOCASE = 'X'",
-    "lambda": "len(list_filter(tags, x -> x = 'a')) > 0",
-    "lambda, new form": "len(list_filter(tags, lambda x: x = 'a')) > 0",
     "list comprehension": "len([x FOR x IN tags IF x = 'a']) > 0",
     "?": "i = ?",
     "$1": "i = $1",
@@ -76,11 +73,7 @@ FILTERS: dict[str, str] = {
     "base64 chain": "base64(encode(base64(encode(name)))) = 'x'",
     "printf": "printf('%1000000000d', i) = 'x'",
     "format": "format('{:1000000000}', i) = 'x'",
-    "replace": "replace(name, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
-    "regexp_replace": "regexp_replace(name, '.', 'aaaaaaaa', 'g') = 'x'",
-    "regular expression": "regexp_matches(name, '(a+)+$')",
     "regular expression, operator": "name ~ '(a+)+$'",
-    "SIMILAR TO": "name SIMILAR TO '(a+)+'",
     "levenshtein": "levenshtein(name, 'x') = 1",
     "damerau_levenshtein": "damerau_levenshtein(name, 'x') = 1",
     "jaccard": "jaccard(name, 'x') = 1",
@@ -117,7 +110,6 @@ FILTERS: dict[str, str] = {
     "QUALIFY": "i = 1) QUALIFY (true",
     "SAMPLE": "i = 1) USING SAMPLE (1",
     "cast to a type that is none": "name::regclass = 'x'",
-    "cast to a list": "name::VARCHAR[] = ['a']",
     "1e999": "x = 1e999",
     "AT TIME ZONE": "t AT TIME ZONE 'UTC' = t",
     "nextval": "nextval('x') = 1",
@@ -127,6 +119,18 @@ FILTERS: dict[str, str] = {
 }
 
 # A filter that is no attack on anything: it answers for its own type alone.
+# What statements may say as well: answered, and nothing of another type comes out.
+HARMLESS = (
+    "name COLLATE NOCASE = 'X'",
+    "len(list_filter(tags, x -> x = 'a')) > 0",
+    "len(list_filter(tags, lambda x: x = 'a')) > 0",
+    "replace(name, 'a', 'aaaaaaaaaaaaaaaa') = 'x'",
+    "regexp_replace(name, '.', 'aaaaaaaa', 'g') = 'x'",
+    "regexp_matches(name, '(a+)+$')",
+    "name SIMILAR TO '(a+)+'",
+    "name::VARCHAR[] = ['a']",
+)
+
 ALWAYS_TRUE = (
     "1=0 OR 1=1",
     "(" * 2000 + "1=1" + ")" * 2000,

@@ -274,7 +274,8 @@ class Honest:
     def _calculated(self, depth: int) -> Piece:
         left, right, sign = self.number(depth), self.number(depth), self._chance.choice("+-*/%")
         sql = f"({left.sql} {sign} {right.sql})"
-        return Piece(sql, lambda row: o.arithmetic(sign, left.value(row), right.value(row)), exact=False)
+        exact = left.exact and right.exact and sign != "/"
+        return Piece(sql, lambda row: o.arithmetic(sign, left.value(row), right.value(row)), exact)
 
     def _counted(self, depth: int) -> Piece:
         text, field, inner, day = self.text(depth), self.text_field(), self.number(depth), self.day(depth)
@@ -285,10 +286,10 @@ class Honest:
         return self._chance.choice(
             [
                 Piece(f"length({text.sql})", on(text, len)),
-                Piece(f"abs({inner.sql})", on(inner, lambda v: abs(float(v))), exact=False),
+                Piece(f"abs({inner.sql})", on(inner, abs), inner.exact),
                 Piece(f"floor({inner.sql})", on(inner, lambda v: float(v) // 1), exact=False),
                 Piece(f"round({inner.sql})", on(inner, lambda v: o.rounded(float(v))), exact=False),
-                Piece(f"(-{inner.sql})" if inner.sql[0] != "-" else f"(0 - ({inner.sql}))", on(inner, lambda v: -float(v)), exact=False),
+                Piece(f"(-{inner.sql})" if inner.sql[0] != "-" else f"(0 - ({inner.sql}))", on(inner, lambda v: -v), inner.exact),
                 Piece(f"year({day.sql})", on(day, lambda v: v.year)),
                 Piece(f"extract(month FROM {day.sql})", on(day, lambda v: v.month)),
                 Piece(f"date_part('day', {day.sql})", on(day, lambda v: v.day)),

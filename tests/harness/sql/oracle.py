@@ -101,12 +101,14 @@ def text_of_time(value: datetime | None) -> str | None:
 
 
 def arithmetic(operator: str, left: float | None, right: float | None) -> float | None:
-    """In doubles; a division by zero gives nothing."""
-    if left is None or right is None:
+    """Integers are exact and have 64 bits, all else is a double; a division by zero gives nothing."""
+    if left is None or right is None or (operator in "/%" and right == 0):
         return None
+    if type(left) is type(right) is int and operator != "/":
+        rest = abs(left) % abs(right or 1) * (1 if left >= 0 else -1)
+        found = {"+": left + right, "-": left - right, "*": left * right, "%": rest}[operator]
+        return found if -(2**63) <= found < 2**63 else None
     left, right = float(left), float(right)
-    if operator in "/%" and right == 0:
-        return None
     match operator:
         case "+":
             return left + right

@@ -1,0 +1,140 @@
+"""What a filter or a statement says, as the SQL that runs: parsed, read, written anew by the engine from the tree that was
+accepted, and looked at once more before it runs."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from duckkb.errors import FilterError
+from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.engine import Engine, Rejected
+from duckkb.lanes.sql.names import Scope
+from duckkb.lanes.sql.reading import Reading, Tables
+from duckkb.lanes.sql.syntax import (
+    MAX_FILTER,
+    Node,
+    Source,
+    is_reserved,
+    parse_condition,
+    parse_statement,
+    too_deep,
+)
+from duckkb.records import ID
+from duckkb.values import dataclass
+
+Asked = TypeVar("Asked")
+
+_MOST_IN_FILTER, _MOST_IN_STATEMENT = 20_000, 400_000  # expressions, once all is written out
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """SQL that may run, and the runtime tables that it reads, in lower case."""
+
+    sql: str
+    tables: frozenset[str]
+
+
+def read_condition(engine: Engine, table: str, columns: Columns, text: str, now: datetime) -> Question:
+    """What gives the ids of the records of a table that satisfy a filter; raises FilterError (`E_FILTER`) for whatever is not
+    allowed or does not fit. `now` is what now() and current_date mean."""
+
+    def question(filter_text: str) -> Question:
+        source = Source(filter_text, is_filter=True)
+        tree, condition = parse_condition(engine, source)
+        scope = Scope()
+        scope.add("", columns)
+        query = tree["statements"][0]["node"]
+        query["where_clause"] = Reading(source, {}, now=now).condition(condition, scope).node
+        query["select_list"] = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [ID]}]
+        query["from_table"]["table_name"] = table
+        return _question(engine, source, tree, (table.casefold(),))
+
+    return _advised(engine, Source(text, is_filter=True), question, lambda: columns)
+
+
+def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> Question | None:
+    """What a SELECT over runtime tables asks, None for SHOW TABLES; raises FilterError (`E_SQL`) where it is refused."""
+
+    def question(statement: str) -> Question | None:
+        source = Source(statement)
+        tree = parse_statement(engine, source)
+        query = tree["statements"][0]["node"]
+        shown = query.get("from_table") or {}
+        if shown.get("type") == "SHOW_REF" and shown.get("table_name", "").strip('"') == "tables":
+            return None
+        try:
+            Reading(source, tables, lambda node: _printed(engine, node), now).query(query)
+        except RecursionError:
+            raise too_deep(source) from None
+        return _question(engine, source, tree, tables)
+
+    def columns() -> Columns | None:
+        """Those of the first table that the text names."""
+        named = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
+        return next((found for name in named if (found := tables[name]()) is not None), None)
+
+    return _advised(engine, Source(text), question, columns)
+
+
+def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> Question:
+    """The text of an accepted tree; what it says has to be allowed as well."""
+    again = Reading(Source(source.text), dict.fromkeys(tables, lambda: None), again=True)
+    try:
+        if _size(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
+            raise source.refused("so many repeated parts", "Make the condition simpler.")
+        sql = engine.unparse(tree)
+        again.query(engine.parse(sql)["statements"][0]["node"])
+    except RecursionError:
+        raise too_deep(source) from None
+    except Rejected as error:
+        raise source.refused("a construct that cannot be written back", "say it in another way") from error
+    return Question(sql, frozenset(again.tables))
+
+
+def _printed(engine: Engine, node: Node) -> str:
+    """An expression as the engine names a column of it."""
+    tree = engine.parse("SELECT 1")
+    tree["statements"][0]["node"]["select_list"] = [node]
+    return engine.unparse(tree).removeprefix("SELECT ")
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many expressions there are, each as often as it would be written."""
+    if id(value) not in known:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        known[id(value)] = (isinstance(value, dict) and "class" in value) + sum(_size(one, known) for one in inner)
+    return known[id(value)]
+
+
+def _advised(
+    engine: Engine, source: Source, question: Callable[[str], Asked], columns: Callable[[], Columns | None]
+) -> Asked:
+    """What is asked; a refusal gets the advice that works, if there is any."""
+    try:
+        return question(source.text)
+    except FilterError as error:
+        known = columns() if len(source.text) <= MAX_FILTER else None
+        if known is not None:
+            from duckkb.lanes.sql.advice import Slip, mended
+
+            def reserved(text: str) -> list[str]:
+                return _reserved(engine, known, text)
+
+            command = mended(Slip(source, known, question, reserved), error)
+            error.suggestion = command or _in_quotes(reserved(source.text), error) or error.suggestion
+        raise
+
+
+def _in_quotes(words: Sequence[str], error: FilterError) -> str:
+    if not words or error.details.get("construct") != "syntax":
+        return ""
+    return f"put field names that are words of SQL in double quotes: {', '.join(map(quoted, words[:5]))}"
+
+
+def _reserved(engine: Engine, columns: Columns, text: str) -> list[str]:
+    """Which field names of a text SQL keeps for itself, as `order` or `from`."""
+    known = {name.casefold() for name in columns.names}
+    words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
+    return [word for word in words if word.casefold() in known and is_reserved(engine, word)]

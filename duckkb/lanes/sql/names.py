@@ -1,0 +1,160 @@
+"""What a name leads to: the columns that a part of a statement sees, and the steps into a value: dotted paths, brackets and
+the JSON arrows."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from duckkb.errors import FilterError
+from duckkb.lanes.sql.columns import Columns
+from duckkb.lanes.sql.kinds import element, is_list
+from duckkb.lanes.sql.syntax import Node, call_node, cast_node
+from duckkb.lanes.sql.terms import ANY, Term, list_error, named
+
+_STEP = re.compile(r"""\.([^.\[\]"$*]+)|\."([^"]+)"|\[(\d+)\]""")
+
+
+class Scope:
+    """What the expressions of one query see: tables by alias (None for one whose columns nobody knows, as those of a
+    subquery), words that stand for something else, and the query around it."""
+
+    def __init__(self, outer: "Scope | None" = None, words: Iterable[str] = ()) -> None:
+        self.outer = outer
+        self.tables: dict[str, Columns | None] = {}
+        self.words = {word.casefold() for word in words}  # parameters of a lambda, which hide columns
+        self.aliases: set[str] = set()  # of a SELECT list, which do not
+        self.queries: frozenset[str] = outer.queries if outer else frozenset()  # names that WITH defines
+
+    def add(self, alias: str, columns: Columns | None) -> None:
+        """Take a table in; one without a name gets one that nobody can write."""
+        self.tables[alias.casefold() or f"\0{len(self.tables)}"] = columns
+
+    def field(self, node: Node) -> Term | None:
+        """The column that a COLUMN_REF names, and what of it; None where the engine has to say. Raises FilterError for a name
+        that there is not."""
+        first: Columns | None = None
+        level: Scope | None = self
+        while level is not None:
+            found, decided = level._field(node)
+            if decided:
+                return found
+            first = first or next((columns for columns in level.tables.values() if columns), None)
+            level = level.outer
+        if first is not None:
+            first.find(node["column_names"][0])
+        return None
+
+    def _field(self, node: Node) -> tuple[Term | None, bool]:
+        """What a name is here, and whether that is so: else it belongs to the query around."""
+        parts = node["column_names"]
+        head = parts[0].casefold()
+        if head in self.words:
+            return None, True
+        if len(parts) > 1 and head in self.tables:
+            columns = self.tables[head]
+            return (_column(node, columns, parts[1:], parts[:1]) if columns else None), True
+        holders = self._holders(parts[0])
+        if len(holders) == 1:
+            ((alias, columns),) = holders.items()
+            return _column(node, columns, parts, [alias] if len(self.tables) > 1 else []), True
+        return None, bool(holders) or head in self.aliases or None in self.tables.values()
+
+    def _holders(self, name: str) -> dict[str, Columns]:
+        """The tables with a field of this name; those where it is a column of its own come before the others."""
+        found: dict[str, Columns] = {}
+        columns: dict[str, Columns] = {}
+        for alias, table in self.tables.items():
+            try:
+                _, path = table.find(name) if table else (None, ("",))
+            except FilterError:
+                continue
+            if table:
+                (found if path else columns)[alias] = table
+        return columns or found
+
+
+def _column(node: Node, columns: Columns, parts: Sequence[str], table: Sequence[str]) -> Term:
+    column, path = columns.find(parts[0])
+    term = Term(node, column.kind, parts[0] if path else column.name)
+    if path or len(parts) > 1 or column.sql_name.casefold() != parts[0].casefold():
+        named_column = {**node, "column_names": [*table, column.sql_name]}
+        term = Term(named_column, column.kind, term.name)
+    for step in (*path, *parts[1:]):
+        term = inside(term, step)
+    return Term(term.node, term.kind, ".".join(parts), path=term.path)
+
+
+def inside(term: Term, step: str | int) -> Term:
+    """The value at a key or an index (from 0) of JSON, or of a text that holds JSON."""
+    if term.kind == "json[]":
+        term = Term(call_node("to_json", term.node), "json", term.name)
+    if term.kind == "text":
+        term = Term(cast_node(term.node, "JSON"), "json", term.name)
+    if is_list(term.kind):
+        raise list_error(term)
+    if term.kind != "json":
+        raise FilterError(
+            f"{term.name} is {named(term.kind)} and has nothing inside.",
+            # `a = b->>'k'` is read as `(a = b)->>'k'`
+            suggestion="put brackets around (FIELD->>'KEY')" if term.kind == "boolean" else "",
+            details={"construct": "path", "field": term.name},
+        )
+    return Term(term.node, "json", f"{term.name}.{step}", path=(*term.path, step))
+
+
+def at_index(node: Node, term: Term, index: Term) -> Term:
+    """`value[index]`: an element of a list, counted from 1 (from the end where negative), a character of a text, or a key of
+    JSON. `node` is what was written."""
+    written = {**node, "children": [term.whole, index.whole]}
+    if index.constant and index.kind == "text":
+        return inside(term, index.value)
+    if index.constant and index.value == 0 and (is_list(term.kind) or term.kind in ("json", "text")):
+        raise _no_element(term, 0)
+    if is_list(term.kind):
+        return Term(written, element(term.kind), f"{term.name}[{index.value if index.constant else index.name}]")
+    if term.kind in ("text", ANY):
+        return Term(written, term.kind, term.name)
+    if not (index.constant and index.kind == "integer"):
+        raise FilterError("An index must be a whole number or a key in quotes.", details={"construct": "index"})
+    if term.kind == "json" and index.value > 0:
+        return inside(term, min(1_000_000_000, index.value) - 1)
+    raise _no_element(term, index.value)
+
+
+def _no_element(term: Term, position: int) -> FilterError:
+    return FilterError(
+        f"{term.name} has no element [{position}].",
+        suggestion="indices count from 1; of a text, substring() takes a part",
+        details={"construct": "index", "field": term.name},
+    )
+
+
+def arrow(name: str, term: Term, step: Term) -> Term:
+    """`value -> step` and `->>`, or the function of that name: a key, an index from 0, or a path (`$.a.b[0]` or `/a/b/0`)."""
+    if term.kind == ANY:
+        return Term(call_node(name, term.node, step.whole), ANY, term.name)
+    if not step.constant or step.kind not in ("integer", "text"):
+        raise FilterError("A JSON path must be a constant.", details={"construct": "JSON path"})
+    steps = [step.value] if step.kind == "integer" else _steps(step.value)
+    for one in steps:
+        if isinstance(one, int) and one < 0:
+            raise FilterError("An index into JSON counts from 0.", details={"construct": "JSON path"})
+        term = inside(term, one)
+    return term
+
+
+def _steps(path: str) -> list[str | int]:
+    if path.startswith("/"):
+        return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+    if not path.startswith("$"):
+        return [path]
+    steps: list[str | int] = []
+    position = 1
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            raise FilterError(
+                "A JSON path does not parse.", suggestion="'$.key.inner[0]'", details={"construct": "JSON path"}
+            )
+        steps.append(int(match[3]) if match[3] else match[1] or match[2])
+        position = match.end()
+    return steps

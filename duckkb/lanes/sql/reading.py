@@ -1,0 +1,433 @@
+"""The one reader of filters and statements: it walks a syntax tree with an allow-list, finds the fields that are named, and
+gives back the tree that runs.
+
+In a WHERE, and in a filter, which is one, values meet as `terms` says, and nothing fails: what does not convert is NULL.
+Elsewhere in a statement the engine's own rules hold, for everything but values inside of JSON.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any
+
+from duckkb.errors import FilterError
+from duckkb.lanes.sql import allowed, functions
+from duckkb.lanes.sql.columns import Columns
+from duckkb.lanes.sql.names import Scope, arrow, at_index
+from duckkb.lanes.sql.syntax import Node, Source
+from duckkb.lanes.sql.terms import (
+    ANY,
+    Term,
+    among,
+    as_boolean,
+    as_text,
+    common_kind,
+    constant,
+    meet,
+    moment_term,
+    named,
+    plain,
+    unify,
+)
+
+Tables = Mapping[str, Callable[[], Columns | None]]
+"""By name in lower case, what gives the columns of a runtime table; None where their kinds do not matter."""
+
+_NOW = frozenset(("now", "current_timestamp", "get_current_timestamp"))
+_TODAY = frozenset(("current_date", "today"))
+_JSON_CALLS = frozenset(
+    (
+        "->",
+        "->>",
+        *("json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text", "struct_extract"),
+    )
+)
+_TEXT_OF_JSON = frozenset(("->>", "json_extract_string", "json_extract_path_text"))
+_LAMBDAS = ("_transform", "_apply", "_filter")
+_LIKES = frozenset(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"))
+
+
+class Reading:
+    """One walk over one tree; `tables` collects the runtime tables that it reads. `printed` gives the text of an expression.
+    With `again` the tree is our own: only what it is made of is looked at."""
+
+    def __init__(
+        self,
+        source: Source,
+        tables: Tables,
+        printed: Callable[[Node], str] = str,
+        now: datetime | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        self.tables: set[str] = set()
+        self._source = source
+        self._known = tables
+        self._printed = printed
+        self._now = (now or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None)
+        self._again = again
+        self._is_where = source.is_filter
+        self._forms: dict[str, Callable[[Node, Scope], Term]] = {
+            "COLUMN_REF": self._field,
+            "CONSTANT": lambda node, scope: constant(node),
+            "COMPARISON": self._comparison,
+            "CONJUNCTION": self._conjunction,
+            "BETWEEN": self._between,
+            "OPERATOR": self._operator,
+            "CASE": self._case,
+            "CAST": self._cast,
+            "FUNCTION": self._function,
+            "WINDOW": self._window,
+            "LAMBDA": self._lambda,
+            "SUBQUERY": self._subquery,
+            "COLLATE": self._collated,
+        }
+
+    # Queries: their frames are changed in place.
+
+    def query(self, node: Any, outer: Scope | None = None) -> None:
+        """Accept a SELECT, a set operation or a recursive step, and have it say what runs; raises FilterError."""
+        around = Scope(outer)
+        for item in (node.get("cte_map") or {}).get("map", []):
+            name, inner = item["key"].casefold(), item["value"]["query"]["node"]
+            own = Scope(around)
+            own.queries |= {name} if inner["type"] == "RECURSIVE_CTE_NODE" else set()
+            self.query(inner, own)
+            around.queries |= {name}
+        before, self._is_where = self._is_where, False
+        match node["type"]:
+            case "SELECT_NODE":
+                self._select(node, Scope(around))
+            case "SET_OPERATION_NODE" | "RECURSIVE_CTE_NODE":
+                self._set_operation(node, around)
+            case _:
+                raise self._source.refused("this kind of query", "give one SELECT")
+        self._is_where = before
+
+    def _select(self, node: Any, scope: Scope) -> None:
+        if node.get("sample"):
+            raise self._source.refused("a sample", "use LIMIT")
+        self._table(node["from_table"], scope)
+        scope.aliases = {item["alias"].casefold() for item in node["select_list"] if item.get("alias")}
+        node["select_list"] = [self._selected(item, scope) for item in node["select_list"]]
+        if node["where_clause"]:
+            self._is_where = True
+            node["where_clause"] = self.condition(node["where_clause"], scope).node
+            self._is_where = False
+        done = ("from_table", "select_list", "where_clause", "cte_map", "sample")
+        node.update({key: self._mapped(value, scope) for key, value in node.items() if key not in done})
+
+    def _selected(self, item: Node, scope: Scope) -> Node:
+        """An item of a SELECT list, under the name that it had."""
+        found = self.term(item, scope).whole
+        if found == item or item.get("alias") or self._again:
+            return {**found, "alias": item.get("alias", "")}
+        names = item.get("column_names")
+        return {**found, "alias": names[-1] if names else self._printed(item)}
+
+    def _set_operation(self, node: Any, around: Scope) -> None:
+        branches = [node[key] for key in ("left", "right") if node.get(key)] or node.get("children", [])
+        if not branches:
+            raise self._source.refused("this kind of query", "give one SELECT")
+        for branch in branches:
+            self.query(branch, around)
+        result = Scope(around)
+        result.add("", None)
+        node["modifiers"] = self._mapped(node.get("modifiers", []), result)
+
+    def _table(self, table: Any, scope: Scope) -> None:
+        if table.get("sample"):
+            raise self._source.refused("a sample", "use LIMIT")
+        match table["type"]:
+            case "EMPTY":
+                return
+            case "BASE_TABLE":
+                self._base_table(table, scope)
+                return
+            case "JOIN" if table["ref_type"] in allowed.JOINS:
+                self._table(table["left"], scope)
+                self._table(table["right"], scope)
+                table["condition"] = self._mapped(table.get("condition"), scope)
+                return
+            case "SUBQUERY":
+                self.query(table["subquery"]["node"], scope)
+            case "EXPRESSION_LIST":
+                table["values"] = self._mapped(table["values"], scope)
+            case "TABLE_FUNCTION" if table["function"].get("function_name", "").lower() == "unnest":
+                table["function"] = self._mapped(table["function"], scope)
+            case "SHOW_REF" if table.get("query") and not table.get("table_name"):
+                self.query(table["query"], scope)
+            case "TABLE_FUNCTION":
+                raise self._source.refused("a table function", "only the runtime tables can be read")
+            case other:
+                raise self._source.refused(f"{other.lower().replace('_', ' ')} in FROM", "name a runtime table")
+        scope.add(table.get("alias", ""), None)
+
+    def _base_table(self, table: Any, scope: Scope) -> None:
+        if table.get("schema_name") or table.get("catalog_name") or table.get("at_clause"):
+            raise self._source.refused("a qualified table name", "use the bare name of a runtime table")
+        name = table["table_name"]
+        columns = None
+        if name.casefold() not in scope.queries:
+            if name.casefold() not in self._known:
+                raise _unknown_table(name, self._known)
+            self.tables.add(name.casefold())
+            columns = None if self._again else self._known[name.casefold()]()
+        scope.add(table.get("alias") or name, None if table.get("column_name_alias") else columns)
+
+    def _mapped(self, value: Any, scope: Scope) -> Any:
+        """Expressions, wherever clauses and modifiers keep them."""
+        if isinstance(value, Mapping):
+            if "class" in value:
+                return self.term(value, scope).whole
+            if str(value.get("type", "")).endswith("_MODIFIER") and value["type"] not in allowed.MODIFIERS:
+                raise self._source.refused("this clause", "leave it out")
+            return {key: self._mapped(inner, scope) for key, inner in value.items()}
+        return [self._mapped(inner, scope) for inner in value] if isinstance(value, list) else value
+
+    # Expressions: what comes back is another node.
+
+    def condition(self, node: Node, scope: Scope) -> Term:
+        """A term that is true, false or NULL."""
+        term = self.term(node, scope)
+        if term.kind in ("boolean", "json"):
+            return as_boolean(term)
+        if term.kind in ("null", ANY) or not self._is_where:
+            return term
+        raise self._source.refused(f"{named(term.kind)} where a condition belongs", "Compare it with something.", node)
+
+    def term(self, node: Node, scope: Scope) -> Term:
+        """Any expression; errors get the place of the innermost node that knows its own."""
+        name = node["class"]
+        alone = allowed.STATEMENTS_ALONE.get(name) or allowed.STATEMENTS_ALONE.get(node["type"])
+        if name not in allowed.EXPRESSIONS or (alone and self._source.is_filter):
+            word = {"PARAMETER": "a parameter"}.get(name, f"a {name.lower().replace('_', ' ')}")
+            raise self._source.refused(alone or word, "Use comparisons over fields and constants.", node)
+        try:
+            return self._forms.get(name, self._other)(node, scope)
+        except FilterError as error:
+            error.code = self._source.code
+            position = self._source.place(node)
+            if position and not error.details.get("position"):
+                error.details = {**error.details, "position": position}
+                error.message = f"{error.message.removesuffix('.')} (at character {position})."
+            raise
+
+    def _typed(self, *terms: Term) -> bool:
+        """Whether values meet by our own rules."""
+        return not self._again and (self._is_where or any(term.kind in ("json", "json[]") for term in terms))
+
+    def _other(self, node: Node, scope: Scope) -> Term:
+        held = ("value", "cast_type", "subquery", "column_names")
+        return Term({key: inner if key in held else self._mapped(inner, scope) for key, inner in node.items()}, ANY)
+
+    def _terms(self, nodes: Iterable[Node], scope: Scope) -> list[Term]:
+        return [self.term(node, scope) for node in nodes]
+
+    def _field(self, node: Node, scope: Scope) -> Term:
+        names = node["column_names"]
+        if self._again:
+            return Term(node, ANY)
+        if self._is_where and len(names) == 1 and (moment := self._moment(names[0].lower())):
+            try:
+                return scope.field(node) or moment
+            except FilterError:
+                return moment
+        term = scope.field(node) or Term(node, ANY, ".".join(names))
+        return term if self._is_where or not term.path else Term(term.whole, "json", term.name)
+
+    def _moment(self, name: str) -> Term | None:
+        if name in _TODAY:
+            return moment_term(self._now, "date")
+        return moment_term(self._now, "timestamp") if name in _NOW else None
+
+    def _comparison(self, node: Node, scope: Scope) -> Term:
+        left, right = self.term(node["left"], scope), self.term(node["right"], scope)
+        if self._typed(left, right):
+            left, right = meet(left, right)
+        return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
+
+    def _conjunction(self, node: Node, scope: Scope) -> Term:
+        return Term({**node, "children": [self.condition(one, scope).whole for one in node["children"]]}, "boolean")
+
+    def _between(self, node: Node, scope: Scope) -> Term:
+        term, lower, upper = self._terms([node["input"], node["lower"], node["upper"]], scope)
+        if not self._typed(term, lower, upper):
+            return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
+        least, lower = meet(term, lower)
+        most, upper = meet(term, upper)
+        if least.node == most.node:
+            return Term({**node, "input": least.node, "lower": lower.node, "upper": upper.node}, "boolean")
+        tests = [
+            {"class": "COMPARISON", "type": sign, "left": one.node, "right": other.node}
+            for sign, one, other in (
+                ("COMPARE_GREATERTHANOREQUALTO", least, lower),
+                ("COMPARE_LESSTHANOREQUALTO", most, upper),
+            )
+        ]
+        return Term({"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": tests}, "boolean")
+
+    def _operator(self, node: Node, scope: Scope) -> Term:
+        kind = node["type"]
+        if kind not in allowed.OPERATOR_TYPES:
+            word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
+            raise self._source.refused(f"the operator {word}", "Use comparisons.", node)
+        if kind == "OPERATOR_NOT":
+            return Term({**node, "children": [self.condition(node["children"][0], scope).whole]}, "boolean")
+        terms = self._terms(node["children"], scope)
+        written = {**node, "children": [term.whole for term in terms]}
+        if not self._typed(*terms):
+            return Term(written, "boolean" if "NULL" in kind or "_IN" in kind else ANY)
+        match kind:
+            case "OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL":
+                return Term({**node, "children": [plain(terms[0]).node]}, "boolean")
+            case "COMPARE_IN":
+                return Term(among(terms[0], terms[1:]), "boolean")
+            case "COMPARE_NOT_IN":
+                negated = {"class": "OPERATOR", "type": "OPERATOR_NOT", "children": [among(terms[0], terms[1:])]}
+                return Term(negated, "boolean")
+            case "OPERATOR_COALESCE":
+                unified = unify(terms)
+                return Term({**node, "children": [one.whole for one in unified]}, common_kind(unified), terms[0].name)
+            case "ARRAY_EXTRACT":
+                return at_index(node, *terms)
+            case "STRUCT_EXTRACT" if terms[0].kind != ANY:
+                return arrow("->", *terms)
+            case _:
+                return Term(written, terms[0].kind if kind in ("ARRAY_SLICE", "OPERATOR_TRY") else ANY, terms[0].name)
+
+    def _case(self, node: Node, scope: Scope) -> Term:
+        whens = [self.condition(check["when_expr"], scope).whole for check in node["case_checks"]]
+        branches = self._terms([*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], scope)
+        kind = ANY
+        if self._typed(*branches):
+            branches = unify(branches)
+            kind = common_kind(branches)
+        checks = [
+            {"when_expr": when, "then_expr": branch.whole} for when, branch in zip(whens, branches[:-1], strict=True)
+        ]
+        return Term({**node, "case_checks": checks, "else_expr": branches[-1].whole}, kind, "the CASE")
+
+    def _cast(self, node: Node, scope: Scope) -> Term:
+        self._check_type(node["cast_type"])
+        term = self.term(node["child"], scope)
+        if node["cast_type"]["id"] == "INTERVAL":
+            return Term({**node, "child": term.whole}, "interval", "the interval")
+        if self._is_where and not self._again:
+            return functions.converted(term, node["cast_type"])
+        child = as_text(term).node if term.kind == "json" and node["cast_type"]["id"] not in _NESTED else term.whole
+        return Term({**node, "child": child}, ANY, term.name)
+
+    def _check_type(self, cast_type: Node) -> None:
+        info = cast_type.get("type_info") or {}
+        if cast_type["id"] == "UNBOUND":
+            is_json = info.get("name", "").lower() == "json"
+            refused = not is_json or info.get("schema") or info.get("user_type_modifiers")
+        else:
+            refused = cast_type["id"] not in allowed.TYPES
+        if refused:
+            raise self._source.refused(
+                "a CAST to this type", "use VARCHAR, BIGINT, INTEGER, DOUBLE, DECIMAL, BOOLEAN, DATE, TIMESTAMP or JSON"
+            )
+        inner = [info["child_type"]] if info.get("child_type") else []
+        for child in inner or [pair["second"] for pair in info.get("child_types", [])]:
+            self._check_type(child)
+
+    def _function(self, node: Node, scope: Scope) -> Term:
+        name = self._function_name(node)
+        if self._is_where and not node["children"] and (moment := self._moment(name)):
+            return moment
+        takes_functions = name.endswith(_LAMBDAS)
+        terms = [
+            self._of_elements(child, scope)
+            if takes_functions and child["class"] == "LAMBDA"
+            else self.term(child, scope)
+            for child in node["children"]
+        ]
+        made = self._made(node, name, terms) if self._typed(*terms) else None
+        if made is not None:
+            return made
+        rest = {key: self._mapped(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
+        return Term({**node, **rest, "children": [functions.given(name, term) for term in terms]}, ANY, name)
+
+    def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
+        """The call of a function whose kinds are known."""
+        if name in _JSON_CALLS and len(terms) == 2:
+            found = arrow(name, *terms)
+            return found if self._is_where or name not in _TEXT_OF_JSON else as_text(found)
+        if name in _LIKES and len(terms) == 3:
+            return functions.like(name, terms)
+        if name == "regexp_full_match" and len(terms) == 2 and _HALF_ANCHORED.fullmatch(str(terms[1].value)):
+            raise self._source.refused(
+                "a pattern with one anchor for ~, which matches whole texts", "regexp_matches(FIELD, PATTERN)", node
+            )
+        return functions.operation(name, terms) if node["is_operator"] else functions.called(name, terms)
+
+    def _function_name(self, node: Node) -> str:
+        name = str(node["function_name"]).lower()
+        own = node.get("schema") == "main" and name in allowed.WRITTEN_BY_PARSER
+        if node.get("catalog") or (node.get("schema") and not own):
+            raise self._source.refused("a qualified function", "call functions by their bare name", node)
+        is_known = name in (allowed.OPERATORS if node.get("is_operator") else allowed.FUNCTIONS)
+        if not is_known:
+            word = name if name.isidentifier() else "of this operator" if not node.get("is_operator") else name
+            raise self._source.refused(
+                f"the {'operator' if node.get('is_operator') else 'function'} {word}",
+                "use plain functions of texts, numbers, dates, lists and JSON",
+                node,
+            )
+        orders = (node.get("order_bys") or {}).get("orders")
+        if self._source.is_filter and (
+            name in allowed.AGGREGATES | {"unnest"} or node.get("filter") or node.get("distinct") or orders
+        ):
+            raise self._source.refused(f"the function {name} over many records", "use it with sql", node)
+        return name
+
+    def _window(self, node: Node, scope: Scope) -> Term:
+        self._function_name({**node, "filter": None, "order_bys": None})
+        return self._other(node, scope)
+
+    def _of_elements(self, node: Node, scope: Scope) -> Term:
+        """A function of a list's elements; its parameters are no fields."""
+        names = node["lhs"].get("column_names") or [
+            word for child in node["lhs"].get("children", ()) for word in child.get("column_names", ())
+        ]
+        return Term({**node, "expr": self.term(node["expr"], Scope(scope, names)).whole}, ANY)
+
+    def _lambda(self, node: Node, scope: Scope) -> Term:
+        """The parser takes `field -> 'key'` for a lambda wherever one could stand."""
+        if node["expr"]["class"] != "CONSTANT":
+            if not self._source.is_filter:  # COLUMNS(name -> ...)
+                return self._of_elements(node, scope)
+            raise self._source.refused("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
+        term = self.term(node["lhs"], scope)
+        if not self._typed(term) or term.kind == ANY:
+            return Term({**node, "lhs": term.whole}, ANY)
+        return arrow("->", term, constant(node["expr"]))
+
+    def _collated(self, node: Node, scope: Scope) -> Term:
+        term = self.term(node["child"], scope)
+        if self._typed(term) and term.kind not in ("text", "json", ANY):
+            raise self._source.refused(f"{named(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
+        return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
+
+    def _subquery(self, node: Node, scope: Scope) -> Term:
+        self.query(node["subquery"]["node"], scope)
+        return Term({**node, "child": self._mapped(node.get("child"), scope)}, ANY)
+
+
+# `name ~ '^a'` is written by those who know operators that search
+_HALF_ANCHORED = re.compile(r"\^.*[^$*]|[^^.].*\$", re.DOTALL)
+_NESTED = frozenset(("UNBOUND", "LIST", "ARRAY", "STRUCT"))
+
+
+def _unknown_table(name: str, tables: Iterable[str]) -> FilterError:
+    near = get_close_matches(name.casefold(), sorted(tables), n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return FilterError(
+        f"There is no runtime table {name!r}{hint}",
+        code="E_SQL",
+        suggestion='duckkb sql "SHOW TABLES"',
+        details={"construct": "table", "table": name},
+    )
