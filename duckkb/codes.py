@@ -33,7 +33,7 @@ _USAGE = {
     ),
     "E_FILTER": (
         "A --where condition is refused or names something that does not exist.",
-        "Use comparisons, AND, OR, NOT, IN, LIKE, BETWEEN and simple functions over the type's fields; `duckkb schema TYPE` lists them.",
+        "Use comparisons, AND, OR, NOT, IN, LIKE, BETWEEN and plain functions over the type's fields; `duckkb schema TYPE` lists them.",
     ),
     "E_SQL": (
         "A statement given to `duckkb sql` is not one plain read-only SELECT over the runtime tables.",
