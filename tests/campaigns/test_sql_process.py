@@ -343,7 +343,7 @@ class _Failing:
 
 
 @pytest.mark.parametrize("kind", ["FatalException", "InternalException"])
-@pytest.mark.parametrize("at", ["SELECT json_serialize_sql", 'SELECT __id', "SELECT i", "CREATE", "rows"])
+@pytest.mark.parametrize("at", ["SELECT json_serialize_sql", "SELECT __id", "SELECT i", "CREATE", "rows"])
 def test_an_engine_that_fails_in_itself_is_dropped_and_rebuilt(at: str, kind: str) -> None:
     """No statement is known that makes this DuckDB do so: the failure comes from a connection put in from outside."""
     engine = Confined()
