@@ -159,7 +159,7 @@ def test_every_form_keeps_its_budget_and_goes_on_where_it_ended_until_all_is_tol
     whole = run_in(many, ["diff", "few..many", "--format", "json", "--full"]).line
     assert (whole["truncated"], whole["next"]) == (False, None)
     wanted = [(one["type"], one["identity"]) for one in whole["changes"]]
-    budget = 100_000
+    budget = 300_000
 
     found = {
         form: list(_pages(many, "few..many", "--budget", str(budget), "--format", form))
