@@ -6,7 +6,6 @@ Each raises AssertionError with what is wrong, by `raise`, which `python -O` kee
 from pathlib import Path
 
 from duckkb.entries import IndexEntry
-from duckkb.lanes.lexical.lexical import Lexical
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql.confined import Confined
 from duckkb.lanes.sql.engine import Rejected
@@ -44,6 +43,8 @@ def confined() -> None:
 
 def lexical(tokenizer: Tokenizer) -> None:
     """Tantivy finds an English and a Chinese record by their words, and nothing by a word of neither."""
+    from duckkb.lanes.lexical.lexical import Lexical  # where Tantivy cannot be loaded, DuckDB is tried all the same
+
     rows = MemoryRows(_row(number, text, tokenizer) for number, text in _TEXTS.items())
     lane = Lexical(_KIND, rows, tokenizer, Settings().language)
     for wanted, words in ((1, "journal"), (2, "数据"), (None, "banana")):
