@@ -1,21 +1,4 @@
 """Integrity: every rule that records and their files keep, once. Writes, `check`, `check --since` and merges ask them all.
 
-A rule is a function of a view of the base and a type that yields findings, and a line in the `RULES` of its module.
+A rule is a function of a view of the base and a type that yields findings, and a line in the `RULES` of its module; `catalogue` has them all.
 """
-
-from collections.abc import Collection, Iterator
-
-from duckkb.errors import Finding
-from duckkb.rules import edges, files, records
-from duckkb.rules.view import BaseView, Rule
-
-RULES: tuple[Rule, ...] = (*files.RULES, *records.RULES, *edges.RULES)
-AFTER_MERGE = tuple(rule for rule in RULES if rule.merged)
-BEFORE_WRITE = tuple(rule for rule in RULES if rule.written)
-
-
-def findings(view: BaseView, rules: Collection[Rule] = RULES) -> Iterator[Finding]:
-    """Everything that breaks one of `rules` in what `view` looks at, type by type."""
-    for kind in view.kinds:
-        for rule in rules:
-            yield from rule.find(view, kind)

@@ -6,7 +6,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import reserved
 from duckkb.records import identity_text
-from duckkb.rules.homoglyphs import hidden_in, may_hide, mixed_identity
+from duckkb.rules.homoglyphs import mixed_identity
+from duckkb.rules.invisible_fields import invisible_fields, may_hold_invisible
 from duckkb.rules.view import BaseView, Rule, at
 from duckkb.truth import layout
 from duckkb.truth.files.tree import StoredRow
@@ -63,8 +64,8 @@ def misplaced(path: str, created_at: str) -> str:
 
 
 def _hidden(row: StoredRow) -> Iterator[Finding]:
-    if may_hide(row.line):
-        for field, said in hidden_in(row.record.fields):
+    if may_hold_invisible(row.line):
+        for field, said in invisible_fields(row.record.fields):
             yield at(row, "W_INVISIBLE", said, field=field)
     if said := mixed_identity(identity_text(row.record.identity)):
         yield at(row, "W_INVISIBLE", said)

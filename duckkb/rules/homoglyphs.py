@@ -1,21 +1,8 @@
-"""What in a record looks like something else than it is: characters that nobody sees, letters that look like others."""
+"""Letters that look like others: words of an identity that mix Latin letters with what is drawn as they are."""
 
-import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
 
-from duckkb.ontology.source import pointer
-from duckkb.rules.invisible import named, unseen
-
-_ESCAPED = re.compile(r"\\u|\\[bf]")
-# How what is not seen begins in UTF-8, and escapes.
-_BEGINNINGS = (
-    b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81",
-    b"\xe3\x85\xa4", b"\xef\xb8", b"\xef\xbb\xbf", b"\xef\xbe\xa0", b"\xef\xbf", b"\xf3\xa0",
-)  # fmt: skip
 _JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
@@ -27,30 +14,6 @@ _LOOK_ALIKES = re.compile(
     "\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb]"
 )
 _SCRIPTS = {"GREEK": "Greek", "CYRILLIC": "Cyrillic", "ARMENIAN": "Armenian", "CHEROKEE": "Cherokee"}
-
-
-def may_hide(line: bytes) -> bool:
-    """Whether a line, in canonical form, may hold what nobody sees. Quick: most lines do not."""
-    if line.isascii():
-        return b"\\" in line and _ESCAPED.search(line.decode()) is not None
-    return any(map(line.__contains__, _BEGINNINGS))
-
-
-def hidden_in(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields of a record, as JSON pointers, whose texts hold what nobody sees, each with a sentence on it."""
-    for name, value in fields.items():
-        if said := _sentence(_unseen_in(value)):
-            yield pointer(name), said
-
-
-def hidden_in_change(name: str, before: str | None, after: str | None) -> tuple[str, str] | None:
-    """The same of a field that changed, given as JSON text: what the new side has more of."""
-    if after is None or not (_ESCAPED.search(after) or next(unseen(after), None)):
-        return None
-    more = _unseen_in(json.loads(after))
-    more.subtract(_unseen_in(json.loads(before)) if before is not None else ())
-    said = _sentence(+more)
-    return (pointer(name), said) if said else None
 
 
 def mixed_identity(identity: str) -> str:
@@ -72,26 +35,3 @@ def mixed_identity(identity: str) -> str:
 def _script(letter: str) -> str:
     name = unicodedata.name(letter, "").split(" ")[0]
     return _SCRIPTS.get(name, "another form of a Latin letter")
-
-
-def _unseen_in(value: Any) -> Counter[str]:
-    found: Counter[str] = Counter()
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, str):
-            # A carriage return ends lines in texts of other systems.
-            found.update(character for _, character in unseen(one) if character != "\r")
-        elif isinstance(one, Mapping):
-            waiting += [*one, *one.values()]
-        elif isinstance(one, list):
-            waiting += one
-    return found
-
-
-def _sentence(found: Counter[str]) -> str:
-    if not found:
-        return ""
-    first = min(found)
-    others = found.total() - 1
-    return f"holds {named(first)}" + (f", and {others:,} more that nobody sees" if others else "")

@@ -35,7 +35,7 @@ def escape(character: str) -> str:
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def unseen(text: str) -> Iterator[tuple[int, str]]:
+def invisible_in(text: str) -> Iterator[tuple[int, str]]:
     """The places and characters of a text that a reviewer would not see; LF and tab are seen."""
     for found in _ANY.finditer(text):
         if not _is_needed(text, found.start()):
@@ -51,7 +51,7 @@ def visible(text: str, escape: Callable[[str], str] = escape) -> str:
     if _ANY.search(text) is None:
         return text
     pieces, behind = [], 0
-    for at, character in unseen(text):
+    for at, character in invisible_in(text):
         pieces += [text[behind:at], escape(character)]
         behind = at + 1
     return "".join([*pieces, text[behind:]])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from duckkb.review.diff import text
 from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, Place, RecordChange
 from duckkb.review.diff.words import Run, around, json_words, words
-from duckkb.rules.invisible import unseen, visible
+from duckkb.rules.invisible import invisible_in, visible
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab 知识\n,1.\u202e")), max_size=40) | st.text(max_size=30)
 
@@ -119,7 +119,7 @@ def test_what_nobody_sees_is_shown_and_what_writing_needs_is_left() -> None:
         "a\tb\n",
     ):
         assert visible(needed) == needed, ascii(needed)
-    assert [found for _, found in unseen("pay\u200dpal a\ufe0f")] == ["\u200d", "\ufe0f"]
-    assert [found for _, found in unseen("pay\u200cpal علی\u200c علی\u200c")] == ["\u200c"] * 3, (
+    assert [found for _, found in invisible_in("pay\u200dpal a\ufe0f")] == ["\u200d", "\ufe0f"]
+    assert [found for _, found in invisible_in("pay\u200cpal علی\u200c علی\u200c")] == ["\u200c"] * 3, (
         "at a word's end nobody sees it"
     )

@@ -11,7 +11,8 @@ from duckkb.records import CREATED_AT
 from duckkb.review.diff.comparison import Comparison
 from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
 from duckkb.rules.files import misplaced
-from duckkb.rules.homoglyphs import hidden_in_change, mixed_identity
+from duckkb.rules.homoglyphs import mixed_identity
+from duckkb.rules.invisible_fields import invisible_in_change
 from duckkb.settings import Shrink
 from duckkb.truth.files.source_text import split
 from duckkb.truth.git import revisions
@@ -113,7 +114,7 @@ def _of_record(change: RecordChange) -> Iterator[Finding]:
     if said := _misplaced(after):
         yield _finding("E_MISPLACED", said, after, change)
     for field in change.fields:
-        if found := hidden_in_change(field.name, field.before, field.after):
+        if found := invisible_in_change(field.name, field.before, field.after):
             yield _finding("W_INVISIBLE", found[1], after, change, found[0])
     if change.op in ("insert", "rename") and (said := mixed_identity(change.identity)):
         yield _finding("W_INVISIBLE", said, after, change)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from duckkb import rules
 from duckkb.codes import CODES
 from duckkb.engine import guard
 from duckkb.engine.base import Base
 from duckkb.errors import Finding
+from duckkb.rules import catalogue
 from duckkb.truth import layout
 from duckkb.truth.git import places, repository, skipped
 from duckkb.values import dataclass
@@ -34,7 +34,7 @@ def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
     findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
-    findings += rules.findings(guard.view(base))
+    findings += catalogue.findings(guard.view(base))
     found = places.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
     return CheckReport(in_order(findings), records, found.prefix if found else "")

@@ -18,7 +18,7 @@ from duckkb.review.check.near_duplicates import near_duplicates
 from duckkb.review.diff.comparison import Comparison
 from duckkb.review.diff.configuration import Described
 from duckkb.review.diff.model import Diff, Versions
-from duckkb.rules import findings
+from duckkb.rules.catalogue import findings
 from duckkb.rules.view import BaseView
 from duckkb.truth import layout
 from duckkb.truth.files import read

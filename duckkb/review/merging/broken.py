@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from duckkb import rules
 from duckkb.engine import guard
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Finding
@@ -22,6 +21,7 @@ from duckkb.review.diff import compare, sides
 from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import is_configuration
 from duckkb.review.diff.model import Place, Versions
+from duckkb.rules import catalogue
 from duckkb.rules.view import BaseView
 from duckkb.truth import state
 from duckkb.truth.files.table import StoredRow, record_of
@@ -46,7 +46,7 @@ def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
-    found = in_order([*unread, *rules.findings(view, rules.AFTER_MERGE)])
+    found = in_order([*unread, *catalogue.findings(view, catalogue.AFTER_MERGE)])
     if not found and not base.tree.unreadable and not base.tree.findings:
         _note(base.root, commit)
     return found

@@ -17,7 +17,7 @@ from duckkb.review.diff.words import json_words
 from duckkb.review.merging.conflicts import OpenConflict
 from duckkb.review.merging.resolve import Resolved
 from duckkb.review.reports.html import KINDS, document, finding, safe
-from duckkb.rules.invisible import unseen, visible
+from duckkb.rules.invisible import invisible_in, visible
 from duckkb.truth.files.source_text import split
 
 MOST_CHARACTERS = 100_000_000
@@ -68,7 +68,7 @@ def _names(conflicts: Iterable[OpenConflict]) -> Iterator[str]:
 
 
 def _conflict(one: OpenConflict, *, is_alone: bool) -> dict[str, Any]:
-    is_plain = next(unseen(one.selector), None) is None and one.selector.isprintable()
+    is_plain = next(invisible_in(one.selector), None) is None and one.selector.isprintable()
     values = [_value(one, source) for source in (one.base, one.ours, one.theirs)]
     told = {"type": one.type, "identity": one.identity, "field": one.field, "etag": one.etag}
     return {
@@ -110,12 +110,12 @@ def _edit(one: OpenConflict) -> dict[str, str]:
 
 
 def _is_kept(text: str) -> bool:
-    return next(unseen(text), None) is None
+    return next(invisible_in(text), None) is None
 
 
 def _escaped(source: str) -> str:
     pieces, behind = [], 0
-    for at, character in unseen(source):
+    for at, character in invisible_in(source):
         pieces += [source[behind:at], json.dumps(character)[1:-1]]
         behind = at + 1
     return "".join([*pieces, source[behind:]])
