@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from duckkb.lanes.files import LaneFiles, LaneMeta, State
 from duckkb.ports import Ahead, Rows, RowVersion
 from duckkb.queries import Lane
+from duckkb.records import identity_key
 
 
 class RowMirror(ABC):
@@ -53,6 +54,10 @@ class RowMirror(ABC):
     def rows(self) -> Rows:
         """What it is made of."""
         return self._rows
+
+    def _identity(self, record_id: int) -> Any:
+        """What records of one score are ordered by."""
+        return identity_key(self._rows.record(record_id).identity)
 
     def reread(self, ids: Iterable[int]) -> None:
         """Say that these records, which are as they were, are to be read again."""

@@ -45,7 +45,6 @@ from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Row, Rows, Tokenizer
 from duckkb.queries import LaneHit, LexicalQuery
-from duckkb.records import identity_key
 
 _HEAP = 50_000_000  # bytes for each thread of a build
 _SMALL_HEAP = 15_000_000  # the least that Tantivy takes
@@ -278,9 +277,6 @@ class Lexical(RowMirror):
             if words.name == clause.field:
                 return sorted(words.sources)
         return [searched.name for searched in self._kind.full_text]
-
-    def _identity(self, record_id: int) -> Any:
-        return identity_key(self._rows.record(record_id).identity)
 
 
 def _enough(depth: int, allowed: int, total: int) -> int:

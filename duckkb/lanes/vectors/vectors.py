@@ -26,7 +26,6 @@ from duckkb.lanes.vectors.record_vectors import Chunked, RecordVectors, View
 from duckkb.lanes.vectors.storage import products, unit_blocks
 from duckkb.ports import Row, Rows, RowVersion
 from duckkb.queries import LaneHit
-from duckkb.records import identity_key
 from duckkb.settings import VectorSettings
 
 if TYPE_CHECKING:
@@ -285,9 +284,6 @@ class CosineLane(RowMirror):
             field, seq = chunk_of[record_id]
             hits.append(LaneHit(record_id, score, fields[field], seq))
         return hits
-
-    def _identity(self, record_id: int) -> Any:
-        return identity_key(self._rows.record(record_id).identity)
 
 
 def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:
