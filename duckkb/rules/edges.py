@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import FROM, TO, TypedEnd, component_of, identity_text
-from duckkb.rules.view import BaseView, Rule, at
+from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.truth.files.ends import end_identity
 from duckkb.truth.files.tree import Ambiguous, Ref, StoredRow
 
@@ -63,4 +63,4 @@ def limited_sides(kind: EdgeType) -> tuple[int, ...]:
     return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
 
 
-RULES = (Rule(ends), Rule(left_behind), Rule(cardinality))
+RULES = (IntegrityRule(ends), IntegrityRule(left_behind), IntegrityRule(cardinality))

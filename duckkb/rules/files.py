@@ -8,7 +8,7 @@ from duckkb.ontology.names import reserved
 from duckkb.records import identity_text
 from duckkb.rules.homoglyphs import mixed_identity
 from duckkb.rules.invisible_fields import invisible_fields, may_hold_invisible
-from duckkb.rules.view import BaseView, Rule, at
+from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.truth import layout
 from duckkb.truth.files.tree import StoredRow
 
@@ -71,4 +71,4 @@ def _hidden(row: StoredRow) -> Iterator[Finding]:
         yield at(row, "W_INVISIBLE", said)
 
 
-RULES = tuple(Rule(find, written=False, merged=False) for find in (type_names, parts, lines))
+RULES = tuple(IntegrityRule(find, written=False, merged=False) for find in (type_names, parts, lines))

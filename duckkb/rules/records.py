@@ -7,7 +7,7 @@ from typing import Any
 from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record, identity_text
-from duckkb.rules.view import BaseView, Rule, at
+from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.settings import Shrink
 
 
@@ -102,9 +102,9 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
 
 
 RULES = (
-    Rule(schema),
-    Rule(lengths),
-    Rule(duplicates),
-    Rule(id_clashes, written=False),
-    Rule(same_texts),
+    IntegrityRule(schema),
+    IntegrityRule(lengths),
+    IntegrityRule(duplicates),
+    IntegrityRule(id_clashes, written=False),
+    IntegrityRule(same_texts),
 )

@@ -161,7 +161,7 @@ class WriteView(BaseView):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IntegrityRule:
     """A rule: `find` yields what breaks it among the records of a type that a view looks at. `written`, `merged`: whether
     writes and merges are held to it, or it is about what files can have alone."""
 

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from duckkb.errors import Finding
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Op, Place, RecordChange
+from duckkb.review.diff.model import (
+    Diff,
+    DiffOptions,
+    FieldChange,
+    Label,
+    OntologyChange,
+    Op,
+    RecordChange,
+    RecordPlace,
+)
 from duckkb.review.reports.formats import DIFF
 from tests.browser import Page, browsing, wanted
 from tests.conftest import NOTES, commit, git, make_base, run_in
@@ -21,7 +30,7 @@ LONG = "一个部件最多一千条记录。The journal is sealed before any fil
 
 def _change(op: Op, name: str, number: int, before: str | None, after: str | None) -> RecordChange:
     sides = [json.dumps(text, ensure_ascii=False) if text is not None else None for text in (before, after)]
-    place = Place("data/nodes/note/20260101/part_001.jsonl", number, b"", "")
+    place = RecordPlace("data/nodes/note/20260101/part_001.jsonl", number, b"", "")
     was = f"old-{number}" if op == "rename" else None
     fields = (
         FieldChange("text", *sides),

@@ -11,7 +11,16 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from duckkb.errors import Finding
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, OntologyChange, Op, Place, RecordChange
+from duckkb.review.diff.model import (
+    Diff,
+    DiffOptions,
+    FieldChange,
+    Label,
+    OntologyChange,
+    Op,
+    RecordChange,
+    RecordPlace,
+)
 from duckkb.review.reports.budget import more
 from duckkb.review.reports.formats import DIFF
 from duckkb.review.reports.markup import block, cell, span
@@ -76,7 +85,7 @@ def _harmless(text: str) -> None:
 
 def _change(op: Op, name: str, identity: str, before: str | None, after: str | None) -> RecordChange:
     sides = [json.dumps(text, ensure_ascii=False) if text is not None else None for text in (before, after)]
-    places = [Place(f"data/nodes/note/20260101/part_{identity[:40]}.jsonl", 3, b"", "") for _ in sides]
+    places = [RecordPlace(f"data/nodes/note/20260101/part_{identity[:40]}.jsonl", 3, b"", "") for _ in sides]
     fields = (FieldChange(identity[:80] or "text", *sides),)
     was = identity[::-1] if op == "rename" else None
     here = [place if side is not None else None for place, side in zip(places, sides, strict=True)]

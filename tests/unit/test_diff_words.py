@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckkb.review.diff import text
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, RecordChange, RecordPlace
 from duckkb.review.diff.words import Run, around, json_words, words
 from duckkb.rules.invisible import invisible_in, visible
 
@@ -85,7 +85,7 @@ def test_long_fields_past_the_budget_are_compared_coarsely_and_counted(monkeypat
     old, new = ("one {} two three four {} five " + "six " * 40 for _ in range(2))
     field = FieldChange("text", json.dumps(old.format("a", "b")), json.dumps(new.format("c", "d")))
     short = FieldChange("word", '"one a two"', '"one b two"')
-    place = Place("data/nodes/note/20260101/part_000.jsonl", 1, b"", "")
+    place = RecordPlace("data/nodes/note/20260101/part_000.jsonl", 1, b"", "")
     changes = tuple(
         RecordChange("node", "Note", "note", number, "update", str(number), None, (field, short), place, place)
         for number in range(5)

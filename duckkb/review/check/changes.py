@@ -9,7 +9,7 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT
 from duckkb.review.diff.comparison import Comparison
-from duckkb.review.diff.model import Diff, Move, Place, RecordChange, Versions
+from duckkb.review.diff.model import Diff, Move, RecordChange, RecordPlace, Versions
 from duckkb.rules.files import misplaced
 from duckkb.rules.homoglyphs import mixed_identity
 from duckkb.rules.invisible_fields import invisible_in_change
@@ -120,10 +120,10 @@ def _of_record(change: RecordChange) -> Iterator[Finding]:
         yield _finding("W_INVISIBLE", said, after, change)
 
 
-def _misplaced(place: Place) -> str:
+def _misplaced(place: RecordPlace) -> str:
     created = split(place.line).get(CREATED_AT)
     return misplaced(place.path, json.loads(created[1])) if created else ""
 
 
-def _finding(code: str, message: str, place: Place, of: RecordChange | Move, field: str = "") -> Finding:
+def _finding(code: str, message: str, place: RecordPlace, of: RecordChange | Move, field: str = "") -> Finding:
     return Finding(code, message, place.path, place.line_no, field, CODES[code].remedy, of.type, of.identity)

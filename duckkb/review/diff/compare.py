@@ -13,7 +13,7 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
-from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Place, RecordChange, Versions
+from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, RecordChange, RecordPlace, Versions
 from duckkb.rules.files import spelling
 from duckkb.rules.view import at
 from duckkb.truth.files.line import Limits, etag
@@ -229,5 +229,5 @@ def _text(found: tuple[str, str] | None) -> str | None:
     return None if found is None else found[1]
 
 
-def _place(row: StoredRow) -> Place:
-    return Place(row.path, row.line_no, row.line, etag(row.line))
+def _place(row: StoredRow) -> RecordPlace:
+    return RecordPlace(row.path, row.line_no, row.line, etag(row.line))

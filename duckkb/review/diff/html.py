@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from duckkb.review.diff.model import Diff, DiffOptions, Label, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, Label, RecordChange, RecordPlace
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import Leaf, leaves
@@ -61,7 +61,7 @@ def _change(change: RecordChange) -> dict[str, Any]:
     }
 
 
-def _place(place: Place | None) -> str:
+def _place(place: RecordPlace | None) -> str:
     return visible(f"{place.path}:{place.line_no}") if place is not None else ""
 
 

@@ -33,7 +33,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordPlace:
     """Where a record's line stands on one side: a path relative to the base, the line from 1, the canonical line (without
     LF), and the record's etag as `get` gives it."""
 
@@ -66,11 +66,11 @@ class RecordChange:
     identity: str
     was: str | None
     fields: tuple[FieldChange, ...]
-    before: Place | None
-    after: Place | None
+    before: RecordPlace | None
+    after: RecordPlace | None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RecordPlace:
         found = self.after or self.before
         assert found is not None, "a change has a side"
         return found
@@ -83,8 +83,8 @@ class Move:
     type: str
     id: int
     identity: str
-    before: Place
-    after: Place
+    before: RecordPlace
+    after: RecordPlace
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from duckkb.engine.draft import Apply
 from duckkb.errors import Finding, InvalidRecord, Unreadable
 from duckkb.ontology.model import Ontology
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
-from duckkb.review.diff.model import Diff, DiffOptions, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, RecordChange, RecordPlace
 from duckkb.review.reports.markup import dumps
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode, parse_objects
 from duckkb.truth.files.table import record_of
@@ -169,7 +169,7 @@ def _record(side: PatchSide, ontology: Ontology, limits: Limits) -> Record:
     return record_of(kind, values)
 
 
-def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, Place | None, Place | None]]:
+def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPlace | None, RecordPlace | None]]:
     """One, or two where a record got another `__id`: to an engine these are two records."""
     before, after = change.before, change.after
     if before is not None and after is not None and _id(before) != _id(after):
@@ -179,11 +179,11 @@ def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, Place | None, 
         yield change.op, change.type, change.identity, before, after
 
 
-def _id(place: Place) -> bytes:
+def _id(place: RecordPlace) -> bytes:
     """The beginning of a canonical line, which is its `__id`."""
     return place.line.partition(b",")[0]
 
 
-def _places(before: Place | None, after: Place | None) -> dict[str, Any]:
+def _places(before: RecordPlace | None, after: RecordPlace | None) -> dict[str, Any]:
     sides = (("before", before), ("after", after))
     return {side: {"path": place.path, "line": place.line.decode()} for side, place in sides if place is not None}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, Place, RecordChange
+from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, RecordChange, RecordPlace
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import leaves
 from duckkb.review.reports.findings import as_objects, of_findings
@@ -80,7 +80,7 @@ def _inside(field: FieldChange) -> str:
     return f',"inside":[{told}]' if told else ""
 
 
-def _place(place: Place | None) -> dict[str, Any] | None:
+def _place(place: RecordPlace | None) -> dict[str, Any] | None:
     return {"path": place.path, "line": place.line_no, "etag": place.etag} if place is not None else None
 
 

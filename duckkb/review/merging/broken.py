@@ -20,7 +20,7 @@ from duckkb.review.check.findings import in_order
 from duckkb.review.diff import compare, sides
 from duckkb.review.diff.compare import Types
 from duckkb.review.diff.configuration import is_configuration
-from duckkb.review.diff.model import Place, Versions
+from duckkb.review.diff.model import RecordPlace, Versions
 from duckkb.rules import catalogue
 from duckkb.rules.view import BaseView
 from duckkb.truth import state
@@ -100,7 +100,7 @@ def _changed(base: Base, versions: Versions) -> dict[str, _Changed]:
     return found
 
 
-def _identity(kind: RecordType, place: Place | None) -> Identity | None:
+def _identity(kind: RecordType, place: RecordPlace | None) -> Identity | None:
     return None if place is None else record_of(kind, json.loads(place.line)).identity
 
 
