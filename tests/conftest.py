@@ -15,6 +15,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from duckkb import config
+from duckkb.store.place import Place
 from tests.forks import forks
 
 # The suite draws the same examples every time, a third of what each law asks for; `make check-full` draws new ones, and
@@ -133,6 +134,11 @@ def git(root: Path, *args: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def store_of(root: Path) -> Path:
+    """The folder in the user's cache where what is derived of a base lies."""
+    return Place.of(config.around(root).cache_home, root).own
 
 
 def commit(root: Path, message: str = "as it is") -> None:

@@ -22,6 +22,7 @@ from duckkb.review.health.check import Check, Surroundings
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
+from duckkb.store.place import Place
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
@@ -127,5 +128,5 @@ def doctor(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     return examine.examine(ground, on_check)
 
 
-def repair(root: Path, state_home: Path, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
-    return repairing.repair(root, state_home, options, wire)
+def repair(place: Place, state_home: Path, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
+    return repairing.repair(place, state_home, options, wire)

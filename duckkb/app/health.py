@@ -10,6 +10,7 @@ from duckkb import config
 from duckkb.actions import caring
 from duckkb.app.wiring import Choice, SystemClock, find, wire
 from duckkb.ports import Clock, Embedder
+from duckkb.store.place import Place
 
 
 def _unheard(check: caring.Check) -> None:
@@ -63,7 +64,8 @@ def repair(
     env = config.around(root)
     options = caring.RepairOptions(everything, check_only, lock_timeout)
     chosen = Choice(lenient=True, lock_timeout=lock_timeout)
-    return caring.repair(root, env.state_home, options, lambda: wire(root, chosen)[1])
+    place = Place.of(env.cache_home, root)
+    return caring.repair(place, env.state_home, options, lambda: wire(root, chosen)[1])
 
 
 def _duckdb() -> None:

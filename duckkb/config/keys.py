@@ -214,7 +214,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "snapshot.min_bytes", "snapshot_bytes", Whole(0, 1 << 40),
-        "Size of all parts together from which a snapshot of them is kept in .duckkb/, in bytes; a smaller base is read whole.",
+        "Size of all parts together from which their lines are kept in the user's cache folder, in bytes; a smaller base is read whole.",
     ),
     Key("include", "", Include(), "More files with nodes, edges, policies and questions, beside this one."),
 )  # fmt: skip

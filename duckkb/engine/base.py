@@ -21,10 +21,10 @@ from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Rows, RowVersion, Sq
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
-from duckkb.store.place import Place
+from duckkb.store.lines import StoredLines
+from duckkb.store.place import Place, Unusable
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Differences, Part, StoredRow, Tree
-from duckkb.truth.snapshot.snapshot import Snapshot
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -76,22 +76,24 @@ class Wiring:
 
 @dataclass(frozen=True, slots=True)
 class BootReport:
-    """What boot found: records by type, and whether the base could only be read."""
+    """What boot found: records by type, whether the base could only be read, and why no store is used where one should be."""
 
     records: dict[str, int]
     read_only: bool = False
+    reason: str = ""
 
 
 @dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
-    `snapshot` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the snapshot has gone on, or not kept up, without this process."""
+    `lines` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the store has gone on, or
+    not kept up, without this process."""
 
     wiring: Wiring
     tree: Tree
     cache: SearchCache
     report: BootReport
-    snapshot: Snapshot | None = None
+    lines: StoredLines | None = None
     is_stale: bool = False
     in_memory: bool = False
     _builder: EntryBuilder | None = None
@@ -147,7 +149,7 @@ class Base:
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
-            self._observed[kind.name] = ObservedParts(kind, self.root if self.snapshot is not None else None)
+            self._observed[kind.name] = ObservedParts(kind, self.root if self.lines is not None else None)
         return self._observed[kind.name].together(self.tree)
 
     def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
@@ -195,9 +197,9 @@ class Base:
 
     def _version_on_disk(self, kind: RecordType) -> RowVersion | None:
         """What lanes on disk have to mirror; None where they are kept in memory."""
-        if self.snapshot is None or self.is_stale or self.in_memory:
+        if self.lines is None or self.is_stale or self.in_memory:
             return None
-        found = self.snapshot.version(kind)
+        found = self.lines.version(kind)
         if found is None:
             return None
         key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
@@ -229,7 +231,7 @@ class Base:
             was_small = self._is_small
             differences = self.tree.replace(parts)
             if was_small and not self._is_small and not self.report.read_only:
-                self.snapshot = self.snapshot or Snapshot.open(self.root, self.ontology, self.limits)
+                self.lines = self.lines or StoredLines.open(self.wiring.place, self.ontology, self.limits)
                 self._observed.clear()  # from now on there is a note of it
             self._observe(differences, is_bulk=len(parts) > FEW)
             self._write_down(differences, parts)
@@ -245,9 +247,11 @@ class Base:
         """Keep what is derived in memory from now on: others change what lies on disk faster than it can be read."""
         self.in_memory = True
 
-    def restart(self, tree: Tree, snapshot: Snapshot | None) -> None:
+    def restart(self, tree: Tree, lines: StoredLines | None) -> None:
         """Go on with what was just loaded."""
-        self.tree, self.snapshot, self.is_stale = tree, snapshot, False
+        if self.lines is not None:
+            self.lines.close()
+        self.tree, self.lines, self.is_stale = tree, lines, False
         self._forget()
 
     def _forget(self) -> None:
@@ -256,20 +260,22 @@ class Base:
         self._observed.clear()
 
     def _write_down(self, differences: Differences, paths: Iterable[str]) -> None:
-        """Let the snapshot follow the tree. Where that fails, or another process was faster, this one looks again before
-        its next answer: the snapshot is derived, nothing depends on it."""
-        if self.snapshot is None or self.is_stale:
+        """Let the store follow the tree. Where that fails, or another process was faster, this one looks again before its next
+        answer: the store is derived, nothing depends on it."""
+        if self.lines is None or self.is_stale:
             return
         self.is_stale = True
-        with suppress(OSError, Unavailable), self.snapshot.writing(self.wiring.lock_timeout) as is_current:
+        with suppress(OSError, Unusable, Unavailable):
+            with self.lines.writing(self.wiring.lock_timeout) as is_current:
+                if is_current:
+                    self.lines.save(self.tree, differences, paths)
             if is_current:
-                self.snapshot.save(self.tree, differences, paths)
-                self.snapshot.relieve(self.tree)
+                self.lines.lean(self.tree)
                 self.is_stale = False
 
     @property
     def _is_small(self) -> bool:
-        """Whether reading all of it costs so little that no snapshot is kept."""
+        """Whether reading all of it costs so little that its lines are not kept."""
         return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
     def _observe(self, differences: Differences, *, is_bulk: bool) -> None:
@@ -287,3 +293,5 @@ class Base:
         self.cache.save(sparing=True)
         if self._sql is not None:
             self._sql.close()
+        if self.lines is not None:
+            self.lines.close()

@@ -20,7 +20,6 @@ from duckkb.truth.files.survey import survey
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import repository, skipped
 from duckkb.truth.merge import merge_rules
-from duckkb.truth.snapshot.snapshot import Snapshot
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -40,22 +39,24 @@ def boot(wiring: Wiring) -> Base:
         return base
     with protocol.reading(wiring.root, wiring.lock_timeout) as hold:
         layout.read_format(wiring.root)
-        tree, snapshot = _opened(wiring)
+        opened = _opened(wiring)
         if not hold.read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
-    report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, hold.read_only)
-    return Base(wiring, tree, cache, report, snapshot)
+    tree = opened.tree
+    records = {kind.name: tree.count(kind) for kind in wiring.ontology}
+    report = BootReport(records, hold.read_only, opened.reason)
+    return Base(wiring, tree, cache, report, opened.lines)
 
 
-def _opened(wiring: Wiring) -> tuple[Tree, Snapshot | None]:
-    """The tree as the files are, and the snapshot that holds it; the caller holds the lock."""
-    ground = loading.Ground(wiring.root, wiring.ontology, wiring.settings, wiring.lock_timeout)
+def _opened(wiring: Wiring) -> loading.Opened:
+    """The tree as the files are, and the store that holds it; the caller holds the lock."""
+    ground = loading.Ground(wiring.root, wiring.ontology, wiring.settings, wiring.place, wiring.lock_timeout)
     opened = loading.load(ground)
     if not wiring.lenient:
         refuse_unreadable(opened.tree)
     refuse_missing_truth(wiring.root, opened.tree)
-    return opened.tree, opened.snapshot
+    return opened
 
 
 def observe(wiring: Wiring) -> Base:
@@ -79,7 +80,7 @@ def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
     if base.wiring.at is not None:
         return
-    base.is_stale = base.is_stale or (base.snapshot is not None and base.snapshot.is_dropped)
+    base.is_stale = base.is_stale or (base.lines is not None and base.lines.is_dropped)
     is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
     if base.is_stale or is_edited or read.changed(base.tree, base.root) or protocol.pending(base.root):
         refuse_tracked_state(base.root)
@@ -92,12 +93,13 @@ def refresh(base: Base) -> None:
 def sync(base: Base) -> None:
     """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does.
 
-    Where another process has moved the snapshot on, what it holds now takes the place of what is loaded. Raises
+    Where another process has moved the store on, what it holds now takes the place of what is loaded. Raises
     `errors.Refused` for the base of a revision, which nobody syncs but to write.
     """
     refuse_past(base)
     if base.is_stale:
-        base.restart(*_opened(base.wiring))
+        opened = _opened(base.wiring)
+        base.restart(opened.tree, opened.lines)
         return
     found = survey(base.root, base.ontology)
     paths = read.changed(base.tree, base.root, found)
@@ -165,7 +167,9 @@ def notices(base: Base) -> list[Notice]:
     with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
         said += _left_out(base)
     if base.report.read_only:
-        said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock and caches"))
+        said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
+    if base.report.reason:
+        said.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.report.reason}"))
     if tree.unreadable:
         said.append(
             Notice("W_LENIENT", f"{len(tree.unreadable)} lines cannot be read and were left out", "duckkb check")

@@ -1,7 +1,7 @@
-"""From files to a tree: through the snapshot where the base is of a size that makes one pay, else all at once.
+"""From files to a tree: through the store where the base is of a size that makes it pay, else all at once.
 
-The caller holds the base's lock. What the snapshot lacks is read and written down in it, part by part; a type that is new
-to it, or of which most has changed, is read as a stream.
+The caller holds the base's lock. What the store lacks is read and written down in it, part by part; a type that is new to
+it, or of which most has changed, is read as a stream.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,12 +10,14 @@ from pathlib import Path
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.settings import Settings
+from duckkb.store.lines import StoredLines
+from duckkb.store.place import Place, Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.lines import collector_paused
 from duckkb.truth.files.survey import Survey, survey
+from duckkb.truth.files.table import Repeated
 from duckkb.truth.files.tree import Part, Tree
-from duckkb.truth.snapshot.snapshot import Snapshot, Unusable
 from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are
@@ -23,19 +25,22 @@ _FEW = 8  # parts of a type that are taken in singly, however few there are
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A tree, and the snapshot that holds it; None where it is in memory alone."""
+    """A tree, and the store of its lines; None where it is in memory alone, `reason` says why where it should not be."""
 
     tree: Tree
-    snapshot: Snapshot | None = None
+    lines: StoredLines | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a load needs to know: the base's folder, its types and settings, and how many seconds a lock is waited for."""
+    """What a load needs to know: the base's folder, its types and settings, where its store lies, and how many seconds are
+    waited for others."""
 
     root: Path
     ontology: Ontology
     settings: Settings
+    place: Place
     timeout: float = 60.0
 
     @property
@@ -48,52 +53,56 @@ def load(ground: Ground) -> Opened:
     found = survey(ground.root, ground.ontology)
     if sum(status.st_size for status in found.files.values()) < ground.settings.snapshot_bytes:
         return Opened(read.load(ground.root, ground.ontology, ground.limits, found))
-    snapshot = Snapshot.open(ground.root, ground.ontology, ground.limits)
-    tree = snapshot.tree()
-    is_current = not read.changed(tree, ground.root, found) and snapshot.knows_stamps(tree)
-    if is_current and snapshot.is_confirmed:
-        return Opened(tree, snapshot)
+    lines = StoredLines.open(ground.place, ground.ontology, ground.limits)
+    tree = lines.tree()
+    is_current = not read.changed(tree, ground.root, found)
+    if is_current and lines.knows_stamps(tree) and not lines.reason:
+        return Opened(tree, lines)
     try:
-        return _caught_up(ground, snapshot, tree)
-    except (OSError, Unavailable):  # it cannot be written, or others write it: this process does without
-        if is_current:
-            return Opened(tree)
-        return Opened(read.load(ground.root, ground.ontology, ground.limits))
+        return _caught_up(ground, lines, tree)
+    except (
+        OSError,
+        Unavailable,
+        Unusable,
+    ) as problem:  # it cannot be written, or others write it: this process does without
+        reason = lines.reason or str(problem)
+        lines.close()
+        return Opened(read.load(ground.root, ground.ontology, ground.limits), reason=reason)
 
 
-def _caught_up(ground: Ground, snapshot: Snapshot, tree: Tree) -> Opened:
-    """The snapshot and the tree as the files are now. Raises OSError, `errors.Unavailable`."""
-    with snapshot.writing(ground.timeout) as is_current, collector_paused():
+def _caught_up(ground: Ground, lines: StoredLines, tree: Tree) -> Opened:
+    """The store and the tree as the files are now. Raises OSError, `Unusable`, `errors.Unavailable`."""
+    with lines.writing(ground.timeout) as is_current, collector_paused():
         if not is_current:
-            snapshot.reopen()
-            tree = snapshot.tree()
+            lines.reopen()
+            tree = lines.tree()
         found = survey(ground.root, ground.ontology)
         changed = read.changed(tree, ground.root, found)
-        anew = [kind for kind in ground.ontology if _is_anew(kind, changed, snapshot, found)]
+        anew = [kind for kind in ground.ontology if _is_anew(kind, changed, lines, found)]
         if anew:
             for kind in anew:
-                _build(ground, snapshot, kind, found)
-            tree = snapshot.tree()
+                _build(ground, lines, kind, found)
+            tree = lines.tree()
             changed = read.changed(tree, ground.root, found)
         parts = read.reload(tree, ground.root, changed, found)
-        snapshot.save(tree, tree.replace(parts), changed)
-        snapshot.relieve(tree)
-        return Opened(tree, snapshot)
+        lines.save(tree, tree.replace(parts), changed)
+    lines.lean(tree)
+    return Opened(tree, lines)
 
 
-def _is_anew(kind: RecordType, changed: Iterable[str], snapshot: Snapshot, found: Survey) -> bool:
+def _is_anew(kind: RecordType, changed: Iterable[str], lines: StoredLines, found: Survey) -> bool:
     """Whether reading a type as a stream is the shorter way."""
     own = {path for path, known in found.kinds.items() if known is kind}
-    if kind.name not in snapshot.holds:
+    if kind.name not in lines.holds:
         return bool(own)
     return len(own.intersection(changed)) > max(_FEW, len(own) // 2)
 
 
-def _build(ground: Ground, snapshot: Snapshot, kind: RecordType, found: Survey) -> None:
+def _build(ground: Ground, lines: StoredLines, kind: RecordType, found: Survey) -> None:
     paths = [path for path, known in found.kinds.items() if known is kind]
     try:
-        snapshot.build(kind, _sound(ground.root, paths, kind, ground.limits))
-    except Unusable:
+        lines.build(kind, _sound(ground.root, paths, kind, ground.limits))
+    except Repeated:
         return  # records stand twice: all of them are read into memory
 
 

@@ -34,17 +34,27 @@ Value = int | float | str | bytes | None
 @dataclass(frozen=True, slots=True)
 class Schema:
     """The tables of a file, and the number of their form: a file with another number is made anew. Programs of two versions
-    would take it from each other, so that the number belongs into the file's name as well."""
+    would take it from each other, so that the number belongs into the file's name as well. Long values want long pages."""
 
     version: int
     statements: tuple[str, ...]
+    page_bytes: int = 4096
 
 
 class Database:
     """A file in a folder that `place` has made; in memory where that is None, or the file cannot be had, which `reason` then
-    says. Calls from several threads take turns; a process that was forked opens the file anew."""
+    says. Calls from several threads take turns; a process that was forked opens the file anew. One that `holds` sees the
+    state of its first `read` until `let_go` or its own next change, where there is a write-ahead log."""
 
-    def __init__(self, path: Path | None, schema: Schema, *, busy_s: float = _BUSY_S, reason: str = "") -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        schema: Schema,
+        *,
+        busy_s: float = _BUSY_S,
+        reason: str = "",
+        holds: bool = False,
+    ) -> None:
         self.path = path
         self.reason = reason
         self._schema, self._busy_s = schema, busy_s
@@ -52,6 +62,8 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
         self._inode = 0
+        self.openings = 0
+        self._holds, self._has_log = holds, False
 
     @property
     def is_lasting(self) -> bool:
@@ -62,36 +74,40 @@ class Database:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file that is open is the one that others find there; True where it is in memory or not open yet."""
-        if self._connection is None or self.path is None or self.reason:
+        """Whether the file that is open is the one that others find there; True where it is in memory."""
+        if self.path is None or self.reason:
             return True
         try:
-            return self.path.lstat().st_ino == self._inode
+            return self._connection is not None and self.path.lstat().st_ino == self._inode
         except OSError:
             return False
 
     def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
         """The rows of a statement. Raises `Unusable`."""
         with self._lock, self._told():
-            return self._opened().execute(statement, values).fetchall()
-
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
-        """Several statements that see one state. Raises `Unusable`."""
-        with self._lock, self._told():
             connection = self._opened()
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
+            if self._holds and self._has_log and not connection.in_transaction:
+                connection.execute("BEGIN")
+            return connection.execute(statement, values).fetchall()
+
+    def slice(self, table: str, column: str, row: int, start: int, end: int | None) -> bytes:
+        """Some bytes of one value, up to `end` or all. Raises `Unusable`, also where there is no such row."""
+        with self._lock, self._told(), self._opened().blobopen(table, column, row, readonly=True) as blob:
+            blob.seek(start)
+            return blob.read() if end is None else blob.read(end - start)
+
+    def let_go(self) -> None:
+        """See what others have written since. Raises `Unusable`."""
+        with self._lock, self._told():
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("COMMIT")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Change the file as the only one who does: all of it, or nothing where the block raises. Raises `Unusable`."""
         with self._lock, self._told():
             connection = self._opened()
+            self.let_go()
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -151,6 +167,7 @@ class Database:
             self._connection = None
         if self._connection is None:
             self._connection = self._open()
+            self.openings += 1
             self._pid = os.getpid()
         return self._connection
 
@@ -192,6 +209,7 @@ class Database:
         if form != (self._schema.version, _APPLICATION):
             if form != (0, 0) or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise Unusable("a file of another program or version")
+            connection.execute(f"PRAGMA page_size={self._schema.page_bytes}")
             self._journal(connection, path)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")
@@ -207,6 +225,7 @@ class Database:
         has to wait for it."""
         wanted = "DELETE" if mounts.is_remote(mounts.file_system(path.parent)) else "WAL"
         (found,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
+        self._has_log = found == "wal"
         connection.execute(f"PRAGMA synchronous={'NORMAL' if found == 'wal' else 'FULL'}")
 
     def _create(self, connection: sqlite3.Connection) -> None:
@@ -224,7 +243,9 @@ def _application(connection: sqlite3.Connection) -> int:
 def _is_damage(error: sqlite3.Error) -> bool:
     """Whether the file is not what was written, or has not the tables that its number promises."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in _DAMAGED or (code == sqlite3.SQLITE_ERROR and "no such" in str(error))
+    return code in _DAMAGED or (
+        code == sqlite3.SQLITE_ERROR and str(error).startswith(("no such table", "no such column"))
+    )
 
 
 def _refuse_foreign(path: Path) -> None:

@@ -45,10 +45,6 @@ def cache_path(root: Path) -> Path:
     return folder_of(root) / "cache"
 
 
-def snapshot_path(root: Path) -> Path:
-    return folder_of(root) / "snapshot"
-
-
 def is_folder(path: Path) -> bool:
     """A folder of its own: a link to one does not count."""
     try:

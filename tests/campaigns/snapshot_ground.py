@@ -33,7 +33,7 @@ nodes:
 edges:
   cites: {{from: Note, to: Note}}
 """
-SNAPSHOT = "kb/.duckkb/snapshot"
+SNAPSHOT = "cache/bases"
 ALWAYS, NEVER = 0, 1 << 40
 NOTES = 60
 STATES = 3
@@ -50,12 +50,10 @@ def lines(records: Sequence[object]) -> str:
 @dataclass
 class Place:
     """One base in one folder. `run` runs a command line that uses the snapshot, `aside` one that does not know of it.
-    `boot` tells one start of the machine from another, `weak` is a protection that is taken away."""
+    The user's cache folder is `cache`."""
 
     zygote: Zygote
     folder: Path
-    boot: str = "first"
-    weak: str = ""
     state: int = 0
     _role: int = 100
     _states: list[dict[str, bytes]] = field(default_factory=list)
@@ -71,7 +69,7 @@ class Place:
 
     def run(self, args: Sequence[str], stdin: str = "", **job: Any) -> Ended:
         self._role += 1  # seeds the names of files, which no two processes share
-        job = {"role": self._role, "boot": self.boot, "weak": self.weak, **job}
+        job = {"role": self._role, "env": {"DUCKKB_CACHE_HOME": str(self.folder / "cache")}, **job}
         return self.zygote.run(self.folder, args, stdin=stdin, **job)
 
     def aside(self, args: Sequence[str], stdin: str = "", **job: Any) -> Ended:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaigns.snapshot_ground import ALWAYS, CONFIG, NEVER, lines, note
-from tests.conftest import commit, git, make_base, run_in
+from tests.conftest import commit, git, make_base, run_in, store_of
 from tests.harness.campaign import Campaign
 from tests.harness.crowd.workers import Forge, Worker, forge
 
@@ -162,4 +162,4 @@ def judge_at_rest(root: Path, crowd: Crowd) -> None:
         assert found[ALWAYS] == found[NEVER]
         (root / "config.yaml").write_text(CONFIG.format(min_bytes=ALWAYS), "utf-8")
     assert run_in(root, ("repair", "--check-only")).line["needs"] == []
-    assert not list((root / ".duckkb/snapshot").rglob("*.tmp"))
+    assert not list(store_of(root).rglob("*.tmp"))

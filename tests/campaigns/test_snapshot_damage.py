@@ -1,10 +1,11 @@
-"""Whatever becomes of a file or folder below `.duckkb/snapshot`, the next question is answered right; where a bit has
+"""Whatever becomes of a file or folder below the folder of a base in the user's cache, the next question is answered right; where a bit has
 turned it may say once that something is damaged."""
 
 import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -169,25 +170,25 @@ def test_a_folder_that_is_damaged_changes_no_answer(harm: Harm, campaign: Campai
 
 
 def flip_line(place: Place, name: str) -> None:
-    """Turn a bit in a stored line, within the file that processes have mapped."""
+    """Turn a bit in a stored line, within the file that processes have open."""
     for path in files(place):
-        at = path.read_bytes().find(f'"id":"{name}"'.encode()) if path.name.startswith("lines-") else -1
-        if at >= 0:
+        data = path.read_bytes() if path.name.startswith("store-") else b""
+        for found in re.finditer(f'"id":"{name}"'.encode(), data):
             with path.open("r+b") as file:
-                file.seek(at + 6)
+                file.seek(found.start() + 6)
                 file.write(b"~")
 
 
-def test_an_open_base_whose_snapshot_is_damaged_errs_once(place: Place) -> None:
+def test_an_open_base_whose_store_is_damaged_errs_at_most_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.judge("before")
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(place.folder / "cache"))
     with duckkb.open(place.root) as kb:
-        assert kb.get("Note", "n40")["id"] == "n40"
         flip_line(place, "n41")
-        with pytest.raises(Unavailable, match="damaged"):
-            kb.get("Note", "n41")
+        with suppress(Unavailable):
+            assert kb.get("Note", "n41")["id"] == "n41"
         assert kb.get("Note", "n41")["id"] == "n41"
         assert len(kb.find("Note", "common", limit=100)) == len(place.expected()["words"])
-    place.judge("after")
+    place.judge("after", may_err=True)
 
 
 @pytest.mark.parametrize("args", [("put", "Note", '{"id": "n42", "size": 1}'), ("delete", "Note", "n43")])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Ran, make_base, run_in, tree_bytes
+from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 
 CONFIG = """\
@@ -345,7 +345,7 @@ def test_a_job_leaves_what_the_next_search_opens(make: Make) -> None:
         config.write("snapshot: {min_bytes: 0}\n")
     ground.store(["alpha beta", "gamma 中文"])
     assert ground.run("index", "refresh").code == 0
-    folder = ground.root / ".duckkb/snapshot/node-note"
+    folder = store_of(ground.root) / "node-note"
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     assert {"lexical", "vectors", "rows"} <= {path.parent.name for path in before if path.name == "meta.json"}
     assert [hit["id"] for hit in ground.run("find", "Note", "beta", "-m").lines] == ["n0"]

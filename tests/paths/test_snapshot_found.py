@@ -1,4 +1,4 @@
-"""Damage of a snapshot that campaigns found once, each kept as a small case."""
+"""Damage of what is derived that campaigns found once, each kept as a small case."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,8 @@ import pytest
 import duckkb
 from duckkb.entries import Fingerprint
 from duckkb.indexing import chunk
-from duckkb.truth import state
-from duckkb.truth.snapshot import snapshot
-from tests.conftest import NOTES, make_base
+from duckkb.store import place
+from tests.conftest import NOTES, make_base, store_of
 
 RIGHT = [f"n{number:02d}" for number in range(40) if number % 3 == 1]
 
@@ -30,17 +29,17 @@ def found(kb: "duckkb.KnowledgeBase") -> list[str]:
 
 
 def test_a_file_of_rows_that_grew_is_made_anew(filled: Path) -> None:
-    (rows,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    (rows,) = store_of(filled).glob("node-note/rows/*/base.arrow")
     before = rows.read_bytes()
     rows.write_bytes(before + bytes(64))
     with duckkb.open(filled) as kb:
         assert found(kb) == RIGHT
-    (again,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    (again,) = store_of(filled).glob("node-note/rows/*/base.arrow")
     assert again.stat().st_size == len(before)
 
 
 def test_rows_that_turn_out_to_be_none_while_they_are_open_are_done_without(filled: Path) -> None:
-    (rows,) = state.snapshot_path(filled).glob("node-note/rows/*/base.arrow")
+    (rows,) = store_of(filled).glob("node-note/rows/*/base.arrow")
     with duckkb.open(filled) as kb:
         status = rows.stat()
         rows.write_bytes(bytes(status.st_size))
@@ -51,29 +50,23 @@ def test_rows_that_turn_out_to_be_none_while_they_are_open_are_done_without(fill
 
 
 @pytest.mark.parametrize("closed", [".", "node-note"])
-def test_a_closed_folder_is_opened_to_be_dropped(filled: Path, closed: str) -> None:
-    folder = state.snapshot_path(filled) / closed
+def test_a_closed_folder_is_no_error(filled: Path, closed: str) -> None:
+    folder = store_of(filled) / closed
     folder.chmod(0)
-    snapshot.drop(filled)
-    assert [path.name for path in state.snapshot_path(filled).iterdir()] == ["lock"]
+    with duckkb.open(filled) as kb:
+        assert found(kb) == RIGHT
+    place.remove(store_of(filled))
     with duckkb.open(filled) as kb:
         assert found(kb) == RIGHT
 
 
-def test_folders_that_are_open_to_others_stay_so(filled: Path) -> None:
-    folder = state.snapshot_path(filled)
-    folder.chmod(0o775)
-    snapshot.drop(filled)
-    assert folder.stat().st_mode & 0o777 == 0o775
-
-
-def test_a_link_is_not_followed_where_folders_are_opened(filled: Path, tmp_path: Path) -> None:
+def test_a_link_is_not_followed_where_a_store_is_removed(filled: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(0o755)
-    (state.snapshot_path(filled) / "node-note" / "away").symlink_to(elsewhere)
-    elsewhere.chmod(0o711)
-    snapshot.drop(filled)
-    assert elsewhere.stat().st_mode & 0o777 == 0o711
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (store_of(filled) / "node-note" / "away").symlink_to(elsewhere)
+    place.remove(store_of(filled))
+    assert (elsewhere / "kept").exists() and not store_of(filled).exists()
 
 
 def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
@@ -84,7 +77,7 @@ def test_columns_are_opened_where_a_failure_can_be_met(tmp_path: Path) -> None:
         kb.put("vecs", [{"id": f"v{number}", "tensor": [number, 1, 2]} for number in range(9)])
         kb.find("vecs", vector=[1.0, 1.0, 2.0])
         lane = kb._base._lanes["vecs"].vectors
-        (file,) = state.snapshot_path(root).glob("*/vectors/*/matrix")
+        (file,) = store_of(root).glob("*/vectors/*/matrix")
         before = lane._records.view.matrix.tolist()
         file.unlink()
         assert lane._records.view.matrix.tolist() == before and len(kb.find("vecs", vector=[1.0, 1.0, 2.0])) == 9
@@ -97,7 +90,7 @@ def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatc
     def made_by_asking() -> set[str]:
         with duckkb.open(root) as kb:
             assert kb.find("Note", "crane", mode="match")
-        return {path.name for path in state.snapshot_path(root).glob("node-note/lexical/*")}
+        return {path.name for path in store_of(root).glob("node-note/lexical/*")}
 
     with duckkb.open(root) as kb:
         kb.put("Note", {"id": "a", "text": "the crane lifts steel"}, embed=False)

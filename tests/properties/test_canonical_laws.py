@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.ontology.model import EdgeType, NodeType
-from duckkb.truth.files.canonical import CanonicalRows
 from duckkb.truth.files.line import encode
+from duckkb.truth.files.part_rows import PartContent, PartRows
 from duckkb.truth.files.read import read_part
-from duckkb.truth.snapshot.sheet import Columns
 from tests.properties.test_line_properties import LIMITS, SHAPE, TIMES, mutated_lines, near_lines, records
 from tests.properties.test_tree_properties import KNOWS, edge, names
 
@@ -33,13 +32,11 @@ def assert_read_alike(kind: NodeType | EdgeType, raw: bytes) -> bool:
     assert list(fast.rows) == list(slow.rows)
     assert repr(list(fast.rows)) == repr(list(slow.rows))
     assert (fast.findings, fast.canonical, fast.sorted) == (slow.findings, slow.canonical, slow.sorted)
-    if not isinstance(fast.rows, CanonicalRows):
+    if not isinstance(fast.rows, PartRows):
         return False
     assert [fast.rows[at] for at in range(-len(slow.rows), 0)] == [*fast.rows[:]] == list(slow.rows)
-    sheets = Columns(), Columns()
-    sheets[0].add(slow, [row.line for row in slow.rows], 7)
-    sheets[1].add_canonical(slow, fast.rows.lines, 7, fast.rows.named)
-    assert sheets[0].written() == sheets[1].written()
+    content = PartContent.of_rows(slow.rows)
+    assert (content.text, content.head) == (fast.rows.content.text, fast.rows.content.head)
     return True
 
 

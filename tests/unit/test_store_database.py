@@ -43,13 +43,13 @@ def test_a_change_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     assert words(store) == []
 
 
-def test_a_reader_goes_on_with_what_it_saw_beside_a_writer(tmp_path: Path) -> None:
-    reader, writer = opened(tmp_path), opened(tmp_path)
+def test_a_reader_that_holds_goes_on_with_what_it_saw_beside_a_writer(tmp_path: Path) -> None:
+    reader, writer = Database(tmp_path / "store.sqlite", SCHEMA, holds=True), opened(tmp_path)
     add(writer, "a")
-    with reader.reading() as connection:
-        assert connection.execute("SELECT count(*) FROM word").fetchone() == (1,)
-        add(writer, "b")
-        assert connection.execute("SELECT count(*) FROM word").fetchone() == (1,)
+    assert words(reader) == ["a"]
+    add(writer, "b")
+    assert words(reader) == ["a"]
+    reader.let_go()
     assert words(reader) == ["a", "b"]
 
 

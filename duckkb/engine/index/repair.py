@@ -14,11 +14,16 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_files import KINDS, TEMPORARY, local_files
 from duckkb.indexing.salvage import Salvage, carry_over, damaged, remove
 from duckkb.queries import Notice
+from duckkb.store import check
+from duckkb.store import place as places
+from duckkb.store.place import Place
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, protocol
-from duckkb.truth.snapshot import snapshot
 from duckkb.values import dataclass
 
+_ASKED = "dropped, as was asked for"
+_SNAPSHOT = "snapshot"
+_OLD = "left by an earlier version, and read by none"
 UNSEALED = "an interrupted write that was never sealed"
 
 
@@ -52,16 +57,17 @@ class Repaired:
     notices: tuple[Notice, ...] = ()
 
 
-def repair(root: Path, state_home: Path, options: Options, wire: Callable[[], Wiring]) -> Repaired:
+def repair(place: Place, state_home: Path, options: Options, wire: Callable[[], Wiring]) -> Repaired:
     """Drop what is damaged of the derived state, keep of it what is good, and make the tokens again. Where nothing is
     damaged, nothing is touched. Missing vectors are left to searches and `index build`.
 
     Raises `errors.Unavailable` (E_LOCKED) while another process writes, `errors.StateError` (E_RECOVER, E_TRACKED_STATE).
     """
+    root = Path(place.root)
     refuse_tracked_state(root)
     with lock.glancing(root, options.timeout):
         _refuse_sealed(root)
-        found = _Found.look(root, state_home, options.everything)
+        found = _Found.look(place, state_home, options.everything)
         notices = _team_notices(root, state_home)
     if options.check_only or not found.needs:
         return Repaired(found.needs, notices=notices)
@@ -70,8 +76,8 @@ def repair(root: Path, state_home: Path, options: Options, wire: Callable[[], Wi
         _refuse_sealed(root)
         try:
             # Another process may have mended some of it since, or spoilt more.
-            found = _Found.look(root, state_home, options.everything)
-            kept = _carry_out(root, state_home, found)
+            found = _Found.look(place, state_home, options.everything)
+            kept = _carry_out(place, state_home, found)
         except OSError as error:
             raise state.refusal("Not all could be repaired; repeat it", error) from error
     if not found.segments:
@@ -83,9 +89,9 @@ def repair(root: Path, state_home: Path, options: Options, wire: Callable[[], Wi
     return Repaired(needs, kept, tokens, pending, notices=notices)
 
 
-def state_needs(root: Path) -> list[Need]:
-    """What is left over or out of place in `.duckkb/`, but for rows of the cache. Looks only."""
-    return list(_state_needs(root))
+def state_needs(place: Place) -> list[Need]:
+    """What is left over or out of place in `.duckkb/` and in the store, but for rows of the cache. Looks only."""
+    return list(_state_needs(place))
 
 
 @dataclass(frozen=True)
@@ -96,16 +102,16 @@ class _Found:
     segments: list[Salvage]
 
     @classmethod
-    def look(cls, root: Path, state_home: Path, everything: bool) -> "_Found":
-        needs = [*_state_needs(root)]
+    def look(cls, place: Place, state_home: Path, everything: bool) -> "_Found":
+        root, needs = Path(place.root), [*_state_needs(place)]
         if sample.is_memory_damaged(state_home):
             needs.append(Need(str(sample.memory_path(state_home)), "what this machine remembers of caches is damaged"))
-        if everything and state.is_folder(state.snapshot_path(root)):
-            needs.append(Need(f"{state.FOLDER}/snapshot", "dropped, as was asked for"))
+        if everything and place.own.is_dir():
+            needs.append(Need(str(place.own), _ASKED))
         if not state.is_folder(state.folder_of(root)) or not state.is_folder(state.cache_path(root)):
             return cls(needs, [])
         if everything:
-            return cls(needs, [Salvage(file, "dropped, as was asked for") for file in local_files(root)])
+            return cls(needs, [Salvage(file, _ASKED) for file in local_files(root)])
         return cls(needs, list(damaged(root, sample.Trust(state_home))))
 
     @property
@@ -114,7 +120,10 @@ class _Found:
         return tuple(sorted([*self.state, *rows], key=lambda need: need.path))
 
 
-def _state_needs(root: Path) -> Iterator[Need]:
+def _state_needs(place: Place) -> Iterator[Need]:
+    if (damage := check.problem(place)) is not None:
+        yield Need(str(place.own), f"the store is damaged: {damage}")
+    root = Path(place.root)
     folder = state.folder_of(root)
     if not state.is_folder(folder):
         return
@@ -125,11 +134,11 @@ def _state_needs(root: Path) -> Iterator[Need]:
         yield Need(f"{state.FOLDER}/txn/{stage.name}", UNSEALED)
     for path in _temporaries(root):
         yield Need(path.relative_to(root).as_posix(), "half written by a process that was interrupted")
-    for path, what in ((state.cache_path(root), "cache"), (state.snapshot_path(root), "snapshot")):
-        if path.is_symlink() or (path.exists() and not path.is_dir()):
-            yield Need(f"{state.FOLDER}/{what}", "not a folder of its own")
-    if (damage := snapshot.problem(root)) is not None:
-        yield Need(f"{state.FOLDER}/snapshot", damage)
+    cache = state.cache_path(root)
+    if cache.is_symlink() or (cache.exists() and not cache.is_dir()):
+        yield Need(f"{state.FOLDER}/cache", "not a folder of its own")
+    if os.path.lexists(folder / _SNAPSHOT):
+        yield Need(f"{state.FOLDER}/{_SNAPSHOT}", _OLD)
 
 
 def _temporaries(root: Path) -> list[Path]:
@@ -147,16 +156,19 @@ def _refuse_sealed(root: Path) -> None:
         )
 
 
-def _carry_out(root: Path, state_home: Path, found: _Found) -> int:
+def _carry_out(place: Place, state_home: Path, found: _Found) -> int:
     """Each step can be stopped and begun again; returns the number of rows kept."""
+    root = Path(place.root)
     protocol.recover(root)  # nothing is sealed, so this discards
     for path in _temporaries(root):
         path.unlink(missing_ok=True)
-    for path in (state.cache_path(root), state.snapshot_path(root)):
+    for path in (state.cache_path(root), state.folder_of(root) / _SNAPSHOT):
         if path.is_symlink() or path.is_file():
             path.unlink()
-    if any(need.path == f"{state.FOLDER}/snapshot" for need in found.state):
-        snapshot.drop(root)
+    if state.is_folder(state.folder_of(root) / _SNAPSHOT):
+        places.remove(state.folder_of(root) / _SNAPSHOT)
+    if any(need.path == str(place.own) for need in found.state):
+        places.remove(place.own)
     if sample.is_memory_damaged(state_home):
         sample.memory_path(state_home).unlink(missing_ok=True)
     trust = sample.Trust(state_home)

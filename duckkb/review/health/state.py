@@ -9,6 +9,7 @@ from duckkb.engine.index import repair
 from duckkb.errors import Unavailable
 from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
 from duckkb.review.reports.markup import many
+from duckkb.store.place import Place
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, mounts, protocol
 
@@ -117,7 +118,11 @@ def local_state(ground: Surroundings) -> Verdict:
         state.folder_of(ground.root) / state.TXN
     ):
         return error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
-    leftovers = [need for need in repair.state_needs(ground.root) if need.what != repair.UNSEALED]
+    leftovers = [
+        need
+        for need in repair.state_needs(Place.of(ground.env.cache_home, ground.root))
+        if need.what != repair.UNSEALED
+    ]
     said = [warning(f"{need.path}: {need.what}", "duckkb repair") for need in leftovers]
     return worst(said, "nothing left over")
 

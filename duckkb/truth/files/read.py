@@ -18,11 +18,11 @@ from duckkb.truth.files.canonical import scan
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.lines import Lines, collector_paused
 from duckkb.truth.files.listing import Listing
+from duckkb.truth.files.part_rows import reread
 from duckkb.truth.files.survey import Survey, survey
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.files.tree import Part, Stamp, Tree
 from duckkb.truth.layout import read_regular
-from duckkb.truth.snapshot.kept import reread
 
 _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 """How lately an empty file was written that may yet be filled, how long it is waited for at a time, and how often."""
@@ -58,7 +58,7 @@ def read_part(
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
     stamp = Stamp.of(status, read_ns)
-    if before is not None and (rows := reread(before, raw, kind, limits)) is not None:
+    if before is not None and (rows := reread(before, raw, limits)) is not None:
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows)
     if passing and (found := scan(raw, path, kind, limits)) is not None:
         return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), found[0], sorted=found[1])

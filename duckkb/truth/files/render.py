@@ -18,10 +18,10 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
 from duckkb.truth.files.line import LineError, LineShape, decode, record_line
+from duckkb.truth.files.part_rows import changed, joined, lines_of
 from duckkb.truth.files.table import StoredRow
 from duckkb.truth.files.tree import Part, Stamp, Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
-from duckkb.truth.snapshot.kept import changed, joined, lines_of
 from duckkb.values import dataclass
 
 

@@ -5,11 +5,10 @@ lines of one record are merged field by field, and of two records with one id th
 Both are mended in memory alone, and the same way whether the files were read at once or one after the other.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, overload
+from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, identity_key
@@ -49,29 +48,9 @@ class StoredRow:
         """Whether the file has exactly `line`."""
         return self.complete and self.canonical
 
-    def at_line(self, number: int) -> "StoredRow":
-        """The row where that is the number of its line, as the file has it."""
-        if self.line_no == number and self.as_stored:
-            return self
-        return StoredRow(self.record, self.line, self.path, number)
 
-
-class RowsByPlace(Sequence[StoredRow]):
-    """The rows of a part, each made when it is asked for by its place."""
-
-    def __iter__(self) -> Iterator[StoredRow]:
-        return map(self._row, range(len(self)))
-
-    @overload
-    def __getitem__(self, index: int) -> StoredRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StoredRow, ...]: ...
-    def __getitem__(self, index: int | slice) -> StoredRow | tuple[StoredRow, ...]:
-        return tuple(self)[index] if isinstance(index, slice) else self._row(range(len(self))[index])
-
-    @abstractmethod
-    def _row(self, index: int) -> StoredRow:
-        """The row at a place, which is within the length."""
+class Repeated(Exception):
+    """Two records have come to share an identity or an id, which takes all records of the type to mend."""
 
 
 Swapped = Mapping[str, Sequence[StoredRow]]

@@ -3,8 +3,8 @@
 import heapq
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -12,9 +12,9 @@ from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.files.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.table import StoredRow, Table
+from duckkb.truth.files.part_rows import PartRows
+from duckkb.truth.files.table import Difference, Repeated, StoredRow, Swapped, Table
 from duckkb.truth.layout import leads_to_parts
-from duckkb.truth.snapshot.stored import PartRows, Repeated, Stored, StoredTable
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -90,12 +90,42 @@ Differences = dict[str, tuple[list[StoredRow], list[int]]]
 _Touching = tuple[EdgeType, StoredRow, Side]
 
 
+class StoredRecords(Protocol):
+    """As `Table`, of a type whose records lie in the store, where its parts have their rows."""
+
+    is_mended: bool
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Identity]: ...
+
+    def get(self, identity: Identity) -> StoredRow | None: ...
+
+    def by_id(self, record_id: int) -> StoredRow | None: ...
+
+    def ids(self) -> Iterator[int]: ...
+
+    def lines(self, identity: Identity) -> tuple[StoredRow, ...]: ...
+
+    def duplicates(self) -> Mapping[Identity, tuple[StoredRow, ...]]: ...
+
+    def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]: ...
+
+    def swap(self, old: Swapped, new: Swapped) -> Difference:
+        """Raises `Repeated` where two records would share an identity or an id; it is of no use then."""
+        ...
+
+    def rest_on(self, parts: Mapping[str, Part]) -> None:
+        """Have the rows of these parts from where they are now."""
+        ...
+
+
 class Tree:
     """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
 
     `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `listing`
     is what lay there when the parts were last found to be what the files hold. `stored` has by name the types whose records
-    are found in a snapshot, where `parts` then have their rows.
+    are found in the store.
     """
 
     def __init__(
@@ -104,7 +134,7 @@ class Tree:
         limits: Limits,
         parts: Mapping[str, Part],
         findings: list[Finding],
-        stored: Mapping[str, Stored] | None = None,
+        stored: Mapping[str, StoredRecords] | None = None,
     ) -> None:
         self.ontology = ontology
         self.limits = limits
@@ -112,9 +142,7 @@ class Tree:
         self.findings = findings
         self.listing: Listing | None = None
         self.lately: tuple[str, ...] = ()  # parts that were replaced last, where they are few
-        self._tables: dict[str, Table | StoredTable] = {
-            name: StoredTable(stored) for name, stored in (stored or {}).items()
-        }
+        self._tables: dict[str, Table | StoredRecords] = {**(stored or {})}
         self._ends: dict[str, EdgeEnds] = {}
 
     @property
@@ -166,13 +194,13 @@ class Tree:
         return heapq.merge(*(_behind(part.rows, floor) for part in parts), key=_identity_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
-        """The ids of all records of a type; those out of a snapshot are not decoded for it."""
+        """The ids of all records of a type; those out of the store are not decoded for it."""
         table = self._table(kind)
-        return table.ids() if isinstance(table, StoredTable) else (row.record.id for row in self.rows(kind))
+        return (row.record.id for row in self.rows(kind)) if isinstance(table, Table) else table.ids()
 
     def is_stored(self, kind: RecordType) -> bool:
-        """Whether a type's records are found in a snapshot, changes since then aside."""
-        return isinstance(self._tables.get(kind.name), StoredTable)
+        """Whether a type's records are found in the store, changes since then aside."""
+        return not isinstance(self._tables.get(kind.name), Table | None)
 
     def count(self, kind: RecordType) -> int:
         return len(self._table(kind))
@@ -238,21 +266,22 @@ class Tree:
         self.parts = dict(sorted((kept | {path: part for path, part in parts.items() if part}).items()))
         return differences
 
-    def held(self, kind: RecordType) -> int:
-        """How many of a type's records are in memory."""
-        table = self._table(kind)
-        return table.held if isinstance(table, StoredTable) else len(table)
-
     def is_mended(self, kind: RecordType) -> bool:
         """Whether any record of a type differs from its line, as where it stands twice."""
         return self._table(kind).is_mended
 
-    def lean_on(self, stored: Stored, parts: Mapping[str, Part]) -> None:
-        """Find a type's records in a snapshot from now on, instead of holding them; `parts` are those that it has now, with
-        their rows out of the snapshot."""
+    def lean_on(
+        self, kind: RecordType, parts: Mapping[str, Part], table: Callable[[Mapping[str, Part]], StoredRecords]
+    ) -> None:
+        """Find a type's records in the store from now on, instead of holding them; `parts` are those that it has there now,
+        and `table` makes what finds them where the type was in memory."""
         self.listing = None
         self.parts |= parts
-        self._tables[stored.kind.name] = StoredTable(stored)
+        known = self._tables.get(kind.name)
+        if known is None or isinstance(known, Table):
+            self._tables[kind.name] = table({part.path: part for part in self.parts_of(kind)})
+        else:
+            known.rest_on(parts)
 
     def forget(self) -> None:
         """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
@@ -271,7 +300,7 @@ class Tree:
             ends.change(difference.appeared, difference.vanished)
         return difference.upserts, difference.gone
 
-    def _table(self, kind: RecordType) -> Table | StoredTable:
+    def _table(self, kind: RecordType) -> Table | StoredRecords:
         table = self._tables.get(kind.name)
         return self._held(kind) if table is None else table
 

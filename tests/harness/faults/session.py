@@ -35,11 +35,17 @@ def answers(hooks: Hooks | None) -> None:
     """What every kind of question gives, as one JSON object on stdout; an error as one that has its code alone."""
     try:
         with duckkb.open(".", lock_timeout=20) as kb:
-            said = _answers(kb) | {"needs": [str(need) for need in state_needs(kb.root)]}
+            said = _answers(kb) | {"needs": [str(need) for need in state_needs(kb._base.wiring.place)]}
     except DuckkbError as error:
         said = {"error": error.code}
     _lift_limits()
     print(json.dumps(said), flush=True)
+
+
+def answers_and_dies(hooks: Hooks | None) -> None:
+    """As `answers`, and nothing is closed behind them."""
+    kb = duckkb.open(".", lock_timeout=20)
+    print(json.dumps(_answers(kb)), flush=True)
 
 
 def _lift_limits() -> None:

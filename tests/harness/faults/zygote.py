@@ -2,7 +2,7 @@
 
 Reads jobs as JSON lines on stdin and answers each with one line. A job: `cwd`, `args` of the command line (or `session`,
 a function of `session`), `out` (where stdout, stderr and the calls go), `env`, `plan` (see `hooks.Plan`),
-`moment` (the clock stands still there), `role` (seeds names that are otherwise drawn), `boot` (see `_start_machine`), `weak` (see `_weaken`),
+`moment` (the clock stands still there), `role` (seeds names that are otherwise drawn), `weak` (see `_weaken`),
 `limits` of resources, `dies_over`: whether a file over its limit ends the process.
 """
 
@@ -63,8 +63,6 @@ def _live(job: dict[str, Any]) -> None:
     os.chdir(job["cwd"])
     os.environ.update(job.get("env", {}))
     _stand_still(job)
-    if job.get("boot"):
-        _start_machine(job["boot"])
     if job.get("weak"):
         _weaken(job["weak"])
     for name, values in job.get("limits", {}).items():
@@ -127,17 +125,10 @@ def _stand_still(job: dict[str, Any]) -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=7, version=4)
 
 
-def _start_machine(name: str) -> None:
-    """Have the product take this for what tells one start of the machine from another."""
-    from duckkb.truth.snapshot import snapshot
-
-    snapshot._boot_id = lambda: name
-
-
 def _weaken(what: str) -> None:
-    """Take a protection away: writes in place, a journal that is not read, files that are told by nothing but their bytes."""
+    """Take a protection away: writes in place, a journal that is not read."""
+
     from duckkb.truth.commit import journal, protocol
-    from duckkb.truth.snapshot import stored_files
 
     def in_place(root: Path, changes: Any, **_: Any) -> dict[str, os.stat_result]:
         facts = {}
@@ -155,8 +146,6 @@ def _weaken(what: str) -> None:
         protocol.commit = in_place
     if what == "no journal":
         journal.load = lambda stage, name: None
-    if what == "no facts":
-        stored_files._facts = lambda status: (0, 0, 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A tree that comes out of a snapshot is the tree that a fresh load gives, whatever became of the files in between."""
+"""A tree that comes out of the store is the tree that a fresh load gives, whatever became of the files in between."""
 
 import shutil
 import tempfile
@@ -9,44 +9,48 @@ from hypothesis import strategies as st
 
 from duckkb.engine.loading import Ground, Opened, load
 from duckkb.settings import Settings
+from duckkb.store.lines import StoredLines
+from duckkb.store.place import Place
 from duckkb.truth.files.read import changed, reload
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.snapshot.snapshot import Snapshot
 from tests.properties.test_tree_properties import ONTOLOGY, edits, facts, states, write
 from tests.properties.test_tree_properties import read as read_afresh
 
 ALWAYS = Settings(snapshot_bytes=0)
-steps = st.lists(st.tuples(edits, st.sampled_from(["cold", "warm", "eased", "lost", "both"])), min_size=1, max_size=5)
+steps = st.lists(st.tuples(edits, st.sampled_from(["cold", "warm", "lost", "both"])), min_size=1, max_size=5)
 Mirror = dict[str, dict[int, bytes]]
 
 
 def ground(root: Path) -> Ground:
-    (root / ".duckkb").mkdir(exist_ok=True)
-    return Ground(root, ONTOLOGY, ALWAYS, 10.0)
+    return Ground(root, ONTOLOGY, ALWAYS, place(root), 10.0)
+
+
+def place(root: Path) -> Place:
+    return Place.of(root / "home", root)
 
 
 def lines(tree: Tree) -> Mirror:
     return {kind.name: {row.record.id: row.line for row in tree.rows(kind)} for kind in ONTOLOGY}
 
 
-def follow(opened: Opened, root: Path, *, eased: bool) -> Opened:
-    """As a process does that stays open: take in what changed, write it down, and hold it no longer where that eases it."""
-    assert opened.snapshot is not None
-    tree, snapshot = opened.tree, opened.snapshot
+def follow(opened: Opened, root: Path) -> Opened:
+    """As a process does that stays open: take in what changed, and write it down."""
+    assert opened.lines is not None, opened.reason
+    tree, lines = opened.tree, opened.lines
     paths = changed(tree, root)
-    with snapshot.writing(10.0) as is_current:
+    with lines.writing(10.0) as is_current:
         if is_current:
-            snapshot.save(tree, tree.replace(reload(tree, root, paths)), paths)
-            if eased:
-                snapshot.relieve(tree, beyond=-1)
+            lines.save(tree, tree.replace(reload(tree, root, paths)), paths)
+    if is_current:
+        lines.lean(tree)
     return opened if is_current else load(ground(root))
 
 
-def check_versions(snapshot: Snapshot | None, now: Mirror, seen: dict[tuple[str, str, int], dict[int, bytes]]) -> None:
+def check_versions(kept: StoredLines | None, now: Mirror, seen: dict[tuple[str, str, int], dict[int, bytes]]) -> None:
     """Of each revision that was seen, the log names every record that has changed since."""
-    assert snapshot is not None
+    assert kept is not None
     for kind in ONTOLOGY:
-        version = snapshot.version(kind)
+        version = kept.version(kind)
         if version is None:
             continue
         for (name, store, revision), then in seen.items():
@@ -58,7 +62,7 @@ def check_versions(snapshot: Snapshot | None, now: Mirror, seen: dict[tuple[str,
 
 @given(states, steps)
 @settings(max_examples=150, deadline=None)
-def test_a_tree_out_of_a_snapshot_is_the_tree_of_the_files(
+def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
     first: dict[str, list[bytes] | None], later: list[tuple[dict[str, list[bytes] | None], str]]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -70,16 +74,16 @@ def test_a_tree_out_of_a_snapshot_is_the_tree_of_the_files(
         for state, way in later:
             write(root, state)
             if way == "lost":
-                shutil.rmtree(root / ".duckkb/snapshot", ignore_errors=True)
+                shutil.rmtree(root / "home")
             if way == "both":  # another process is first to see the change
                 load(ground(root))
-            stays = way in ("warm", "eased", "both")
-            opened = follow(opened, root, eased=way == "eased") if stays else load(ground(root))
+            stays = way in ("warm", "both")
+            opened = follow(opened, root) if stays else load(ground(root))
             fresh = read_afresh(root)
             assert list(facts(opened.tree)) == list(facts(fresh))
             assert {kind.name: sorted(opened.tree.ids(kind)) for kind in ONTOLOGY} == {
                 kind.name: sorted(row.record.id for row in fresh.rows(kind)) for kind in ONTOLOGY
             }
-            check_versions(opened.snapshot, lines(fresh), seen)
+            check_versions(opened.lines, lines(fresh), seen)
             again = load(ground(root))
             assert list(facts(again.tree)) == list(facts(fresh))

@@ -1,0 +1,458 @@
+"""The lines of a base as they were read last: a start opens them and parses nothing.
+
+They are never truth. A part counts as unread unless its file is the one that was read (`tree.Stamp`, or its digest where
+that cannot tell); a type is left out where records stand twice, a part where lines cannot be read. What a part held is
+never changed under its number, so that who began to read goes on with what there was, and is removed a while later.
+"""
+
+import os
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from sqlite3 import Connection
+
+import orjson
+
+from duckkb.errors import Unavailable
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.store import base_store
+from duckkb.store.base_store import BaseStore
+from duckkb.store.key_index import ALL, KeyIndex
+from duckkb.store.place import Place, Unusable, remove
+from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, name_of_part, value_name
+from duckkb.store.table import StoredTable
+from duckkb.truth.files.line import Limits
+from duckkb.truth.files.part_rows import PartContent, PartHead, PartRows, content_of, etag
+from duckkb.truth.files.table import Repeated
+from duckkb.truth.files.tree import Differences, Part, Stamp, Tree
+from duckkb.values import dataclass
+
+_LOGGED_BYTES = 1 << 20
+"""What is remembered of changes by type, for derived state that follows."""
+_HEADS, _WHOLE = 1024, 16
+"""How many parts are held in memory: what is known of their lines, and all of them."""
+_READABLE_S = 10
+"""How long a part that was replaced can still be read by who began before."""
+_GENERATION = "generation"
+
+
+@dataclass(frozen=True, slots=True)
+class LinesVersion:
+    """Which state of a type's records derived state must mirror: that of `revision` of the lines named `store`; what is
+    derived lies in `folder`."""
+
+    folder: Path
+    store: str
+    revision: int
+    _lines: "StoredLines"
+    _type: str
+
+    def changed(self, revision: int) -> frozenset[int] | None:
+        """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more,
+        or there was no such revision, as after a power cut that took it back."""
+        return self._lines.changed(self._type, revision, self.revision)
+
+
+class StoredLines:
+    """The lines of one base as this process last read or wrote them."""
+
+    def __init__(self, place: Place, ontology: Ontology, limits: Limits) -> None:
+        self._place, self._ontology, self._limits = place, ontology, limits
+        self._store = BaseStore(place, holds=True)
+        self._generation = 0
+        self._types: dict[str, StoredType] = {}
+        self._indices: dict[str, KeyIndex] = {}
+        self._paths: dict[str, dict[int, str]] = {}
+        self._openings = 0
+        self._contents: dict[int, _Content] = {}
+        self._whole: list[_Content] = []
+        self._writing: Connection | None = None
+
+    @classmethod
+    def open(cls, place: Place, ontology: Ontology, limits: Limits) -> "StoredLines":
+        """What is there and can be used, type by type; nothing where nothing is. Never raises for what lies there."""
+        made = cls(place, ontology, limits)
+        made.reopen()
+        return made
+
+    def reopen(self) -> None:
+        """Look at the file anew."""
+        self._generation = 0
+        self._types, self._indices, self._paths = {}, {}, {}
+        self._contents.clear()
+        with suppress(Unusable):
+            if self._writing is None:
+                self._store.database.let_go()
+            self._generation = self._read_generation()
+            self._openings = self._store.database.openings
+            for kind in self._ontology:
+                data = self._store.value(value_name(kind))
+                known = StoredType.of(data) if data is not None else None
+                if known is not None and known.key == key_of(kind, self._limits):
+                    self._types[name_of(kind)] = known
+                    self._indices[name_of(kind)] = KeyIndex(self._store, name_of(kind), known.buckets)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing is kept beyond this process; empty where it is."""
+        return self._store.reason
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether somebody has removed the file since it was opened."""
+        database = self._store.database
+        return database.openings != self._openings or not database.is_in_place
+
+    @property
+    def holds(self) -> frozenset[str]:
+        """Names of the types that it holds."""
+        return frozenset(kind.name for kind in self._ontology if name_of(kind) in self._types)
+
+    def tree(self) -> Tree:
+        """The tree as it was when it was written down, of the types that are held; the others have no parts."""
+        parts: dict[str, Part] = {}
+        tables = {}
+        for kind in self._ontology:
+            if (known := self._types.get(name_of(kind))) is not None:
+                own = {path: self._part(kind, path, part) for path, part in known.parts.items()}
+                tables[kind.name] = self._table(kind, own)
+                parts |= own
+        return Tree(self._ontology, self._limits, parts, [], tables)
+
+    def version(self, kind: RecordType) -> LinesVersion | None:
+        """What derived state of a type has to mirror; None where the type is not held."""
+        known = self._types.get(name_of(kind))
+        if known is None:
+            return None
+        return LinesVersion(self._place.own / name_of(kind), known.store, known.revision, self, name_of(kind))
+
+    def changed(self, name: str, after: int, until: int) -> frozenset[int] | None:
+        """As `LinesVersion.changed`. Each change names the one before, so that none is passed over."""
+        known = self._types.get(name)
+        if known is None or after < known.since or after > until:
+            return None
+        statement = "SELECT revision, data, seal FROM change WHERE type = ? AND revision > ? ORDER BY revision"
+        found: set[int] = set()
+        try:
+            for revision, data, seal in self._store.database.read(statement, (name, after)):
+                if seal != base_store.sealed(f"{name}/{revision}", data):
+                    return None
+                before, ids = orjson.loads(data)
+                if before != after:
+                    return None
+                after = revision
+                found.update(ids)
+                if revision == until:
+                    break
+        except Unusable:
+            return None
+        return frozenset(found) if after == until else None
+
+    @contextmanager
+    def writing(self, timeout: float) -> Iterator[bool]:
+        """Change the file alone; True where nobody wrote since this process looked, else it has to look again (`reopen`).
+
+        Raises `Unusable` where it cannot be had in time or written: what was there before is then still there."""
+        if not self._store.database.is_lasting:
+            raise Unusable(self.reason)
+        with self._store.writing(timeout) as connection:
+            self._writing = connection
+            try:
+                yield self._generation == self._read_generation()
+            finally:
+                self._writing = None
+
+    def build(self, kind: RecordType, parts: Iterable[Part]) -> None:
+        """Write a type down anew out of its parts as they are read, while `writing`; ends with `save`.
+
+        Raises `Repeated` where records stand twice, which takes all of them in memory.
+        """
+        connection, name = self._connection(), name_of(kind)
+        self._forget(name)
+        made = StoredType(key_of(kind, self._limits), os.urandom(16).hex(), revision=time.time_ns())
+        made.since = made.revision
+        keys, slots = array("Q"), array("I")
+        for part in parts:
+            stored, content = self._insert(connection, part, made)
+            keys.extend(_keys(content))
+            slots.extend([stored.slot] * (2 * stored.count))
+        index = KeyIndex(self._store, name)
+        if not index.build(connection, keys, slots, len(keys)):
+            self._types[name] = made
+            self._forget(name)
+            raise Repeated
+        made.buckets = index.count
+        self._types[name], self._indices[name] = made, index
+
+    def save(self, tree: Tree, differences: Differences, paths: Iterable[str]) -> None:
+        """Write down what the tree has become by taking in the parts at these paths, while `writing`. Types that cannot be held
+        as they are now drop out, those that can be and are not yet are written. Where that went well, `lean` is next.
+
+        Raises `Unusable`."""
+        connection = self._connection()
+        changed: dict[str, set[str]] = {}
+        for path in paths:
+            changed.setdefault(name_of_part(path), set()).add(path)
+        for kind in self._ontology:
+            name = name_of(kind)
+            known = self._types.get(name)
+            if known is not None and not tree.is_stored(kind):
+                self._forget(name)
+            elif known is not None and name in changed:
+                self._replace(connection, kind, tree, sorted(changed[name]))
+                upserts, gone = differences.get(kind.name, ([], []))
+                self._advance(connection, name, known, {*(row.record.id for row in upserts), *gone})
+            elif known is None and self._can_hold(kind, tree):
+                with suppress(Repeated):
+                    self.build(kind, tree.parts_of(kind))
+        self._forget_others(connection)
+        for kind in self._ontology:
+            if (known := self._types.get(name_of(kind))) is not None:
+                for path, part in known.parts.items():
+                    part.stamp = tree.parts[path].stamp.numbers if path in tree.parts else part.stamp
+                base_store.put(connection, value_name(kind), known.plain())
+        self._generation += 1
+        base_store.put(connection, _GENERATION, str(self._generation).encode())
+        long_ago = int(time.time()) - _READABLE_S
+        connection.execute("DELETE FROM part WHERE number IN (SELECT number FROM gone WHERE at < ?)", (long_ago,))
+        connection.execute("DELETE FROM gone WHERE at < ?", (long_ago,))
+
+    def lean(self, tree: Tree) -> None:
+        """Let the tree, which is as it was saved, find here what it holds in memory."""
+        for kind in self._ontology:
+            if (known := self._types.get(name_of(kind))) is not None:
+                parts = {
+                    path: self._part(kind, path, part)
+                    for path, part in known.parts.items()
+                    if not isinstance(getattr(tree.parts.get(path), "rows", None), _StoredRows)
+                }
+                if parts or not tree.is_stored(kind):
+                    tree.lean_on(kind, parts, partial(self._table, kind))
+
+    def knows_stamps(self, tree: Tree) -> bool:
+        """Whether it vouches for every file that the tree vouches for."""
+        for known in self._types.values():
+            for path, part in known.parts.items():
+                own = tree.parts.get(path)
+                if own is not None and own.stamp.numbers != tuple(part.stamp) and not own.stamp.is_racy:
+                    return False
+        return True
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _connection(self) -> Connection:
+        assert self._writing is not None, "asked while writing"
+        return self._writing
+
+    def _read_generation(self) -> int:
+        return int(self._store.value(_GENERATION) or 0)
+
+    def _insert(
+        self, connection: Connection, part: Part, known: StoredType, before: StoredPart | None = None
+    ) -> tuple[StoredPart, PartContent]:
+        """Write a part down under a new number."""
+        content = content_of(part.rows)
+        (number,) = connection.execute("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'part'").fetchone() or (1,)
+        head = content.head.data
+        seal = base_store.sealed(f"part/{number}", head)
+        connection.execute("INSERT INTO part VALUES (?, ?, ?, ?)", (number, seal, head, content.text))
+        if before is None:
+            known.slots += 1
+        slot = before.slot if before is not None else known.slots
+        made = StoredPart(
+            number, slot, part.stamp.numbers, part.digest, part.canonical, part.sorted, len(content.head.ids)
+        )
+        known.parts[part.path] = made
+        return made, content
+
+    def _replace(self, connection: Connection, kind: RecordType, tree: Tree, paths: Iterable[str]) -> None:
+        """Take in the parts at these paths as the tree has them."""
+        known, index = self._types[name_of(kind)], self._indices[name_of(kind)]
+        self._paths.pop(name_of(kind), None)
+        fresh: list[tuple[int, int]] = []
+        for path in paths:
+            before, part = known.parts.pop(path, None), tree.parts.get(path)
+            had = set(_keys(self._content(before))) if before is not None else set()
+            if before is not None:
+                _let_go(connection, [before])
+            if part is not None and not part.findings:
+                stored, content = self._insert(connection, part, known, before)
+                fresh += [(key, stored.slot) for key in _keys(content) if key not in had]
+        if not index.add(connection, fresh):
+            contents = [(part.slot, self._content(part)) for part in known.parts.values()]
+            keys = array("Q", [key for _, content in contents for key in _keys(content)])
+            slots = array("I", [slot for slot, content in contents for _ in range(2 * len(content.head.ids))])
+            index.build(connection, keys, slots, len(keys))
+        known.buckets = index.count
+
+    def _advance(self, connection: Connection, name: str, known: StoredType, ids: set[int]) -> None:
+        """Begin a new revision, which these records differ in. Its number is never given again, though a power cut may take
+        it back and keep what mirrors it."""
+        before, known.revision = known.revision, max(known.revision + 1, time.time_ns())
+        data = orjson.dumps([before, sorted(ids)])
+        seal = base_store.sealed(f"{name}/{known.revision}", data)
+        connection.execute("INSERT INTO change VALUES (?, ?, ?, ?)", (name, known.revision, data, seal))
+        known.logged += len(data)
+        if known.logged <= _LOGGED_BYTES:
+            return
+        statement = "SELECT revision, length(data) FROM change WHERE type = ? ORDER BY revision"
+        for revision, size in connection.execute(statement, (name,)).fetchall():
+            if known.logged <= _LOGGED_BYTES // 2:
+                break
+            known.since, known.logged = revision, known.logged - size
+        connection.execute("DELETE FROM change WHERE type = ? AND revision <= ?", (name, known.since))
+
+    def _can_hold(self, kind: RecordType, tree: Tree) -> bool:
+        """Whether a type has records, none of which stands twice, and all of its lines can be read."""
+        if not tree.count(kind) or tree.is_mended(kind):
+            return False
+        return not any(part.findings for part in tree.parts_of(kind))
+
+    def _forget(self, name: str) -> None:
+        """Leave out a type, with all that was made of it."""
+        connection = self._connection()
+        known = self._types.pop(name, None)
+        self._indices.pop(name, None)
+        self._paths.pop(name, None)
+        if known is not None:
+            _let_go(connection, known.parts.values())
+        KeyIndex(self._store, name).drop(connection)
+        connection.execute("DELETE FROM change WHERE type = ?", (name,))
+        connection.execute("DELETE FROM value WHERE name = ?", (f"type/{name}",))
+
+    def _forget_others(self, connection: Connection) -> None:
+        """Leave nothing of types that are no more, or have another form."""
+        for (value,) in connection.execute("SELECT name FROM value WHERE name GLOB 'type/*'").fetchall():
+            name = value.removeprefix("type/")
+            if name not in self._types:
+                data = self._store.value(value)
+                self._types[name] = StoredType.of(data or b"")
+                self._forget(name)
+        with suppress(OSError):
+            self._remove_lanes()
+
+    def _remove_lanes(self) -> None:
+        for folder in self._place.own.iterdir():
+            if folder.name.startswith(("node-", "edge-")) and folder.name not in self._types:
+                remove(folder)
+
+    def _part(self, kind: RecordType, path: str, part: StoredPart) -> Part:
+        """A part whose rows lie here."""
+        rows = _StoredRows(kind, path, part.count, partial(self._content, part))
+        return Part(path, kind, Stamp(*part.stamp), part.digest, rows, (), part.canonical, part.sorted)
+
+    def _table(self, kind: RecordType, parts: Mapping[str, Part]) -> StoredTable:
+        return StoredTable(kind, parts, partial(self._where, name_of(kind)))
+
+    def _where(self, name: str, key: int) -> Iterator[str]:
+        """Paths of the parts of a type in which a key may be found."""
+        index, known = self._indices.get(name), self._types.get(name)
+        if index is None or known is None:
+            return
+        try:
+            slots = [*index.slots(key)]
+        except Unusable as problem:
+            raise _lost() from problem
+        if slots and name not in self._paths:
+            self._paths[name] = {part.slot: path for path, part in known.parts.items()}
+        yield from (self._paths[name][slot] for slot in slots if slot in self._paths[name])
+
+    def _content(self, part: StoredPart) -> "_Content":
+        """What a part holds. Raises `errors.Unavailable` where it is not there any more as it was written."""
+        known = self._contents.get(part.number)
+        if known is None:
+            if len(self._contents) >= _HEADS:
+                self._contents.clear()
+            known = self._contents[part.number] = _Content(self._head(part), part, self)
+        return known
+
+    def _head(self, part: StoredPart) -> PartHead:
+        statement = "SELECT seal, head FROM part WHERE number = ?"
+        try:
+            found = self._store.database.read(statement, (part.number,))
+            if found and found[0][0] == base_store.sealed(f"part/{part.number}", found[0][1]):
+                return PartHead.load(part.count, found[0][1])
+            if found or self._read_generation() == self._generation:  # else others went on, and removed it
+                self._store.database.drop()
+        except (Unusable, ValueError) as problem:
+            raise _lost() from problem
+        raise _lost()
+
+    def text(self, part: StoredPart, start: int = 0, end: int | None = None) -> bytes:
+        """Bytes of a part. Raises `errors.Unavailable`."""
+        try:
+            return self._store.database.slice("part", "text", part.number, start, end)
+        except Unusable as problem:
+            raise _lost() from problem
+
+    def keep(self, content: "_Content") -> None:
+        """Let a part stay in memory that was read whole, and others go."""
+        self._whole.append(content)
+        if len(self._whole) > _WHOLE:
+            self._whole.pop(0).forget()
+
+    def damaged(self) -> Unavailable:
+        self._store.database.drop()
+        return _lost()
+
+
+class _StoredRows(PartRows):
+    """Rows that lie in the store."""
+
+
+class _Content(PartContent):
+    """What a part in the store holds: its head; of its text a line at a time, or all of it where it is gone through."""
+
+    def __init__(self, head: PartHead, part: StoredPart, lines: StoredLines) -> None:
+        super().__init__(head, [])
+        self._part, self._stored = part, lines
+
+    @property
+    def lines(self) -> list[bytes]:
+        if not self._lines:
+            lines = self._stored.text(self._part).split(b"\n")[:-1]
+            etags = self.head.etags
+            if b"".join(map(etag, lines)) != etags:
+                raise self.damaged()
+            self._lines = lines
+            self._stored.keep(self)
+        return self._lines
+
+    def line(self, at: int) -> bytes:
+        if self._lines:
+            return self._lines[at]
+        ends = self.head.ends
+        line = self._stored.text(self._part, ends[at - 1] if at else 0, ends[at] - 1)
+        if etag(line) != self.head.etags[8 * at : 8 * at + 8]:
+            raise self.damaged()
+        return line
+
+    def forget(self) -> None:
+        """Hold the lines no longer."""
+        self._lines = []
+
+    def damaged(self) -> Exception:
+        return self._stored.damaged()
+
+
+def _lost() -> Unavailable:
+    return Unavailable(
+        "What was read before is damaged or has been removed; it is read anew, and nothing in data/ is touched.",
+        code="E_IO",
+        suggestion="repeat the command",
+    )
+
+
+def _let_go(connection: Connection, parts: Iterable[StoredPart]) -> None:
+    now = int(time.time())
+    connection.executemany("INSERT OR REPLACE INTO gone VALUES (?, ?)", [(part.number, now) for part in parts])
+
+
+def _keys(content: PartContent) -> Iterator[int]:
+    """What the rows of a part are found by."""
+    yield from (one & ALL for one in content.head.ids)
+    yield from content.head.hashes

@@ -1,0 +1,70 @@
+"""What the store says of a type and of its parts, beside their lines."""
+
+from hashlib import blake2b
+
+import orjson
+
+from duckkb.ontology.model import RecordType
+from duckkb.truth.files.line import Limits
+from duckkb.truth.layout import parse_part
+from duckkb.values import dataclass, field
+
+_FORMAT = 1
+
+
+@dataclass(slots=True)
+class StoredPart:
+    """A part in the store: its `number` there, the number of its path (`slot`), and what `tree.Part` says of it."""
+
+    number: int
+    slot: int
+    stamp: tuple[int, ...]
+    digest: str
+    canonical: bool
+    sorted: bool
+    count: int
+
+
+@dataclass(slots=True)
+class StoredType:
+    """One type. `store` names these lines and what they became by changes, `key` what shapes them; `revision` rises with
+    changes and is never given twice, `logged` counts the bytes that tell of the changes behind `since`."""
+
+    key: str
+    store: str
+    revision: int = 0
+    since: int = 0
+    logged: int = 0
+    slots: int = 0
+    buckets: int = 0
+    parts: dict[str, StoredPart] = field(default_factory=dict)
+
+    def plain(self) -> bytes:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        parts = {path: [getattr(part, name) for name in part.__slots__] for path, part in self.parts.items()}
+        return orjson.dumps(fields | {"parts": parts})
+
+    @classmethod
+    def of(cls, data: bytes) -> "StoredType":
+        told = orjson.loads(data)
+        parts = {path: StoredPart(*numbers) for path, numbers in told.pop("parts").items()}
+        return cls(**told, parts=parts)
+
+
+def name_of(kind: RecordType) -> str:
+    return f"{kind.kind}-{kind.table}"
+
+
+def value_name(kind: RecordType) -> str:
+    return f"type/{name_of(kind)}"
+
+
+def name_of_part(path: str) -> str:
+    address = parse_part(path)
+    return f"{address.kind}-{address.table}" if address else ""
+
+
+def key_of(kind: RecordType, limits: Limits) -> str:
+    """Names everything that what a line is read as depends on."""
+    shaped_by = (_FORMAT, kind.kind, kind.name, kind.table, kind.identity_fields, kind.generated, limits)
+    return blake2b(repr(shaped_by).encode(), digest_size=8).hexdigest()
