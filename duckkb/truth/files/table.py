@@ -48,6 +48,12 @@ class StoredRow:
         """Whether the file has exactly `line`."""
         return self.complete and self.canonical
 
+    def at_line(self, number: int) -> "StoredRow":
+        """The row where that is the number of its line, as the file has it."""
+        if self.line_no == number and self.as_stored:
+            return self
+        return StoredRow(self.record, self.line, self.path, number)
+
 
 class Repeated(Exception):
     """Two records have come to share an identity or an id, which takes all records of the type to mend."""
