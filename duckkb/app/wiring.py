@@ -18,7 +18,7 @@ from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.config import Loaded
-    from duckkb.lanes.sql.isolated import Isolated
+    from duckkb.lanes.sql.process.isolated import Isolated
     from duckkb.truth.git.revisions import Revision
 
 
@@ -95,7 +95,7 @@ def configuration(root: Path, revision: "Revision | None") -> dict[str, bytes | 
 
 def unbounded(chosen: Choice) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
-    from duckkb.lanes.sql.bounds import available
+    from duckkb.lanes.sql.process.bounds import available
 
     if available() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
@@ -107,7 +107,7 @@ def _engine(chosen: Choice) -> "Isolated | None":
     engine in this process."""
     if chosen.sql_in_process:
         return None
-    from duckkb.lanes.sql.isolated import Isolated
+    from duckkb.lanes.sql.process.isolated import Isolated
 
     engine = Isolated()
     if chosen.first_filter is not None:

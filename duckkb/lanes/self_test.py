@@ -7,8 +7,8 @@ from pathlib import Path
 
 from duckkb.entries import IndexEntry
 from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.engine import Rejected
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.engine import Rejected
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery

@@ -12,8 +12,8 @@ import pytest
 
 import duckkb
 from duckkb.errors import FilterError, Unavailable, UsageError
-from duckkb.lanes.sql.engine import Engine
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.engine import Engine
+from duckkb.lanes.sql.process.isolated import Isolated
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
@@ -140,8 +140,8 @@ def test_many_wide_rows_are_read_up_to_the_byte_cap(big: Tables, campaign: Campa
 # A process with a bound of 100 MB, or without one, that runs a bomb and says how far it grew.
 ALONE = """
 import os, sys
-from duckkb.lanes.sql.bounds import Bounds
-from duckkb.lanes.sql.confined import Confined
+from duckkb.lanes.sql.process.bounds import Bounds
+from duckkb.lanes.sql.process.confined import Confined
 from duckkb.ports import SqlLimits
 
 engine, status = Confined(), os.open("/proc/self/status", os.O_RDONLY)
@@ -178,7 +178,7 @@ def test_without_its_bound_a_process_grows_past_it() -> None:
 # Where the address space cannot be bounded, a look at the resident size must do.
 LOOKED_AT = """
 import time
-from duckkb.lanes.sql.bounds import Bounds
+from duckkb.lanes.sql.process.bounds import Bounds
 Bounds(50 * 2**20, by_address_space=False)
 taken = b"x" * (200 * 2**20)
 time.sleep(60)

@@ -15,8 +15,8 @@ import pytest
 
 import duckkb
 from duckkb.errors import DuckkbError, Unavailable
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.isolated import Isolated
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ports import SqlLimits
 from tests.conftest import ROOT, run_in
@@ -175,7 +175,7 @@ def test_the_process_has_no_environment_no_files_and_no_way_to_open_one(engine: 
 
 PARENT = """
 import os, sys, time
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.isolated import Isolated
 engine = Isolated()
 engine.parse("SELECT 1")
 print(engine._process.pid, flush=True)
@@ -213,7 +213,7 @@ def _runs(pid: int) -> bool:
 
 INVADED = """
 import os, sys
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.isolated import Isolated
 os.chdir(sys.argv[1])
 sys.path.insert(0, sys.argv[1])
 os.environ.update(PYTHONPATH=sys.argv[1], PYTHONSTARTUP=sys.argv[1] + "/json.py", PYTHONHOME=sys.argv[1])
@@ -234,7 +234,7 @@ def test_what_lies_in_the_current_folder_is_not_run(tmp_path: Path) -> None:
 
 FORKED = """
 import os, sys
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.isolated import Isolated
 engine = Isolated()
 engine.parse("SELECT 1")
 first, child = engine._process.pid, os.fork()

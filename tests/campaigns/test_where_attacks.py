@@ -137,7 +137,8 @@ def test_attacks_on_the_command_line_end_with_exit_code_2_and_one_line(
 # What an opened list looks like: every function, expression and table function passes, and nothing is switched off.
 OPENED = """
 import sys
-from duckkb.lanes.sql import allowed, confined, reading
+from duckkb.lanes.sql.process import confined
+from duckkb.lanes.sql.reader import allowed, reading
 
 class All:
     def __contains__(self, name):

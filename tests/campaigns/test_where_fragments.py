@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from duckkb.errors import DuckkbError, FilterError
-from duckkb.lanes.sql.engine import Rejected
+from duckkb.lanes.sql.process.engine import Rejected
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
 from tests.harness.sql.grammar import Honest, Hostile

@@ -13,7 +13,7 @@ from duckkb.indexing.chunk import chunk
 from duckkb.indexing.tokens import JiebaTokenizer
 from duckkb.lanes.lexical.lexical import Lexical
 from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.engine import Engine
+from duckkb.lanes.sql.process.engine import Engine
 from duckkb.lanes.sql.tables import Tables
 from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ontology.model import NodeType, Ontology, RecordType, SearchField

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.sql.isolated import Isolated
+from duckkb.lanes.sql.process.isolated import Isolated
 from duckkb.lanes.type_lanes import TypeLanes
 from duckkb.ontology.model import Ontology
 from duckkb.ports import Ahead, Row, RowVersion, SqlLimits

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.language import read_condition
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.reader.question import read_condition
+from duckkb.lanes.sql.reader.syntax import Source, parse_condition
 from duckkb.lanes.sql.row_table import RowTable
-from duckkb.lanes.sql.syntax import Source, parse_condition
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import Row
 from duckkb.records import Record

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Column, Columns
-from duckkb.lanes.sql.syntax import MAX_FILTER
+from duckkb.lanes.sql.reader.syntax import MAX_FILTER
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from duckkb.id_set import IdSet
 from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.answers import Answers
 from duckkb.lanes.sql.columns import Columns, quoted
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.engine import Engine, Rejected
-from duckkb.lanes.sql.language import read_condition, read_statement
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.engine import Engine, Rejected
+from duckkb.lanes.sql.reader.question import read_condition, read_statement
 from duckkb.lanes.sql.row_table import Piece, RowTable
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from duckkb.errors import DuckkbError
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.engine import Engine
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.engine import Engine
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits

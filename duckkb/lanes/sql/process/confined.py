@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.engine import Rejected, Timed, broken, over_limit, unknown_version
+from duckkb.lanes.sql.process.engine import Rejected, Timed, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 

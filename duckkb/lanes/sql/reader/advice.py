@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.columns import Columns, quoted
-from duckkb.lanes.sql.syntax import MAX_FILTER, Source
+from duckkb.lanes.sql.reader.syntax import MAX_FILTER, Source
 from duckkb.values import dataclass
 
 _MOST_STEPS = 8

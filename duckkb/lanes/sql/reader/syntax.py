@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.engine import Engine
+from duckkb.lanes.sql.process.engine import Engine
 from duckkb.values import dataclass
 
 Node = Mapping[str, Any]

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns, quoted
-from duckkb.lanes.sql.engine import Engine, Rejected
-from duckkb.lanes.sql.names import Scope
-from duckkb.lanes.sql.reading import Reading, Tables
-from duckkb.lanes.sql.syntax import (
+from duckkb.lanes.sql.process.engine import Engine, Rejected
+from duckkb.lanes.sql.reader.names import Scope
+from duckkb.lanes.sql.reader.reading import Reading, Tables
+from duckkb.lanes.sql.reader.syntax import (
     MAX_FILTER,
     Node,
     Source,
@@ -117,7 +117,7 @@ def _advised(
     except FilterError as error:
         known = columns() if len(source.text) <= MAX_FILTER else None
         if known is not None:
-            from duckkb.lanes.sql.advice import Slip, mended
+            from duckkb.lanes.sql.reader.advice import Slip, mended
 
             def reserved(text: str) -> list[str]:
                 return _reserved(engine, known, text)

@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.bounds import OVER_MEMORY, UNKNOWN_VERSION
-from duckkb.lanes.sql.engine import Rejected, Timed, broken, over_limit, unknown_version
-from duckkb.lanes.sql.frames import MOST_FILES, can_hand_over, hand_over, receive, send
+from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
+from duckkb.lanes.sql.process.engine import Rejected, Timed, broken, over_limit, unknown_version
+from duckkb.lanes.sql.process.frames import MOST_FILES, can_hand_over, hand_over, receive, send
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -33,7 +33,9 @@ LONGEST_SECONDS = 120.0  # for what is asked without a deadline: a new process o
 MOST = 1024**3  # bytes of an answer
 
 # -I: neither the current folder nor variables of the environment can put code into the process
-_START = "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.lanes.sql.child import main; main()"
+_START = (
+    "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.lanes.sql.process.child import main; main()"
+)
 _MEMORY_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
 
 
@@ -236,7 +238,7 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
 
 def _import_path() -> list[str]:
     """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
-    home = Path(__file__).resolve().parents[3]
+    home = Path(__file__).resolve().parents[4]
     here = Path.cwd()
     found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
     return [*found, str(home)]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.allowed import NUMBERS, TEXTS
 from duckkb.lanes.sql.kinds import element, is_list, sql_type
-from duckkb.lanes.sql.syntax import Node, any_node, call_node, cast_node, text_node, try_node
-from duckkb.lanes.sql.terms import (
+from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS
+from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, text_node, try_node
+from duckkb.lanes.sql.reader.terms import (
     ANY,
     CONVERSIONS,
     Term,

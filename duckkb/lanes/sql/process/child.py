@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from duckkb.errors import Unavailable
 from duckkb.lanes.sql.arrow import arrow_file
-from duckkb.lanes.sql.bounds import UNKNOWN_VERSION, Bounds
-from duckkb.lanes.sql.confined import Confined
-from duckkb.lanes.sql.engine import Rejected
-from duckkb.lanes.sql.frames import can_hand_over, receive, send, taken_over
+from duckkb.lanes.sql.process.bounds import UNKNOWN_VERSION, Bounds
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.engine import Rejected
+from duckkb.lanes.sql.process.frames import can_hand_over, receive, send, taken_over
 from duckkb.ports import SqlLimits
 
 MOST = 1024**3  # bytes of one request or answer, tables apart

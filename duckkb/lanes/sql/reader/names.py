@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import element, is_list
-from duckkb.lanes.sql.syntax import Node, call_node, cast_node
-from duckkb.lanes.sql.terms import ANY, Term, list_error, named
+from duckkb.lanes.sql.reader.syntax import Node, call_node, cast_node
+from duckkb.lanes.sql.reader.terms import ANY, Term, list_error, named
 
 _STEP = re.compile(r"""\.([^.\[\]"$*]+)|\."([^"]+)"|\[(\d+)\]""")
 

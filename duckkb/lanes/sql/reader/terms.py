@@ -23,7 +23,7 @@ from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import element, is_list, parse_date, parse_timestamp, sql_type
-from duckkb.lanes.sql.syntax import Node, any_node, call_node, cast_node, null_node, text_node
+from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, null_node, text_node
 from duckkb.values import dataclass
 
 ANY = "any"

@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql import allowed, functions
 from duckkb.lanes.sql.columns import Columns
-from duckkb.lanes.sql.names import Scope, arrow, at_index
-from duckkb.lanes.sql.syntax import Node, Source
-from duckkb.lanes.sql.terms import (
+from duckkb.lanes.sql.reader import allowed, functions
+from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
+from duckkb.lanes.sql.reader.syntax import Node, Source
+from duckkb.lanes.sql.reader.terms import (
     ANY,
     Term,
     among,
