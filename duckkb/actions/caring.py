@@ -22,6 +22,7 @@ from duckkb.review.health.check import Check, Surroundings
 from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
+from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
@@ -74,7 +75,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
 def status(base: Base, trusted: bool) -> dict[str, Any]:
     """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say."""
     known, holder = glance(base), lock.holder(base.root)
-    return _facts(base.root, base.settings, trusted, str(holder) if holder else None) | {
+    return _facts(base.root, base.notes, base.settings, trusted, str(holder) if holder else None) | {
         "records": dict(base.report.records) | {kind.name: base.tree.count(kind) for kind in base.ontology},
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
@@ -87,12 +88,12 @@ def is_being_written(root: Path) -> bool:
     return lock.is_held(root)
 
 
-def status_unread(root: Path, settings: Settings, trusted: bool) -> dict[str, Any]:
+def status_unread(root: Path, notes: BaseStore, settings: Settings, trusted: bool) -> dict[str, Any]:
     """As `status`, of a base that somebody is writing: who does, and what is known without its records."""
-    return _facts(root, settings, trusted, str(lock.holder(root) or "a process that does not say its name"))
+    return _facts(root, notes, settings, trusted, str(lock.holder(root) or "a process that does not say its name"))
 
 
-def _facts(root: Path, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
+def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
     return {
         "root": str(root),
         "revision": repository.head_commit(root),
@@ -104,7 +105,7 @@ def _facts(root: Path, settings: Settings, trusted: bool, locked_by: str | None)
         "trust": trusted,
         "locked_by": locked_by,
         "read_only": None,
-        "job": job_state.report(root),
+        "job": job_state.report(root, notes),
     }
 
 

@@ -10,6 +10,7 @@ from duckkb import config
 from duckkb.actions import caring
 from duckkb.app.wiring import Choice, SystemClock, find, wire
 from duckkb.ports import Clock, Embedder
+from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 
 
@@ -23,7 +24,9 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     root = find(path)
     env = config.around(root)
     settings = config.load(root, env).settings
-    return caring.status_unread(root, settings, config.is_trusted(root, settings, env))
+    return caring.status_unread(
+        root, BaseStore(Place.of(env.cache_home, root)), settings, config.is_trusted(root, settings, env)
+    )
 
 
 def doctor(

@@ -21,6 +21,7 @@ from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Rows, RowVersion, Sq
 from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.store.base_store import BaseStore
 from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
 from duckkb.truth.files.line import Limits
@@ -96,6 +97,7 @@ class Base:
     lines: StoredLines | None = None
     is_stale: bool = False
     in_memory: bool = False
+    _notes: BaseStore | None = None
     _builder: EntryBuilder | None = None
     _validators: dict[str, Validator] = field(default_factory=dict)
     _rows: dict[str, TreeRows] = field(default_factory=dict)
@@ -103,6 +105,13 @@ class Base:
     _sql: Sql | None = None
     _observed: dict[str, ObservedParts] = field(default_factory=dict)
     _dropped: int = 0
+
+    @property
+    def notes(self) -> BaseStore:
+        """What is noted beside the lines: counts, rates, the state of jobs. Nothing depends on it."""
+        if self._notes is None:
+            self._notes = BaseStore(self.wiring.place)
+        return self._notes
 
     @property
     def root(self) -> Path:
@@ -149,7 +158,7 @@ class Base:
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
-            self._observed[kind.name] = ObservedParts(kind, self.root if self.lines is not None else None)
+            self._observed[kind.name] = ObservedParts(kind, self.notes if self.lines is not None else None)
         return self._observed[kind.name].together(self.tree)
 
     def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
@@ -293,5 +302,6 @@ class Base:
         self.cache.save(sparing=True)
         if self._sql is not None:
             self._sql.close()
-        if self.lines is not None:
-            self.lines.close()
+        for store in (self.lines, self._notes):
+            if store is not None:
+                store.close()

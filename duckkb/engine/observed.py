@@ -8,17 +8,16 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record, component_value
 from duckkb.rules.records import keyed_text
-from duckkb.truth import state
+from duckkb.store.base_store import BaseStore
 from duckkb.truth.files import ids
 from duckkb.truth.files.tree import Part, Tree
 
-NAME = "fields.json"
+NAME = "fields"
 FEW = 2
 """Parts that are counted again in less time than a note takes."""
 _FORMAT = 1
@@ -100,11 +99,11 @@ class Observed:
 
 
 class ObservedParts:
-    """What the parts of one type say, each by itself and together. `root` is where the note of it lies, None where none
+    """What the parts of one type say, each by itself and together. `notes` is where the note of it lies, None where none
     is kept."""
 
-    def __init__(self, kind: RecordType, root: Path | None) -> None:
-        self.kind, self._root = kind, root
+    def __init__(self, kind: RecordType, notes: BaseStore | None) -> None:
+        self.kind, self._notes = kind, notes
         self._seen: Mapping[str, Part] | None = None
         self._parts: dict[str, tuple[str, Counts]] | None = None
         self._sum = Observed(kind)
@@ -116,7 +115,7 @@ class ObservedParts:
         self._seen, parts, known = tree.parts, tree.parts_of(self.kind), self._parts
         if known is None:
             known = self._parts = {}
-            noted = _read(self._root, self.kind)
+            noted = _read(self._notes, self.kind)
         else:
             noted = {}
         digests = {part.path: part.digest for part in parts}
@@ -130,8 +129,8 @@ class ObservedParts:
                     counts, counted = Observed(self.kind, (row.record for row in part.rows)).counts, counted + 1
                 known[part.path] = part.digest, counts
                 self._sum.add(counts, 1)
-        if counted > FEW and self._root is not None:
-            _write(self._root, self.kind, known)
+        if counted > FEW and self._notes is not None:
+            _write(self._notes, self.kind, known)
         return self._sum
 
 
@@ -157,17 +156,17 @@ def _ground(kind: RecordType) -> str:
     return repr((kind.name, sorted(kind.given_vectors), kind.generated))
 
 
-def _note(root: Path) -> dict[str, Any]:
+def _note(notes: BaseStore) -> dict[str, Any]:
     try:
-        found: Any = json.loads(state.jotted(root, NAME) or b"{}")
+        found: Any = notes.note(NAME) or {}
         return dict(found["types"]) if found.get("format") == _FORMAT else {}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
 
 
-def _read(root: Path | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
+def _read(notes: BaseStore | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
     """By path the digest and the counts of a part as noted; nothing where the note is not ours and whole."""
-    told = _note(root).get(kind.table, {}) if root is not None else {}
+    told = _note(notes).get(kind.table, {}) if notes is not None else {}
     try:
         if told.get("ground") != _ground(kind):
             return {}
@@ -181,6 +180,6 @@ def _read(root: Path | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
     return found
 
 
-def _write(root: Path, kind: RecordType, parts: Mapping[str, tuple[str, Counts]]) -> None:
-    told = _note(root) | {kind.table: {"ground": _ground(kind), "parts": parts}}
-    state.jot(root, NAME, json.dumps({"format": _FORMAT, "types": told}).encode())
+def _write(notes: BaseStore, kind: RecordType, parts: Mapping[str, tuple[str, Counts]]) -> None:
+    told = _note(notes) | {kind.table: {"ground": _ground(kind), "parts": parts}}
+    notes.keep(NAME, {"format": _FORMAT, "types": told})

@@ -15,6 +15,10 @@ from typing import Any
 
 import pytest
 
+from duckkb import config
+from duckkb.store import place
+from duckkb.store.base_store import BaseStore
+from duckkb.store.place import Place
 from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 
@@ -328,13 +332,14 @@ def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(ma
     assert ground.run("put", "Note", '{"id": "n7", "text": "short"}').code == 0
     assert known() == (0, True), "a write knows what it changed"
     carried = ground.run("index", "status").line["chunks"]["Note"]
-    (ground.root / ".duckkb/counted.json").unlink()
+    place.remove(store_of(ground.root))
     assert known() == (None, None)
     assert ground.run("index", "status").line["chunks"]["Note"] == carried < chunks
     part = next(path for path in (ground.root / "data").rglob("part_*.jsonl") if '"short"' in path.read_text("utf-8"))
     part.write_text(part.read_text("utf-8").replace('"short"', '"by hand"'), "utf-8")
     assert known() == (None, None)
-    (ground.root / ".duckkb/counted.json").write_text('{"format": 1, "grounds": 7}', "utf-8")
+    notes = BaseStore(Place.of(config.around(ground.root).cache_home, ground.root))
+    assert notes.note("counted") is not None and notes.keep("counted", {"format": 1, "grounds": 7})
     assert known() == (None, None)
 
 

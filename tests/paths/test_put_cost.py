@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import duckkb
+from duckkb import config
 from duckkb.engine.base import Base
 from duckkb.engine.observed import Observed
 from duckkb.errors import DuckkbError
+from duckkb.store.base_store import BaseStore
+from duckkb.store.place import Place
 from duckkb.truth.files import table
 from tests.conftest import make_base
 
@@ -83,23 +86,19 @@ def test_storing_a_text_looks_for_its_key_alone(large: Path) -> None:
     assert found == [(("mine",),)]
 
 
-@pytest.mark.parametrize(
-    "note", [b"", b"[]", b"{", b'{"format": 1, "types": 7}', b'{"format": 1, "types": {"logs": 7}}']
-)
-def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: bytes) -> None:
+@pytest.mark.parametrize("note", [[], 7, {"format": 1, "types": 7}, {"format": 1, "types": {"logs": 7}}])
+def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: object) -> None:
     root = make_base(tmp_path / "kb", ALWAYS)
     with duckkb.open(root) as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.put("logs", [{"id": f"l{number}", "level": "info"} for number in range(3_000)])
-    path = root / ".duckkb" / "fields.json"
-    before = path.read_bytes()
-    path.write_bytes(note)
+    notes = BaseStore(Place.of(config.around(root).cache_home, root))
+    before = notes.note("fields")
+    assert notes.keep("fields", note)
     with duckkb.open(root) as kb:
         (notice,) = kb.put("logs", {"id": "odd", "level": 7}).notices
     assert notice.code == "W_TYPE"
-    assert set(json.loads(path.read_bytes())["types"]["logs"]["parts"]) >= set(
-        json.loads(before)["types"]["logs"]["parts"]
-    )
+    assert set(notes.note("fields")["types"]["logs"]["parts"]) >= set(before["types"]["logs"]["parts"])
 
 
 values = st.one_of(st.text(max_size=3), st.integers(-9, 9), st.booleans(), st.lists(st.integers(0, 1), max_size=3))

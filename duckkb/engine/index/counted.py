@@ -13,10 +13,9 @@ from typing import Any, Literal
 from duckkb.engine.base import Base
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record
-from duckkb.truth import state
 from duckkb.values import dataclass
 
-NAME = "counted.json"
+NAME = "counted"
 _FORMAT = 1
 _SMALL = 4 * 1024 * 1024
 """Bytes of parts and caches up to which counting takes no longer than asking whether it must be done."""
@@ -100,7 +99,7 @@ def remember(base: Base, counts: Counts, caches: str) -> None:
         "types": {name: asdict(count) for name, count in counts.types.items()},
         "team": {"ground": _team_ground(base, grounds), "state": counts.team},
     }
-    state.jot(base.root, NAME, json.dumps(told).encode())
+    base.notes.keep(NAME, told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def is_small(base: Base) -> bool:
 def _read(base: Base) -> dict[str, Any] | None:
     """What was written down, if it is ours and whole."""
     try:
-        told: Any = json.loads(state.jotted(base.root, NAME) or b"null")
+        told: Any = base.notes.note(NAME)
         if told["format"] != _FORMAT or told["grounds"].keys() != told["types"].keys():
             return None
         counts = [Count(**one) for one in told["types"].values()]

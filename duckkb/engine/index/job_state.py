@@ -1,6 +1,5 @@
-"""The index job that runs on a base, or ran last, as other processes see it: `.duckkb/job.json`."""
+"""The index job that runs on a base, or ran last, as other processes see it, in the store."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError
-from duckkb.truth import state
+from duckkb.store.base_store import BaseStore
 from duckkb.truth.commit import lock
 from duckkb.values import dataclass, field
 
-NAME = "job.json"
+NAME = "job"
 _PAUSE = 1.0
 """Seconds between two notes of a job that runs."""
 
@@ -50,7 +49,7 @@ class Notebook:
         self.state = replace(self.state, **changes)
         if now_at_all or time.monotonic() - self._noted >= _PAUSE:
             self.state = replace(self.state, updated=self.base.wiring.clock.now())
-            state.jot(self.base.root, NAME, json.dumps(asdict(self.state)).encode())
+            self.base.notes.keep(NAME, asdict(self.state))
             self._noted = time.monotonic()
 
 
@@ -67,11 +66,11 @@ def noted(base: Base, verb: str) -> Iterator[Notebook]:
         raise
 
 
-def report(root: Path) -> dict[str, Any] | None:
+def report(root: Path, notes: BaseStore) -> dict[str, Any] | None:
     """The job that runs or ran last, with `running`; one that ended without saying so was `interrupted`. None: none ran."""
     try:
-        told = JobState(**json.loads(state.jotted(root, NAME) or b"null"))
-    except (ValueError, TypeError, RecursionError):
+        told = JobState(**notes.note(NAME))
+    except TypeError:
         return None
     running = not told.ended and lock.is_job_running(root)
     shown = {name: value for name, value in asdict(told).items() if value != "" or name == "ended"}

@@ -1,15 +1,13 @@
 """How fast each model was in the last job on this machine, so that the next plan can say how long it will take."""
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from duckkb.engine.base import Base
 from duckkb.entries import Fingerprint
-from duckkb.truth import state
 from duckkb.values import dataclass
 
-NAME = "rates.json"
+NAME = "rates"
 _FEWEST = 32
 """Texts from which on a rate says more of the model than of its start."""
 
@@ -36,12 +34,9 @@ def remember(base: Base, model: Fingerprint, texts: int, tokens: int, seconds: f
     if texts < _FEWEST or seconds <= 0:
         return
     rate = Rate(round(texts / seconds, 2), round(tokens / seconds, 1), base.wiring.clock.now())
-    state.jot(base.root, NAME, json.dumps(_read(base) | {str(model): asdict(rate)}).encode())
+    base.notes.keep(NAME, _read(base) | {str(model): asdict(rate)})
 
 
 def _read(base: Base) -> dict[str, Any]:
-    try:
-        told: Any = json.loads(state.jotted(base.root, NAME) or b"{}")
-    except (ValueError, RecursionError):
-        return {}
+    told = base.notes.note(NAME)
     return told if isinstance(told, dict) else {}

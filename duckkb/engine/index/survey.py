@@ -27,7 +27,7 @@ def status(base: Base) -> dict[str, Any]:
         "pending": counts.pending,
         "team_cache": counts.team,
         "lanes": {kind.name: found for kind in base.ontology if (found := _lanes(base, kind))},
-        "job": job_state.report(base.root),
+        "job": job_state.report(base.root, base.notes),
         "fresh": counts.is_fresh,
     }
 
