@@ -11,7 +11,6 @@ machine disturb less. Texts are English and Chinese, Zipf-distributed, most of t
 import argparse
 import json
 import random
-import shutil
 import statistics
 import tempfile
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import duckkb
-from duckkb import config
+from duckkb import app, config
 from duckkb.llm.providers.local import LocalE5
 
 CONFIG = """\
@@ -77,7 +76,7 @@ def job(texts: list[str], mode: str, folder: Path) -> Callable[[], Cost]:
         kb.put("Text", [{"id": f"t{at}", "text": text} for at, text in enumerate(texts)], embed=False)
 
     def run() -> Cost:
-        shutil.rmtree(root / ".duckkb/cache", ignore_errors=True)
+        app.repair(root, everything=True)
         with duckkb.open(root) as kb:
             kb.embed("warm")
             taken = timed(kb.index_refresh)

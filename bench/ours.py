@@ -127,11 +127,11 @@ def _cache_vectors(corpus: Corpus, home: Path) -> None:
     texts = (row["text"] for row in corpus.rows())
     for first in range(0, corpus.size, _CACHED):
         vectors = np.array(corpus.vectors[first : first + _CACHED])
-        cache = SearchCache.open(home, state_home=state)
+        cache = SearchCache.open(home, state)
         rows = zip(vectors, texts, strict=False)  # vectors first: where they end, no text is taken for nothing
         cache.add_vectors({vector_key(model, text): (text, vector) for vector, text in rows}, model)
         assert cache.save()
-    cache = SearchCache.open(home, state_home=state)
+    cache = SearchCache.open(home, state)
     spare = [one["text"] for one in corpus.spare]
     cache.add_vectors(
         {vector_key(model, text): (text, vector) for text, vector in zip(spare, corpus.spare_vectors, strict=True)},

@@ -8,6 +8,7 @@ from duckkb.actions.reading import line_of, no_record
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine import boot, graph, query
 from duckkb.engine.base import Base
+from duckkb.engine.index.counted import live_keys
 from duckkb.errors import FilterError, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
@@ -128,4 +129,6 @@ def sql(base: Base, statement: str, limit: int, timeout: float) -> SqlResult:
 
 @boot.answered
 def _selected(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
+    if "search_cache" in statement.lower():
+        base.cache.shown = live_keys(base)
     return base.sql.sql(statement, limits)

@@ -129,5 +129,5 @@ def doctor(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     return examine.examine(ground, on_check)
 
 
-def repair(place: Place, state_home: Path, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
-    return repairing.repair(place, state_home, options, wire)
+def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
+    return repairing.repair(place, options, wire)

@@ -6,7 +6,7 @@ import re
 import shlex
 from importlib.metadata import distribution, version
 from importlib.resources import files
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from textwrap import indent
 
 from duckkb import config
@@ -129,7 +129,6 @@ def _filled(template: str, place: str, branch: str, install: str) -> str:
     prefix = "" if place == "." else re.escape(place) + "/"
     values = {
         "KB": json.dumps(place, ensure_ascii=False),
-        "CACHE": json.dumps(str(PurePosixPath(place) / ".duckkb/cache"), ensure_ascii=False).strip('"'),
         "BRANCH": json.dumps(branch, ensure_ascii=False),
         "INSTALL": f"'duckkb{install}'",
         "INSTALL_LOCAL": f"'duckkb[local]{install}'",

@@ -67,8 +67,7 @@ def repair(
     env = config.around(root)
     options = caring.RepairOptions(everything, check_only, lock_timeout)
     chosen = Choice(lenient=True, lock_timeout=lock_timeout)
-    place = Place.of(env.cache_home, root)
-    return caring.repair(place, env.state_home, options, lambda: wire(root, chosen)[1])
+    return caring.repair(Place.of(env.cache_home, root), options, lambda: wire(root, chosen)[1])
 
 
 def _duckdb() -> None:

@@ -49,11 +49,11 @@ def find(path: "str | Path | None") -> Path:
 def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
-    env = replace(env, cache_home=chosen.cache_home or env.cache_home)
+    models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     revision = _revision(root, chosen.at)
     loaded = config.load(root, env, configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
-    models, tokenizer = _Models(loaded, env, chosen.embedder), _tokenizer(loaded.settings, env)
+    models, tokenizer = _Models(loaded, models_env, chosen.embedder), _tokenizer(loaded.settings, models_env)
     return loaded, Wiring(
         root=loaded.root,
         settings=loaded.settings,

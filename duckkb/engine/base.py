@@ -178,7 +178,7 @@ class Base:
                 kind,
                 self.tree,
                 lambda: self.builder,
-                partial(self.cache.save, sparing=True),
+                self.cache.save,
                 ChangeLog(partial(self._lengths_key, kind)),
                 partial(self._version_on_disk, kind),
             )
@@ -299,7 +299,7 @@ class Base:
             self._lanes[kind.name].vectors.arrived(keys)
 
     def close(self) -> None:
-        self.cache.save(sparing=True)
+        self.cache.close()
         if self._sql is not None:
             self._sql.close()
         for store in (self.lines, self._notes):

@@ -42,7 +42,7 @@ def boot(wiring: Wiring) -> Base:
         opened = _opened(wiring)
         if not hold.read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
-    cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
+    cache = SearchCache.open(wiring.root, wiring.place.shared)
     tree = opened.tree
     records = {kind.name: tree.count(kind) for kind in wiring.ontology}
     report = BootReport(records, hold.read_only, opened.reason)
@@ -71,7 +71,7 @@ def observe(wiring: Wiring) -> Base:
             raise StateError("an interrupted write lies over the files", code="E_RECOVER", suggestion="duckkb recover")
         limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
         tree = read.load(wiring.root, wiring.ontology, limits)
-    cache = SearchCache.open(wiring.root, state_home=wiring.env.state_home)
+    cache = SearchCache.open(wiring.root, wiring.place.shared, looks=True)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, read_only=True)
     return Base(wiring, tree, cache, report)
 

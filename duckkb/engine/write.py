@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 
 from duckkb.codes import CODES
 from duckkb.engine import boot, ends, guard
@@ -11,6 +12,7 @@ from duckkb.engine.embedding import batches, embed
 from duckkb.engine.field_notices import field_notices
 from duckkb.engine.index.counted import Before
 from duckkb.errors import Unavailable
+from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
 from duckkb.records import Record
 from duckkb.truth import layout, state
@@ -22,6 +24,7 @@ from duckkb.truth.git import patch, places, repository
 from duckkb.values import dataclass
 
 _MANY_VECTORS = 100
+_LOOKED_AT = 32  # records
 """From so many on it is said at every write that nobody else gets them."""
 _SLAB = 4_096
 """Records whose entries are made, and held, together."""
@@ -139,30 +142,35 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
     records = [_preview(base, request, given) for given in request.given]
-    if not base.cache.spares(len(records)):
-        base.builder.make_tokens(request.kind, records)
+    base.builder.make_tokens(request.kind, records)
     missing = dict(base.builder.unembedded(request.kind, records))
-    offered = _offer(base, len(missing))
+    offered = _offer(base, request.kind, len(missing))
     try:
         if missing:
             embed(base, request.kind, missing)
     except Unavailable as problem:
         said = f"stored without vectors: {problem.message}"
         return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
-    base.cache.save(sparing=True)
+    base.cache.save()
     return offered
 
 
-def _offer(base: Base, computed: int) -> tuple[Notice, ...]:
+def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
     if not computed or base.cache.team_paths() or places.find_repository(base.root) is None:
         return ()
-    if computed < _MANY_VECTORS and base.cache.has_local_vectors:
+    if computed < _MANY_VECTORS and _has_vectors(base, kind):
         return ()
     code = CODES["W_NO_TEAM_CACHE"]
     vectors = "1 vector was" if computed == 1 else f"{computed:,} vectors were"
     said = f"{vectors} computed for this clone alone: no cache of them is shared, so each clone computes all of them"
     return (Notice(code.name, said, code.remedy),)
+
+
+def _has_vectors(base: Base, kind: RecordType) -> bool:
+    """Whether some of the first stored records of a type have theirs: this is not the first write that computes some."""
+    texts = base.builder.needs(kind, [row.record for row in islice(base.tree.rows(kind), _LOOKED_AT)]).vectors
+    return len(base.cache.lacking("vector", texts)) < len(texts)
 
 
 def _preview(base: Base, request: Upsert, given: Given) -> Record:

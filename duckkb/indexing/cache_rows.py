@@ -1,15 +1,32 @@
-"""What rows of the cache hold, without the libraries that read and write their files."""
+"""What rows of the cache hold, without the libraries that read and write the team's files."""
 
+from collections import Counter
+from collections.abc import Iterable
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.entries import Tokens
+from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     import numpy as np
 
-CacheRow = tuple[bytes, bytes, str, Any]
-"""key, content hash, fingerprint, and the payload: `fts_content` as text, or the vector."""
+Kind = Literal["tokens", "vector"]
+KINDS: tuple[Kind, ...] = ("tokens", "vector")
+
+CacheRow = tuple[bytes, bytes, str, bytes]
+"""Key (16 bytes over fingerprint and text), content hash (16 bytes over the text), fingerprint, and the payload as bytes:
+`fts_content` in UTF-8, or the vector as little-endian float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Good rows of one kind out of a file, and the others of their row group counted by what is wrong with them."""
+
+    kind: Kind
+    rows: list[CacheRow]
+    left_out: Counter[str]
+
 
 _SAME_DIRECTION = 0.99
 """Cosine from which on a recomputed vector counts as the stored one: models differ a little between machines."""
@@ -20,12 +37,38 @@ def content_hash(text: str) -> bytes:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def checksums(kind: Kind, rows: Iterable[CacheRow]) -> list[bytes]:
+    """8 bytes for each row, over all of it: they tell damage, and are no protection from a forger (see `cache`)."""
+    heads: dict[str, bytes] = {}
+    made = []
+    for key, content, fingerprint, payload in rows:
+        head = heads.get(fingerprint) or heads.setdefault(fingerprint, f"{kind}\0{fingerprint}\0".encode())
+        made.append(blake2b(b"".join((head, key, content, payload)), digest_size=8).digest())
+    return made
+
+
+def packed(kind: Kind, value: Any) -> bytes:
+    """The payload of tokens, or of a vector."""
+    if kind == "tokens":
+        return fts_content(value).encode()
+    payload: bytes = value.astype("<f4", copy=False).tobytes()
+    return payload
+
+
+def vector_of(payload: bytes) -> "np.ndarray":
+    """float32; not to be written to."""
+    import numpy as np
+
+    return np.frombuffer(payload, "<f4")
+
+
 def fts_content(tokens: Tokens) -> str:
+    """Words, and behind a line feed the sequence, where it differs."""
     return tokens.words if tokens.words == tokens.sequence else f"{tokens.words}\n{tokens.sequence}"
 
 
-def tokens_of(content: str) -> Tokens:
-    words, split, sequence = content.partition("\n")
+def tokens_of(payload: bytes) -> Tokens:
+    words, split, sequence = payload.decode().partition("\n")
     return Tokens(words, sequence if split else words)
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from duckkb.indexing.cache_files import KINDS, TEAM_FILE, TEAM_FOLDER, Kind, segment_name
 from duckkb.indexing.cache_format import encode
-from duckkb.indexing.cache_rows import CacheRow
+from duckkb.indexing.cache_rows import KINDS, CacheRow, Kind
+from duckkb.indexing.team_file import TEAM_FILE, TEAM_FOLDER, segment_name
 from duckkb.values import dataclass
 
 SINGLE_LIMIT = 8 * 1024 * 1024
@@ -65,7 +65,7 @@ def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
     size = 0
     for row in sorted(rows, key=lambda row: row[0]):
         batch.append(row)
-        size += _payload_bytes(row)
+        size += len(row[3])
         if size >= SINGLE_LIMIT:
             yield batch
             batch, size = [], 0
@@ -74,9 +74,4 @@ def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
 
 
 def _raw_bytes(rows: Mapping[Kind, Sequence[CacheRow]]) -> int:
-    return sum(map(_payload_bytes, (row for kind in KINDS for row in rows[kind])))
-
-
-def _payload_bytes(row: CacheRow) -> int:
-    payload = row[3]
-    return len(payload) if isinstance(payload, str) else 4 * len(payload)
+    return sum(len(row[3]) for kind in KINDS for row in rows[kind])

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -124,6 +124,11 @@ class Database:
             if self.path is not None:
                 _remove(self.path)
 
+    def take_over(self, path: Path) -> None:
+        """Hold in memory what another file of this form holds, which is left as it lies. Raises `Unusable`."""
+        with self._lock, self._told(), closing(_untouched(path)) as other:
+            other.backup(self._opened())
+
     def close(self) -> None:
         with self._lock:
             connection, self._connection = self._connection, None
@@ -156,8 +161,8 @@ class Database:
         """What SQLite raises as `Unusable`; a file that is damaged is removed, so that nobody opens it again."""
         try:
             yield
-        except sqlite3.Error as error:
-            if _is_damage(error):
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            if isinstance(error, UnicodeDecodeError) or _is_damage(error):
                 self.drop()
             raise Unusable(str(error)) from error
 
@@ -199,8 +204,10 @@ class Database:
         connection = sqlite3.connect(path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection, path)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, UnicodeDecodeError):  # of the text that says what is wrong with damaged tables
+                raise Unusable("its tables are damaged") from error
             raise
         return connection
 
@@ -233,6 +240,21 @@ class Database:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version={self._schema.version}")
         connection.execute(f"PRAGMA application_id={_APPLICATION}")
+
+
+def untouched_problem(path: Path) -> str | None:
+    """As `Database.problem`, for a file that is left as it lies."""
+    try:
+        with closing(_untouched(path)) as connection:
+            (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return None if found == "ok" else str(found)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error)
+
+
+def _untouched(path: Path) -> sqlite3.Connection:
+    """A file without what its log holds: SQLite would make others beside it."""
+    return sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True)
 
 
 def _application(connection: sqlite3.Connection) -> int:

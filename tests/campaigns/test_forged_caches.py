@@ -7,18 +7,19 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import duckkb
-from duckkb.indexing.cache import SearchCache
+from duckkb.indexing.cache import SearchCache, draw
 from duckkb.indexing.cache_format import encode
-from duckkb.indexing.cache_rows import CacheRow, content_hash
+from duckkb.indexing.cache_rows import CacheRow, content_hash, vector_of
+from duckkb.indexing.cache_store import CacheStore, Stored
 from duckkb.indexing.entries import vector_key
+from duckkb.indexing.team_file import digest, segment_name
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import ROOT, make_base
 from tests.fakes import HashEmbedder
@@ -31,15 +32,16 @@ Answers = Mapping[str, Any]
 
 @pytest.fixture(scope="module")
 def state_of_the_makers() -> Iterator[None]:
-    before = os.environ["XDG_STATE_HOME"]
+    before = dict(os.environ)
     yield
-    os.environ["XDG_STATE_HOME"] = before
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def made(root: Path, count: int, state: Path, first: int = 0) -> bytes:
     """A base with `count` notes and as many pages; returns its honest team cache, which is then removed."""
     make_base(root, CONFIG)
-    os.environ["XDG_STATE_HOME"] = str(state)
+    os.environ.update(XDG_STATE_HOME=str(state), DUCKKB_CACHE_HOME=str(state / "cache"))
     with duckkb.open(root, embedder=HashEmbedder()) as kb:
         for kind in ("Note", "Page"):
             shift = first + (count if kind == "Page" else 0)
@@ -153,7 +155,7 @@ def test_without_checksum_and_sample_answers_change(
     sources = weakened(
         tmp_path / "weak",
         ("indexing/cache_format.py", "if made != stored}", "if False}"),
-        ("indexing/cache.py", "if all(agree(row", "if True or all(agree(row"),
+        ("indexing/cache.py", "if all(agree(stored", "if True or all(agree(stored"),
     )
     chance = campaign.random("control")
     asked = Asked(sources, base, tmp_path / "asked")
@@ -180,40 +182,40 @@ def test_odd_rows_that_no_sample_met_crash_nothing(
     campaign: Campaign, ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path
 ) -> None:
     """A forged row may escape the sample of a large file: then it may mislead, but never break a search."""
-    from duckkb.indexing.cache_files import KINDS, digest
-    from duckkb.indexing.sample import Trust
-
     base, honest, _, _ = ground
     chance = campaign.random("odd")
     asked = Asked(ROOT, base, tmp_path / "asked")
     for number in range(campaign.pick(10, 200)):
         data = hostile_caches.forged(honest, chance)
         state = tmp_path / f"state{number}"
-        Trust(state / "duckkb").remember(digest(data), KINDS)
+        CacheStore(state / "cache/shared").settle(digest(data), "made", None)
         said = asked(data, state)
         assert said["hits"] is not None, said
         campaign.count("forged caches that escaped the sample")
     asked.close()
 
 
-def test_local_segments_from_elsewhere_are_no_better(
+def test_what_a_folder_brings_beside_the_teams_cache_is_not_read(
     ground: tuple[Path, bytes, bytes, Answers], tmp_path: Path
 ) -> None:
-    """A folder that was unpacked, not cloned, may bring a .duckkb/ that git does not track."""
-    from duckkb.indexing.cache_files import segment_name
-
+    """A folder that was unpacked, not cloned, may bring a .duckkb/ that git does not track, and a store in it."""
     base, honest, _, expected = ground
-    tokens, vectors = rows_of(honest)
+    lying = [(*row[:3], (-vector_of(row[3])).tobytes()) for row in rows_of(honest)[1]]
+    store = CacheStore(tmp_path / "forger")
+    assert store.add("vector", lying)
+    store.close()
+    brought = (tmp_path / "forger/search_cache.sqlite").read_bytes()
     asked = Asked(ROOT, base, tmp_path / "asked")
-    lying = [(*row[:3], -row[3]) for row in vectors]
-    said = asked(encode((), lying), place=f".duckkb/cache/{segment_name('vector', encode((), lying))}")
-    assert (said["hits"], said["codes"]) == (expected["hits"], ["W_CACHE_UNTRUSTED", "W_COMPUTED"])
-    lies = [(*row[:3], "fox") for row in tokens]
-    said = asked(encode(lies, ()), place=f".duckkb/cache/{segment_name('tokens', encode(lies, ()))}")
-    assert (said["hits"], said["codes"]) == (expected["hits"], ["W_CACHE_UNTRUSTED", "W_COMPUTED"])
-    torn = encode(tokens, ())[:-20]
-    said = asked(torn, place=".duckkb/cache/tokens-0123456789abcdef.parquet")
-    assert (said["hits"], said["codes"]) == (expected["hits"], ["W_CACHE", "W_COMPUTED"])
+    name = segment_name("vector", encode((), lying))
+    for place, data in (
+        (f".duckkb/cache/{name}", encode((), lying)),
+        (".duckkb/search_cache.sqlite", brought),
+        (".duckkb/shared/search_cache.sqlite", brought),
+        (".cache/duckkb/shared/search_cache.sqlite", brought),
+        ("data/indices/search_cache.sqlite", brought),
+    ):
+        said = asked(data, place=place)
+        assert (said["hits"], said["codes"]) == (expected["hits"], ["W_COMPUTED"]), place
     asked.close()
 
 
@@ -226,7 +228,7 @@ def _vectors(texts: Sequence[str]) -> dict[bytes, CacheRow]:
     made = zip(texts, MODEL.embed_passages(texts), strict=True)
     keys = [vector_key(MODEL.fingerprint, text) for text in texts]
     return {
-        key: (key, content_hash(text), str(MODEL.fingerprint), vector)
+        key: (key, content_hash(text), str(MODEL.fingerprint), vector.tobytes())
         for key, (text, vector) in zip(keys, made, strict=True)
     }
 
@@ -234,19 +236,22 @@ def _vectors(texts: Sequence[str]) -> dict[bytes, CacheRow]:
 def _open(root: Path, rows: Mapping[bytes, CacheRow], state: Path | None = None) -> SearchCache:
     (root / TEAM).parent.mkdir(parents=True, exist_ok=True)
     (root / TEAM).write_bytes(encode((), rows.values()))
-    return SearchCache.open(root, state_home=state)
+    return SearchCache.open(root, state)
 
 
 def test_a_sample_of_one_type_says_nothing_of_another(tmp_path: Path) -> None:
     notes, pages = [f"note {at}" for at in range(100)], [f"page {at}" for at in range(100)]
-    honest, forged = _vectors(notes), {key: (*row[:3], -row[3]) for key, row in _vectors(pages).items()}
+    honest, forged = (
+        _vectors(notes),
+        {key: (*row[:3], (-vector_of(row[3])).tobytes()) for key, row in _vectors(pages).items()},
+    )
     cache = _open(tmp_path, honest | forged, tmp_path / "state")
     assert cache.verify_vectors(dict(zip(honest, notes, strict=True)), MODEL.embed_passages)
     assert all(vector is not None for vector in cache.vectors(list(honest)))
-    for again in (cache, SearchCache.open(tmp_path, state_home=tmp_path / "state")):
+    for again in (cache, SearchCache.open(tmp_path, tmp_path / "state")):
         assert again.vectors(list(forged)) == [None] * 100
     assert not cache.verify_vectors(dict(zip(forged, pages, strict=True)), MODEL.embed_passages)
-    again = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    again = SearchCache.open(tmp_path, tmp_path / "state")
     assert again.vectors([*honest, *forged]) == [None] * 200, "a forger is not believed elsewhere either"
     assert [finding.code for finding in again.findings] == ["W_CACHE_UNTRUSTED"]
 
@@ -254,10 +259,13 @@ def test_a_sample_of_one_type_says_nothing_of_another(tmp_path: Path) -> None:
 def test_rows_for_texts_that_come_later_are_sampled_then(tmp_path: Path) -> None:
     """A file may be honest about what there is, and lie about what its author will add next."""
     now, later = [f"now {at}" for at in range(100)], [f"later {at}" for at in range(40)]
-    honest, forged = _vectors(now), {key: (*row[:3], -row[3]) for key, row in _vectors(later).items()}
+    honest, forged = (
+        _vectors(now),
+        {key: (*row[:3], (-vector_of(row[3])).tobytes()) for key, row in _vectors(later).items()},
+    )
     cache = _open(tmp_path, honest | forged, tmp_path / "state")
     assert cache.verify_vectors(dict(zip(honest, now, strict=True)), MODEL.embed_passages)
-    again = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    again = SearchCache.open(tmp_path, tmp_path / "state")
     texts = dict(zip([*honest, *forged], [*now, *later], strict=True))
     assert all(vector is not None for vector in again.vectors(list(honest)))
     assert not again.verify_vectors(texts, MODEL.embed_passages)
@@ -270,41 +278,18 @@ def test_how_often_a_sample_meets_a_forged_row(campaign: Campaign, tmp_path: Pat
     many = 10_000
     texts = [f"text {at}" for at in range(many)]
     rows = _vectors(texts)
-    by_key = dict(zip(rows, texts, strict=True))
-    stored = {text: rows[key][3] for key, text in by_key.items()}
     chance = campaign.random(f"share {share}")
     trials, met = campaign.pick(40, 400), 0
-    cache = _open(tmp_path, rows)
-    (loaded,) = cache.loaded("vector")
+    unknown = list(_open(tmp_path, rows).store.withheld("vector", rows))
+    assert len(unknown) == many
     for _ in range(trials):
-        lies = {by_key[key] for key in chance.sample(list(rows), share)}
-        fresh = _again(cache)
-        met += not fresh.verify_vectors(by_key, _embedding(stored, lies))
+        lies = set(chance.sample(list(rows), share))
+        met += any(drawn.row[0] in lies for drawn in draw(unknown))
     expected = 1 - math.exp(sum(math.log1p(-share / (many - drawn)) for drawn in range(32)))
     slack = 4 * math.sqrt(expected * (1 - expected) / trials) + 0.02
     assert abs(met / trials - expected) <= slack, (met, trials, expected)
     campaign.count(f"samples over 10,000 rows with {share:,} forged", trials)
     campaign.count(f"samples over 10,000 rows with {share:,} forged: found", met)
-    assert loaded.segment.kind == "vector"
-
-
-def _again(cache: SearchCache) -> SearchCache:
-    """The same rows on another machine, without reading them again."""
-    from dataclasses import replace
-
-    from duckkb.indexing.sample import Trust
-
-    fresh = SearchCache.open(cache._root)
-    fresh._trust = Trust(None)
-    fresh._loaded = {
-        "vector": {one.file: replace(one, vouched=set(), trusted=False) for one in cache.loaded("vector")},
-        "tokens": {},
-    }
-    return fresh
-
-
-def _embedding(stored: Mapping[str, np.ndarray], lies: set[str]) -> Callable[[list[str]], np.ndarray]:
-    return lambda texts: np.stack([-stored[text] if text in lies else stored[text] for text in texts])
 
 
 # --- what a clone must not be able to say for this machine
@@ -346,28 +331,8 @@ def test_a_home_that_is_a_work_tree_around_the_base_counts_unless_git_tracks_it(
     assert config.around(base, env).state_home != config.environment(env).state_home
 
 
-def test_the_local_cache_drops_what_nobody_needs(tmp_path: Path) -> None:
-    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
-    texts = [f"text {at}" for at in range(90)]
-    rows = _vectors(texts)
-    for first in range(0, 90, 30):
-        part = list(rows)[first : first + 30]
-        cache.add_vectors({key: ("", rows[key][3]) for key in part}, MODEL.fingerprint)
-        cache.save()
-    live = set(list(rows)[:50])
-    again = SearchCache.open(tmp_path, state_home=tmp_path / "state")
-    again.compact(live)
-    assert sum(map(len, (one.segment.index for one in _fresh(tmp_path).loaded("vector")))) == 90, (
-        "less than half is dead"
-    )
-    again.compact(set(list(rows)[:40]))
-    kept = _fresh(tmp_path)
-    assert [len(one.segment.index) for one in kept.loaded("vector")] == [40]
-    assert all(vector is not None for vector in kept.vectors(list(rows)[:40]))
-
-
 def _fresh(root: Path) -> SearchCache:
-    return SearchCache.open(root, state_home=root / "state")
+    return SearchCache.open(root, root / "state")
 
 
 def test_an_endpoint_without_a_configured_dimension_keeps_its_vectors(tmp_path: Path) -> None:
@@ -385,11 +350,9 @@ def test_an_endpoint_without_a_configured_dimension_keeps_its_vectors(tmp_path: 
 
 def test_random_is_not_the_forgers(tmp_path: Path) -> None:
     """Which rows are drawn does not follow from the file, the time or a seed."""
-    from duckkb.indexing.sample import draw
-
-    keys = list(_vectors([f"text {at}" for at in range(2000)]))
+    keys = [Stored(at, (bytes(16), bytes(16), "", b""), False, False) for at in range(2000)]
     drawn = []
     for _ in range(3):
         random.seed(1)
-        drawn.append(tuple(draw(keys)))
+        drawn.append(tuple(one.id for one in draw(keys)))
     assert len(set(drawn)) == 3

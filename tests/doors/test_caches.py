@@ -1,6 +1,7 @@
 """Caches that are gone or come from elsewhere: what a search, a check and the API say of them, with the real offline model."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import duckkb
 from duckkb.indexing.cache_format import encode
+from duckkb.indexing.cache_rows import vector_of
 from tests.conftest import commit, make_base, run_in
 from tests.harness.hostile.caches import rows_of
 
@@ -39,7 +41,21 @@ def cloned(built: Path, tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """As another machine has it: no local state, nothing checked yet."""
     root = tmp_path / "kb"
     shutil.copytree(built, root, ignore=shutil.ignore_patterns(".duckkb"))
-    return root, {"XDG_STATE_HOME": str(tmp_path / "state")}
+    return root, {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CACHE_HOME": str(own_cache(tmp_path / "cache"))}
+
+
+def own_cache(home: Path) -> Path:
+    """A user's cache folder with nothing in it but the converted models, which take seconds to make."""
+    models = Path(os.environ["XDG_CACHE_HOME"]) / "duckkb/models"
+    (home / "duckkb").mkdir(parents=True)
+    (home / "duckkb/models").symlink_to(models.resolve())
+    return home
+
+
+def forget(home: Path) -> None:
+    """As if the user had never computed a vector."""
+    shutil.rmtree(home / "duckkb/shared")
+    shutil.rmtree(home / "duckkb/bases", ignore_errors=True)
 
 
 def test_a_search_that_has_to_compute_vectors_says_how_many(built: Path, tmp_path: Path) -> None:
@@ -47,7 +63,7 @@ def test_a_search_that_has_to_compute_vectors_says_how_many(built: Path, tmp_pat
     cached = run_in(root, ["find", "Note", "fox", "-s"], env=env)
     assert cached.code == 0 and "W_COMPUTED" not in cached.err
     shutil.rmtree(root / "data" / "indices")
-    shutil.rmtree(root / ".duckkb")
+    forget(tmp_path / "cache")
     for flag in (["-s"], ["-H"]):
         again = run_in(root, ["find", "Note", "fox", *flag], env=env)
         assert ("W_COMPUTED: 3 vectors" in again.err) is (flag == ["-s"]), "the second search has them"
@@ -60,7 +76,7 @@ def test_a_question_given_as_a_vector_finds_records_whose_vectors_are_gone(built
     vector = json.dumps(json.loads(question)["embedding"])
     with_cache = run_in(root, ["find", "Note", "--vector", "-"], stdin=vector, env=env).lines
     shutil.rmtree(root / "data" / "indices")
-    shutil.rmtree(root / ".duckkb")
+    forget(tmp_path / "cache")
     without = run_in(root, ["find", "Note", "--vector", "-"], stdin=vector, env=env)
     assert [line["id"] for line in without.lines] == [line["id"] for line in with_cache] and len(without.lines) == 3
     assert "W_COMPUTED: 3 vectors" in without.err and "W_DEGRADED" not in without.err
@@ -70,7 +86,7 @@ def test_check_tells_of_a_forged_team_cache_as_a_search_does(built: Path, tmp_pa
     root, env = cloned(built, tmp_path)
     assert run_in(root, ["check", "--json"], env=env).line["findings"] == []
     tokens, vectors = rows_of((root / TEAM).read_bytes())
-    (root / TEAM).write_bytes(encode(tokens, [(*row[:3], -row[3]) for row in vectors]))
+    (root / TEAM).write_bytes(encode(tokens, [(*row[:3], (-vector_of(row[3])).tobytes()) for row in vectors]))
     told = run_in(root, ["check", "--json"], env=env).line
     assert [(one["code"], one["path"]) for one in told["findings"]] == [("W_CACHE_UNTRUSTED", TEAM)]
     found = run_in(root, ["find", "Note", "fox", "-s"], env=env)
@@ -79,7 +95,8 @@ def test_check_tells_of_a_forged_team_cache_as_a_search_does(built: Path, tmp_pa
 
 def test_a_damaged_cache_is_told_once(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, env = cloned(built, tmp_path)
-    monkeypatch.setenv(*next(iter(env.items())))
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
     table = pq.read_table(root / TEAM)
     kinds, sums = table["kind"].to_pylist(), table["checksum"].to_pylist()
     for kind in set(kinds):  # a row of each kind, each looked at by itself

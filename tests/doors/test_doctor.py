@@ -4,10 +4,12 @@ import json
 import os
 import shlex
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from duckkb.review.health.examine import CHECKS
 from duckkb.truth.commit import lock, protocol
 from tests.conftest import commit, git, run_in, without_roots_rights
 from tests.fakes import FrozenClock, HashEmbedder
+from tests.harness.hostile.caches import rows_of
 
 CONFIG = """\
 global: {embedding_model: multilingual-e5-small}
@@ -219,20 +222,20 @@ def _other_columns(root: Path) -> None:
     pq.write_table(pa.table({"word": ["a"]}), root / TEAM)
 
 
-def _damage_segment(root: Path) -> None:
-    segment = next((root / ".duckkb/cache").glob("vector-*"))
-    data = bytearray(segment.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    segment.write_bytes(data)
+def cached() -> sqlite3.Connection:
+    """The user's tokens and vectors, of all bases."""
+    folder = Path(os.environ["XDG_CACHE_HOME"]) / "duckkb/shared"
+    return sqlite3.connect(folder / "search_cache.sqlite", isolation_level=None)
+
+
+def _damage_row(root: Path) -> None:
+    with closing(cached()) as connection:
+        connection.execute("UPDATE row SET payload = zeroblob(9) WHERE id = (SELECT max(id) FROM row)")
 
 
 def _cache_behind_link(root: Path) -> None:
-    (root / ".duckkb/cache").rename(root.with_name("elsewhere"))
+    root.with_name("elsewhere").mkdir()
     (root / ".duckkb/cache").symlink_to(root.with_name("elsewhere"))
-
-
-def _forget_memory(root: Path) -> None:
-    (Path(os.environ["XDG_STATE_HOME"]) / "duckkb/caches.json").write_text("{torn", "utf-8")
 
 
 FAULTS = {
@@ -256,7 +259,7 @@ FAULTS = {
     "a sealed write": Fault("journal", "error", _interrupt, only=False),
     "a file in a third state": Fault("journal", "error", _third_state, lambda root: shell(root, "duckkb recover --abort; rm -r .duckkb/rescued"), only=False),
     "a temporary file": Fault("local_state", "warning", lambda root: _write(root, ".duckkb/.clone_id.0011.tmp", "x")),
-    "a torn segment": Fault("local_state", "warning", lambda root: _write(root, ".duckkb/cache/.tmp-abc", "PAR1")),
+    "a cache of an earlier version": Fault("local_state", "warning", lambda root: _write(root, ".duckkb/cache/.tmp-abc", "PAR1")),
     "local state that git sees": Fault("local_state", "warning", lambda root: _write(root, ".duckkb/.gitignore", "")),
     "a .gitignore that is a link": Fault("local_state", "error", lambda root: ((root / ".duckkb/.gitignore").unlink(), (root / ".duckkb/.gitignore").symlink_to("/dev/null")), lambda root: shell(root, "rm -r .duckkb/.gitignore; duckkb repair")),
     "an old snapshot": Fault("local_state", "warning", lambda root: _write(root, ".duckkb/snapshot/rows.arrow", "x")),
@@ -284,7 +287,7 @@ FAULTS = {
     "a torn team cache": Fault("team_cache", "warning", lambda root: os.truncate(root / TEAM, 500), _build),
     "a team cache with turned bytes": Fault("team_cache", "warning", _turn_bytes, _build),
     "a team cache of other columns": Fault("team_cache", "warning", _other_columns, _build),
-    "a damaged local segment": Fault("local_cache", "warning", _damage_segment),
+    "a damaged row of the local cache": Fault("local_cache", "warning", _damage_row, only=False),
     "vectors that are missing": Fault("coverage", "warning", _put_without_vector, _build),
 }  # fmt: skip
 
@@ -348,12 +351,10 @@ def test_a_forged_team_cache_is_told_on_a_machine_that_did_not_make_it(base: Pat
 
 
 def _forge(root: Path, kind: str) -> None:
-    from duckkb.indexing.cache_format import decode, encode
+    from duckkb.indexing.cache_format import encode
 
-    data = (root / TEAM).read_bytes()
-    rows = {name: decode(data, name) for name in ("tokens", "vector")}
-    made = {name: list(segment.rows(list(segment.index))) for name, segment in rows.items()}
-    wrong: dict[str, Any] = {"tokens": "nothing of it", "vector": np.eye(16, dtype=np.float32)[3]}
+    made = dict(zip(("tokens", "vector"), rows_of((root / TEAM).read_bytes()), strict=True))
+    wrong = {"tokens": b"nothing of it", "vector": np.eye(16, dtype=np.float32)[3].tobytes()}
     made[kind] = [(*row[:3], wrong[kind]) for row in made[kind]]
     (root / TEAM).write_bytes(encode(made["tokens"], made["vector"]))
 
@@ -410,15 +411,6 @@ def test_an_endpoint_is_not_asked_before_it_is_trusted(base: Path, machine: Path
     shell(base, "duckkb trust")
     found = look(base, embedder=None)
     assert (found["trust"].status, found["model"].status) == ("ok", "error"), "trusted, but nobody answers there"
-
-
-def test_a_damaged_memory_of_caches_is_told_and_repaired(base: Path, machine: Path) -> None:
-    memory = machine / "XDG_STATE_HOME/duckkb/caches.json"
-    memory.parent.mkdir(parents=True)
-    memory.write_text("{torn", "utf-8")
-    assert troubles(look(base)) == {"cache_memory": "warning"}
-    shell(base, "duckkb repair")
-    assert troubles(look(base)) == {}
 
 
 def test_a_defect_of_one_check_does_not_hide_the_others(base: Path) -> None:

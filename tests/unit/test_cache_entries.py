@@ -9,10 +9,10 @@ import pytest
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_files import TEAM_FILE
 from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import fts_content, tokens_of
 from duckkb.indexing.entries import EntryBuilder, token_key, vector_key
+from duckkb.indexing.team_file import TEAM_FILE
 from duckkb.indexing.tokens import JiebaTokenizer
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.records import Record
@@ -54,7 +54,7 @@ def builder(
         Settings(**settings),
         lambda _: MODEL,
         lambda _: {},
-        cache or SearchCache.open(root, state_home=root / "state"),
+        cache or SearchCache.open(root, root / "user"),
     )
 
 
@@ -124,7 +124,7 @@ def test_a_text_is_tokenised_once_however_often_it_stands(tmp_path: Path) -> Non
 
 def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
     notes = [record(number, title=f"第{number}条", body=f"版本 v{number}.0.1 " * 300) for number in range(40)]
-    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    cache = SearchCache.open(tmp_path, tmp_path / "user")
     before = builder(tmp_path, cache=cache).build(BOTH, notes)
     keys = {entry.vector_key: (entry.content, UNIT) for row in before for entry in row if entry.vector_key}
     cache.add_vectors(keys, MODEL)
@@ -138,9 +138,9 @@ def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
 
 def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None:
     notes = [record(1, title="the quick fox"), record(2, title="狐狸")]
-    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    cache = SearchCache.open(tmp_path, tmp_path / "user")
     words = JiebaTokenizer().fingerprint
-    forged = [(token_key(words, "the quick fox"), b"c" * 16, str(words), "buy this product")]
+    forged = [(token_key(words, "the quick fox"), b"c" * 16, str(words), b"buy this product")]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
     (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
     for _ in range(2):
@@ -166,10 +166,10 @@ def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_pa
 def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
     notes = [record(number, title=f"诚实的标题 {number}") for number in range(50)]
     words = JiebaTokenizer().fingerprint
-    forged = [(token_key(words, note.fields["title"]), b"c" * 16, str(words), "buy this product") for note in notes]
+    forged = [(token_key(words, note.fields["title"]), b"c" * 16, str(words), b"buy this product") for note in notes]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
     (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
-    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    cache = SearchCache.open(tmp_path, tmp_path / "user")
     made = builder(tmp_path, cache=cache).build(BOTH, notes)
     assert [row[0].tokens for row in made] == JiebaTokenizer().tokenize([note.fields["title"] for note in notes])
     assert [(finding.code, finding.path) for finding in cache.findings] == [("W_CACHE_UNTRUSTED", TEAM_FILE)]
@@ -193,4 +193,4 @@ def test_honest_tokens_from_elsewhere_cost_a_sample(tmp_path: Path) -> None:
     [Tokens("", ""), Tokens("a b", "a b"), Tokens("数据库", "数 据 库"), Tokens("only", ""), Tokens("", "seq")],
 )
 def test_tokens_survive_their_column(tokens: Tokens) -> None:
-    assert tokens_of(fts_content(tokens)) == tokens
+    assert tokens_of(fts_content(tokens).encode()) == tokens

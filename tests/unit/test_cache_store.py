@@ -1,6 +1,10 @@
 """The two caches on disk: what comes back, what is written where, what damage does, and who is believed."""
 
+import os
+import random
 import shutil
+import sqlite3
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,10 +17,11 @@ import pytest
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing import team
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_files import LOCAL_FOLDER, TEAM_FILE, TEAM_FOLDER
 from duckkb.indexing.cache_format import SCHEMA, encode
 from duckkb.indexing.cache_rows import content_hash
+from duckkb.indexing.cache_store import FILE, CacheStore
 from duckkb.indexing.entries import token_key, vector_key
+from duckkb.indexing.team_file import TEAM_FILE, TEAM_FOLDER
 from duckkb.indexing.tokens import JiebaTokenizer
 
 TOKENIZER = JiebaTokenizer()
@@ -52,14 +57,15 @@ KEYS = [*TOKEN_TEXTS, *VECTOR_TEXTS]
 
 
 def filled(root: Path) -> SearchCache:
-    cache = SearchCache.open(root, state_home=root / "state")
+    cache = SearchCache.open(root, root / "user")
     cache.add_tokens({key: (text, TOKENIZER.tokenize([text])[0]) for key, text in TOKEN_TEXTS.items()}, WORDS)
     cache.add_vectors({key: (text, vector_of(text)) for key, text in VECTOR_TEXTS.items()}, MODEL)
     return cache
 
 
-def opened(root: Path, state: str = "state") -> SearchCache:
-    return SearchCache.open(root, state_home=root / state)
+def opened(root: Path, user: str = "user") -> SearchCache:
+    """The cache as a process of a user finds it."""
+    return SearchCache.open(root, root / user)
 
 
 def write_team(root: Path, files: Mapping[str, bytes]) -> None:
@@ -109,39 +115,43 @@ def test_an_unknown_key_is_a_miss_among_hits(tmp_path: Path) -> None:
     assert [tokens is None for tokens in found] == [True, False, True, False]
 
 
-def test_saving_makes_an_ignored_folder_and_leaves_the_teams_cache_alone(tmp_path: Path) -> None:
+def test_what_is_made_lies_in_the_users_folder_and_no_other_user_reads_it(tmp_path: Path) -> None:
+    filled(tmp_path / "kb").save()
+    assert [path.name for path in (tmp_path / "kb").iterdir()] == ["user"]
+    folder = tmp_path / "kb/user"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700 or os.name == "nt"
+    assert_empty(SearchCache.open(tmp_path / "kb", tmp_path / "another user"))
+
+
+def test_another_base_of_the_user_has_what_this_one_made_but_not_what_it_was_brought(tmp_path: Path) -> None:
+    """A clone may lie about a text that stands in another base too: its rows stay its own."""
     filled(tmp_path).save()
-    assert (tmp_path / ".duckkb/.gitignore").read_bytes() == b"*\n"
-    assert not (tmp_path / "data").exists()
-    names = {path.name.split("-")[0] for path in (tmp_path / LOCAL_FOLDER).iterdir()}
-    assert names == {"tokens", "vector"}
+    assert_full(SearchCache.open(tmp_path / "another base", tmp_path / "user"))
+    hostile = tmp_path / "hostile"
+    lies = [(key, content_hash(text), str(MODEL), (-vector_of(text)).tobytes()) for key, text in VECTOR_TEXTS.items()]
+    write_team(hostile, {TEAM_FILE: encode([], lies)})
+    brought = SearchCache.open(hostile, tmp_path / "third")
+    assert brought.verify_vectors(VECTOR_TEXTS, lying)  # it may agree, where a sample misses what is wrong
+    assert all(vector is not None for vector in brought.vectors(list(VECTOR_TEXTS)))
+    assert_empty(SearchCache.open(tmp_path / "another base", tmp_path / "third"))
 
 
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / ".duckkb").write_text("a file where the folder should be")
+@pytest.mark.parametrize("place", ["a file", "read-only", "a link"])
+def test_a_place_that_cannot_be_used_is_no_error(tmp_path: Path, place: str) -> None:
+    if place == "a file":
+        (tmp_path / "user").write_text("a file where the folder should be")
+    elif place == "a link":
+        (tmp_path / "user").symlink_to(tmp_path)
+    else:
+        (tmp_path / "user").mkdir(mode=0o500)
     cache = filled(tmp_path)
-    assert not cache.save()
+    cache.save()
     assert_full(cache)
-
-
-def test_without_the_local_store_it_is_neither_read_nor_written(tmp_path: Path) -> None:
-    filled(tmp_path).save()
-    before = sorted((tmp_path / LOCAL_FOLDER).iterdir())
-    cache = SearchCache.open(tmp_path, local=False, state_home=tmp_path / "state")
-    assert_empty(cache)
-    cache.add_tokens({b"k" * 16: ("text", Tokens("text", "text"))}, WORDS)
-    assert not cache.save()
-    assert sorted((tmp_path / LOCAL_FOLDER).iterdir()) == before
-
-
-def test_many_segments_become_one(tmp_path: Path) -> None:
-    cache = opened(tmp_path)
-    for key, text in TOKEN_TEXTS.items():
-        cache.add_tokens({key: (text, TOKENIZER.tokenize([text])[0])}, WORDS)
-        cache.save()
-    assert len(list((tmp_path / LOCAL_FOLDER).iterdir())) <= 17
+    write_team(tmp_path, cache.team_bytes(KEYS))
     again = opened(tmp_path)
-    assert again.tokens(list(TOKEN_TEXTS)) == TOKENIZER.tokenize(list(TOKEN_TEXTS.values()))
+    again.verify_tokens(TOKEN_TEXTS, TOKENIZER.tokenize)
+    assert again.verify_vectors(VECTOR_TEXTS, embed)
+    assert_full(again)
 
 
 def test_two_processes_may_save_side_by_side(tmp_path: Path) -> None:
@@ -149,9 +159,84 @@ def test_two_processes_may_save_side_by_side(tmp_path: Path) -> None:
     for cache, text in ((one, "first"), (other, "second")):
         cache.add_tokens({token_key(WORDS, text): (text, TOKENIZER.tokenize([text])[0])}, WORDS)
         assert cache.save()
-    assert opened(tmp_path).tokens([token_key(WORDS, "first"), token_key(WORDS, "second")]) == TOKENIZER.tokenize(
-        ["first", "second"]
-    )
+    for cache in (one, other, opened(tmp_path)):
+        keys = [token_key(WORDS, "first"), token_key(WORDS, "second")]
+        assert cache.tokens(keys) == TOKENIZER.tokenize(["first", "second"])
+
+
+def stored(root: Path) -> sqlite3.Connection:
+    return sqlite3.connect(root / "user" / FILE, isolation_level=None)
+
+
+@pytest.mark.parametrize("column", ["payload", "fingerprint", "content_hash", "checksum", "key"])
+def test_a_damaged_row_is_a_miss_and_is_made_anew(tmp_path: Path, column: str) -> None:
+    filled(tmp_path).save()
+    change = "'x'" if column == "fingerprint" else "zeroblob(16)"
+    stored(tmp_path).execute(f"UPDATE row SET {column} = {change} WHERE id IN (3, {len(TEXTS) + 3})")
+    cache = opened(tmp_path)
+    assert sum(found is None for found in cache.tokens(list(TOKEN_TEXTS))) == 1
+    assert sum(found is None for found in cache.vectors(list(VECTOR_TEXTS))) == 1
+    assert cache.findings == ()
+    cache.save()
+    assert len(opened(tmp_path).lacking("vector", VECTOR_TEXTS)) == 1, "it is known to be missing from now on"
+    filled(tmp_path).save()
+    assert_full(opened(tmp_path))
+
+
+@pytest.mark.parametrize("damage", [b"", b"no database at all", b"SQLite format 3\0" + bytes(5000)])
+def test_a_damaged_file_is_empty_and_made_anew(tmp_path: Path, damage: bytes) -> None:
+    filled(tmp_path).close()
+    (tmp_path / "user" / FILE).write_bytes(damage)
+    cache = opened(tmp_path)
+    assert_empty(cache)
+    filled(tmp_path).save()
+    assert_full(opened(tmp_path))
+
+
+def test_any_byte_of_the_file_may_change_and_no_answer_does(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    path, chance = tmp_path / "user" / FILE, random.Random(4)
+    sound = path.read_bytes()
+    for _ in range(40):
+        data = bytearray(sound)
+        for at in chance.sample(range(len(data)), chance.choice([1, 20, 400])):
+            data[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(data)
+        cache = opened(tmp_path)
+        for text, tokens in zip(TEXTS, cache.tokens(list(TOKEN_TEXTS)), strict=True):
+            assert tokens in (None, TOKENIZER.tokenize([text])[0])
+        for text, vector in zip(TEXTS, cache.vectors(list(VECTOR_TEXTS)), strict=True):
+            assert vector is None or (vector == vector_of(text)).all()
+        cache.close()
+
+
+def test_rows_that_were_not_used_for_longest_go_first(tmp_path: Path) -> None:
+    filled(tmp_path).save()
+    stored(tmp_path).execute("UPDATE row SET used_on = used_on - 100 WHERE id % 2")
+    used = opened(tmp_path)
+    key = next(iter(VECTOR_TEXTS))
+    assert used.vectors([key])[0] is not None
+    used.save()
+    store = CacheStore(tmp_path / "user")
+    assert store.trim(store.size) == 0
+    recent = "SELECT count(*) FROM row WHERE used_on > (SELECT max(used_on) FROM row) - 50"
+    ((before,),) = stored(tmp_path).execute(recent)
+    assert 0 < store.trim(store.size - 1_000) <= len(TEXTS)
+    assert stored(tmp_path).execute(recent).fetchall() == [(before,)], "only old ones went"
+    assert opened(tmp_path).vectors([key])[0] is not None
+    store.trim(0)
+    assert_empty(opened(tmp_path))
+
+
+def test_what_went_of_a_teams_file_is_read_again(tmp_path: Path) -> None:
+    write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
+    cache = opened(tmp_path, "another")
+    assert cache.verify_vectors(VECTOR_TEXTS, embed)
+    CacheStore(tmp_path / "another").trim(0)
+    again = opened(tmp_path, "another")
+    assert again.withheld(VECTOR_TEXTS) == VECTOR_TEXTS.keys()
+    assert again.verify_vectors(VECTOR_TEXTS, embed)
+    assert all(vector is not None for vector in again.vectors(list(VECTOR_TEXTS)))
 
 
 def test_the_teams_file_holds_exactly_the_live_rows(tmp_path: Path) -> None:
@@ -185,13 +270,14 @@ def test_the_teams_file_reads_in_duckdb_with_vectors_as_floats(tmp_path: Path) -
     assert duckdb.sql(query).fetchall() == [(len(TEXTS), 8)]
 
 
-def test_the_table_for_sql_has_every_usable_row(tmp_path: Path) -> None:
+def test_the_table_for_sql_has_the_usable_rows_of_the_keys_that_are_shown(tmp_path: Path) -> None:
     cache = filled(tmp_path)
     cache.save()
-    table = opened(tmp_path).table()
-    assert table.schema == SCHEMA
-    assert table.num_rows == 2 * len(TEXTS)
-    assert opened(tmp_path / "nothing").table().num_rows == 0
+    again = opened(tmp_path)
+    assert again.table().num_rows == 0, "other bases have theirs in it"
+    again.shown = KEYS
+    assert again.table().schema == SCHEMA
+    assert again.table().num_rows == 2 * len(TEXTS)
 
 
 def large(root: Path, count: int) -> tuple[SearchCache, list[bytes]]:
@@ -201,7 +287,7 @@ def large(root: Path, count: int) -> tuple[SearchCache, list[bytes]]:
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     texts = [f"large {number}" for number in range(count)]
     keys = [vector_key(model, text) for text in texts]
-    cache = SearchCache.open(root, state_home=root / "state")
+    cache = SearchCache.open(root, root / "user")
     cache.add_vectors({key: (text, row) for key, text, row in zip(keys, texts, vectors, strict=True)}, model)
     return cache, keys
 
@@ -218,7 +304,6 @@ def test_from_8_mb_on_a_change_adds_a_small_segment_and_leaves_the_others(tmp_pa
     added = [data for path, data in after.items() if path not in night]
     assert [len(data) < 1_000_000 for data in added] == [True]
     write_team(tmp_path, after)
-    shutil.rmtree(tmp_path / ".duckkb")
     again = opened(tmp_path)
     assert all(vector is not None for vector in again.vectors(keys))
     assert again.team_bytes(keys[50:]) == after
@@ -294,13 +379,13 @@ def test_a_folder_or_a_link_in_its_place_is_a_finding(tmp_path: Path) -> None:
     write_team(elsewhere, filled(elsewhere).team_bytes(KEYS))
     (tmp_path / TEAM_FILE).rmdir()
     (tmp_path / TEAM_FILE).symlink_to(elsewhere / TEAM_FILE)
-    cache = opened(tmp_path, "elsewhere/state")
+    cache = opened(tmp_path, "elsewhere/user")
     assert_empty(cache)
     assert [finding.code for finding in cache.findings] == ["W_CACHE"]
     (tmp_path / TEAM_FILE).unlink()
     (tmp_path / "data/indices").rmdir()
     (tmp_path / "data/indices").symlink_to(elsewhere / "data/indices")
-    assert_empty(opened(tmp_path, "elsewhere/state"))
+    assert_empty(opened(tmp_path, "elsewhere/user"))
 
 
 def _rows(vector: np.ndarray | None = None, fingerprint: str = str(MODEL), key: bytes = b"k" * 16) -> bytes:
@@ -309,9 +394,9 @@ def _rows(vector: np.ndarray | None = None, fingerprint: str = str(MODEL), key: 
         key,
         content_hash("odd"),
         fingerprint,
-        vector_of("odd") if vector is None else np.asarray(vector, np.float32),
+        (vector_of("odd") if vector is None else np.asarray(vector, np.float32)).tobytes(),
     )
-    good = (b"g" * 16, content_hash("good"), str(MODEL), vector_of("good"))
+    good = (b"g" * 16, content_hash("good"), str(MODEL), vector_of("good").tobytes())
     return encode([], [odd, good])
 
 
@@ -351,7 +436,7 @@ def test_an_odd_row_is_left_out_and_the_others_stay(tmp_path: Path, data: bytes)
 
 
 def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
-    cache = SearchCache.open(tmp_path, state_home=tmp_path / "state")
+    cache = SearchCache.open(tmp_path, tmp_path / "user")
     texts = {token_key(WORDS, text): text for text in TEXTS[:6]}
     made = {key: TOKENIZER.tokenize([text])[0] for key, text in texts.items()}
     cache.add_tokens({key: (texts[key], made[key]) for key in texts}, WORDS)
@@ -366,20 +451,9 @@ def test_every_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
             assert tokens in (None, made[key])
 
 
-def test_a_damaged_local_segment_goes_when_a_new_one_is_written(tmp_path: Path) -> None:
-    filled(tmp_path).save()
-    for path in (tmp_path / LOCAL_FOLDER).iterdir():
-        path.write_bytes(path.read_bytes()[:50])
-    cache = filled(tmp_path)
-    assert {finding.code for finding in cache.findings} == {"W_CACHE"}
-    cache.save()
-    assert opened(tmp_path).findings == ()
-    assert_full(opened(tmp_path))
-
-
 def test_rows_from_elsewhere_count_for_nothing_until_a_sample_agrees(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    elsewhere = opened(tmp_path, "other-state")
+    elsewhere = opened(tmp_path, "another")
     assert_empty(elsewhere)
     embedded: list[str] = []
     elsewhere.verify_tokens(TOKEN_TEXTS, TOKENIZER.tokenize)
@@ -392,16 +466,16 @@ def test_rows_from_elsewhere_count_for_nothing_until_a_sample_agrees(tmp_path: P
 def test_a_file_is_sampled_once_and_its_maker_never_samples_it(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
     assert opened(tmp_path).verify_vectors(VECTOR_TEXTS, lying)
-    assert opened(tmp_path, "other-state").verify_vectors(VECTOR_TEXTS, embed)
-    again = opened(tmp_path, "other-state")
+    assert opened(tmp_path, "another").verify_vectors(VECTOR_TEXTS, embed)
+    again = opened(tmp_path, "another")
     assert again.verify_vectors(VECTOR_TEXTS, lying)
     assert all(vector is not None for vector in again.vectors(list(VECTOR_TEXTS)))
 
 
 def test_a_checked_kind_says_nothing_of_the_other(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    opened(tmp_path, "other-state").verify_tokens(TOKEN_TEXTS, TOKENIZER.tokenize)
-    again = opened(tmp_path, "other-state")
+    opened(tmp_path, "another").verify_tokens(TOKEN_TEXTS, TOKENIZER.tokenize)
+    again = opened(tmp_path, "another")
     assert all(again.tokens(list(TOKEN_TEXTS)))
     assert all(vector is None for vector in again.vectors(list(VECTOR_TEXTS)))
 
@@ -409,7 +483,7 @@ def test_a_checked_kind_says_nothing_of_the_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["tokens", "vectors"])
 def test_a_forged_file_is_dropped_whole_and_named(tmp_path: Path, kind: str) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    cache = opened(tmp_path, "other-state")
+    cache = opened(tmp_path, "another")
     if kind == "tokens":
         cache.verify_vectors(VECTOR_TEXTS, embed)
         cache.verify_tokens(TOKEN_TEXTS, lambda texts: [Tokens("forged", "forged")] * len(texts))
@@ -423,35 +497,25 @@ def test_a_forged_file_is_dropped_whole_and_named(tmp_path: Path, kind: str) -> 
 
 def test_a_few_checked_rows_vouch_for_themselves_alone(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    cache = opened(tmp_path, "other-state")
+    cache = opened(tmp_path, "another")
     few = dict(list(VECTOR_TEXTS.items())[:5])
     assert cache.verify_vectors(few, embed)
     found = cache.vectors(list(VECTOR_TEXTS))
     assert [vector is not None for vector in found] == [key in few for key in VECTOR_TEXTS]
-    again = opened(tmp_path, "other-state").vectors(list(VECTOR_TEXTS))
+    again = opened(tmp_path, "another").vectors(list(VECTOR_TEXTS))
     assert [vector is not None for vector in again] == [key in few for key in VECTOR_TEXTS]
 
 
 def test_untrusted_rows_do_not_enter_files_of_our_own(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    cache = opened(tmp_path, "other-state")
+    cache = opened(tmp_path, "another")
     own = token_key(WORDS, "own")
     cache.add_tokens({own: ("own", TOKENIZER.tokenize(["own"])[0])}, WORDS)
     held = pq.read_table(pa.BufferReader(cache.team_bytes([*KEYS, own])[TEAM_FILE]))
     assert held["key"].to_pylist() == [own]
 
 
-@pytest.mark.parametrize("memory", [b"", b"[]", b'{"files": 3}', b'{"files": {"x": 1}}', b"\xff"])
-def test_a_broken_memory_of_trust_costs_a_sample_only(tmp_path: Path, memory: bytes) -> None:
-    write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
-    (tmp_path / "state/caches.json").write_bytes(memory)
-    cache = opened(tmp_path)
-    assert_empty(cache)
-    cache.verify_tokens(TOKEN_TEXTS, TOKENIZER.tokenize)
-    assert all(cache.tokens(list(TOKEN_TEXTS)))
-
-
-def test_without_a_state_folder_trust_lasts_as_long_as_the_cache(tmp_path: Path) -> None:
+def test_without_a_users_folder_trust_lasts_as_long_as_the_cache(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
     cache = SearchCache.open(tmp_path)
     assert cache.verify_vectors(VECTOR_TEXTS, embed)

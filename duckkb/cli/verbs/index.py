@@ -26,7 +26,7 @@ _MOST_MINUTES = 525_600.0
 @click.group("index", cls=Group)
 @base_options
 def index_command() -> None:
-    """Tokens and vectors of what is stored: in .duckkb/cache/ on this machine, in data/indices/ for the team."""
+    """Tokens and vectors of what is stored: in the user's cache folder, in data/indices/ for the team."""
 
 
 @index_command.command("status")
@@ -78,7 +78,7 @@ def _job_options(callback: Callback) -> Callback:
 @_job_options
 @click.pass_context
 def index_refresh_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
-    """Compute what is missing into .duckkb/cache/. Safe to kill: what was made is kept, the next run does the rest.
+    """Compute what is missing into the user's cache. Safe to kill: what was made is kept, the next run does the rest.
 
     `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """

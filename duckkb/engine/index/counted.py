@@ -74,19 +74,30 @@ def slabs(base: Base, kind: RecordType) -> Iterator[list[Record]]:
         yield slab
 
 
+def live_keys(base: Base) -> set[bytes]:
+    """The keys of every token and vector row that the records as they are now have use for."""
+    keys: set[bytes] = set()
+    for kind in indexed(base):
+        for records in slabs(base, kind):
+            needs = base.builder.needs(kind, records)
+            keys |= needs.tokens.keys() | needs.vectors.keys()
+    return keys
+
+
 def recall(base: Base) -> Counts:
     """What was counted and still holds. Reads no cache and no record."""
     told = _read(base)
     if told is None:
         return Counts()
-    grounds = _grounds(base)
-    team = told["team"]["state"] if told["team"]["ground"] == _team_ground(base, grounds) else None
-    if told["grounds"] != grounds or told["caches"] != base.cache.stamp():
-        return Counts(None, team)
-    return Counts({name: Count(**told["types"][name]) for name in grounds}, team)
+    grounds, before, now = _grounds(base), told["caches"], base.cache.stamp()
+    team = told["team"]["state"] if told["team"]["ground"] == _team_ground(grounds, now) else None
+    counts = {name: Count(**one) for name, one in told["types"].items()}
+    if not any(count.pending for count in counts.values()):
+        before = before | {"added": now.get("added")}  # nothing was missing, so what was added since fills no gap
+    return Counts(counts if told["grounds"] == grounds and before == now else None, team)
 
 
-def remember(base: Base, counts: Counts, caches: str) -> None:
+def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
     """Write down what was counted just now, with what the caches' stamp was before; where it cannot be written it is
     counted again."""
     if counts.types is None:
@@ -95,9 +106,9 @@ def remember(base: Base, counts: Counts, caches: str) -> None:
     told = {
         "format": _FORMAT,
         "grounds": grounds,
-        "caches": caches,
+        "caches": dict(caches),
         "types": {name: asdict(count) for name, count in counts.types.items()},
-        "team": {"ground": _team_ground(base, grounds), "state": counts.team},
+        "team": {"ground": _team_ground(grounds, caches), "state": counts.team},
     }
     base.notes.keep(NAME, told)
 
@@ -143,7 +154,7 @@ def _types_of(change: Change) -> set[str]:
 def is_small(base: Base) -> bool:
     """Whether the base can be counted in no time."""
     parts = sum(part.stamp.size for kind in indexed(base) for part in base.tree.parts_of(kind))
-    return parts + base.cache.bytes_on_disk <= _SMALL
+    return parts + base.cache.team_bytes_on_disk <= _SMALL
 
 
 def _read(base: Base) -> dict[str, Any] | None:
@@ -157,7 +168,7 @@ def _read(base: Base) -> dict[str, Any] | None:
         known = told["team"]["state"] in ("absent", "stale", "current", None) and "ground" in told["team"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return told if sound and known and "caches" in told else None
+    return told if sound and known and isinstance(told["caches"], dict) else None
 
 
 def _grounds(base: Base) -> dict[str, str]:
@@ -177,5 +188,5 @@ def _ground(base: Base, kind: RecordType) -> str:
     return sha256(f"{shape!r}\n{parts}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _team_ground(base: Base, grounds: Mapping[str, str]) -> str:
-    return sha256(json.dumps([grounds, base.cache.stamp(local=False)]).encode()).hexdigest()
+def _team_ground(grounds: Mapping[str, str], caches: Mapping[str, Any]) -> str:
+    return sha256(json.dumps([grounds, caches["team"]]).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """What an index job has to do, counted type by type, and what that will take, before anything is spent."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 from duckkb.engine.base import Base
 from duckkb.engine.index import counted, rates
@@ -47,11 +47,11 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """All types, and whether the team's cache holds what they need; `caches` names the files that were looked into."""
+    """All types, and whether the team's cache holds what they need; `caches` is the stamp of what was looked into."""
 
     types: Sequence[Survey]
     team: TeamState
-    caches: str
+    caches: Mapping[str, Any]
 
     @property
     def counts(self) -> Counts:
@@ -121,7 +121,8 @@ class Plan:
 
 def survey(base: Base) -> Surveyed:
     """Look through all records at what they need and at what the caches hold of it. Computes neither tokens nor vectors."""
-    caches = base.cache.look_again()
+    base.cache.look_again()
+    caches = base.cache.stamp()
     told: set[bytes] = set()
     team_keys = base.cache.team_keys()
     whole, found = True, []

@@ -2,17 +2,16 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
+from duckkb.engine.index.counted import indexed, live_keys, slabs
 from duckkb.engine.vectors import count_lacking
 from duckkb.errors import DuckkbError, StateError
-from duckkb.indexing import sample
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_files import KINDS, TEMPORARY, local_files
-from duckkb.indexing.salvage import Salvage, carry_over, damaged, remove
+from duckkb.indexing.cache_store import CacheStore
 from duckkb.queries import Notice
 from duckkb.store import check
 from duckkb.store import place as places
@@ -22,7 +21,7 @@ from duckkb.truth.commit import journal, lock, protocol
 from duckkb.values import dataclass
 
 _ASKED = "dropped, as was asked for"
-_SNAPSHOT = "snapshot"
+_OLD_FOLDERS = ("cache", "snapshot")
 _OLD = "left by an earlier version, and read by none"
 UNSEALED = "an interrupted write that was never sealed"
 
@@ -37,7 +36,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`everything` drops the whole local cache, sound or not; `timeout` is in seconds."""
+    """`everything` drops what is derived of this base, sound or not; `timeout` is in seconds."""
 
     everything: bool = False
     check_only: bool = False
@@ -46,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What was wrong, and what was done: rows of damaged segments that were kept, token rows made anew, chunks whose
+    """What was wrong, and what was done: rows of a damaged cache that were kept, token rows made anew, chunks whose
     vector is pending afterwards, and why nothing was made anew where that is so."""
 
     needs: tuple[Need, ...]
@@ -57,7 +56,7 @@ class Repaired:
     notices: tuple[Notice, ...] = ()
 
 
-def repair(place: Place, state_home: Path, options: Options, wire: Callable[[], Wiring]) -> Repaired:
+def repair(place: Place, options: Options, wire: Callable[[], Wiring]) -> Repaired:
     """Drop what is damaged of the derived state, keep of it what is good, and make the tokens again. Where nothing is
     damaged, nothing is touched. Missing vectors are left to searches and `index build`.
 
@@ -67,23 +66,22 @@ def repair(place: Place, state_home: Path, options: Options, wire: Callable[[], 
     refuse_tracked_state(root)
     with lock.glancing(root, options.timeout):
         _refuse_sealed(root)
-        found = _Found.look(place, state_home, options.everything)
-        notices = _team_notices(root, state_home)
-    if options.check_only or not found.needs:
-        return Repaired(found.needs, notices=notices)
-    needs, kept = found.needs, 0
+        needs = _needs(place, options.everything)
+        notices = _team_notices(place)
+    if options.check_only or not needs:
+        return Repaired(needs, notices=notices)
     with lock.exclusive(root, options.timeout):
         _refuse_sealed(root)
         try:
             # Another process may have mended some of it since, or spoilt more.
-            found = _Found.look(place, state_home, options.everything)
-            kept = _carry_out(place, state_home, found)
+            kept = _carry_out(place, _needs(place, options.everything))
         except OSError as error:
             raise state.refusal("Not all could be repaired; repeat it", error) from error
-    if not found.segments:
+    cache = str(CacheStore(place.shared).path)
+    if not any(need.path == cache for need in needs):
         return Repaired(needs, notices=notices)
     try:
-        tokens, pending = _rebuild(boot(wire()))
+        tokens, pending = _rebuild(boot(wire()), options.everything)
     except DuckkbError as problem:
         return Repaired(needs, kept, reason=problem.message, notices=notices)
     return Repaired(needs, kept, tokens, pending, notices=notices)
@@ -94,30 +92,16 @@ def state_needs(place: Place) -> list[Need]:
     return list(_state_needs(place))
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What a look found: in the state folder, and in the local cache."""
-
-    state: list[Need]
-    segments: list[Salvage]
-
-    @classmethod
-    def look(cls, place: Place, state_home: Path, everything: bool) -> "_Found":
-        root, needs = Path(place.root), [*_state_needs(place)]
-        if sample.is_memory_damaged(state_home):
-            needs.append(Need(str(sample.memory_path(state_home)), "what this machine remembers of caches is damaged"))
-        if everything and place.own.is_dir():
-            needs.append(Need(str(place.own), _ASKED))
-        if not state.is_folder(state.folder_of(root)) or not state.is_folder(state.cache_path(root)):
-            return cls(needs, [])
-        if everything:
-            return cls(needs, [Salvage(file, _ASKED) for file in local_files(root)])
-        return cls(needs, list(damaged(root, sample.Trust(state_home))))
-
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        rows = [Need(found.file.path, found.reason) for found in self.segments]
-        return tuple(sorted([*self.state, *rows], key=lambda need: need.path))
+def _needs(place: Place, everything: bool) -> tuple[Need, ...]:
+    needs, cache = [*_state_needs(place)], CacheStore(place.shared)
+    if everything and place.own.is_dir():
+        needs.append(Need(str(place.own), _ASKED))
+    if (problem := cache.problem()) is not None:
+        needs.append(Need(str(cache.path), problem))
+    elif everything and cache.is_there:
+        needs.append(Need(str(cache.path), f"what it has of this base: {_ASKED}"))
+    cache.close()
+    return tuple(sorted(needs, key=lambda need: need.path))
 
 
 def _state_needs(place: Place) -> Iterator[Need]:
@@ -134,18 +118,16 @@ def _state_needs(place: Place) -> Iterator[Need]:
         yield Need(f"{state.FOLDER}/txn/{stage.name}", UNSEALED)
     for path in _temporaries(root):
         yield Need(path.relative_to(root).as_posix(), "half written by a process that was interrupted")
-    cache = state.cache_path(root)
-    if cache.is_symlink() or (cache.exists() and not cache.is_dir()):
-        yield Need(f"{state.FOLDER}/cache", "not a folder of its own")
-    if os.path.lexists(folder / _SNAPSHOT):
-        yield Need(f"{state.FOLDER}/{_SNAPSHOT}", _OLD)
+    for name in _OLD_FOLDERS:
+        if os.path.lexists(folder / name):
+            yield Need(f"{state.FOLDER}/{name}", _OLD)
 
 
 def _temporaries(root: Path) -> list[Path]:
     """Files that are written beside their place and renamed. Under the exclusive lock, or by rows that are made again
     when they are missed, nobody needs one that is found."""
-    places = [(state.folder_of(root), state.TEMPORARY), (state.cache_path(root), TEMPORARY)]
-    found = [path for folder, form in places if state.is_folder(folder) for path in folder.glob(form)]
+    folder = state.folder_of(root)
+    found = folder.glob(state.TEMPORARY) if state.is_folder(folder) else ()
     return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
@@ -156,48 +138,42 @@ def _refuse_sealed(root: Path) -> None:
         )
 
 
-def _carry_out(place: Place, state_home: Path, found: _Found) -> int:
-    """Each step can be stopped and begun again; returns the number of rows kept."""
-    root = Path(place.root)
+def _carry_out(place: Place, needs: Sequence[Need]) -> int:
+    """Each step can be stopped and begun again; returns the number of rows of the cache that were kept."""
+    root, cache = Path(place.root), CacheStore(place.shared)
     protocol.recover(root)  # nothing is sealed, so this discards
     for path in _temporaries(root):
         path.unlink(missing_ok=True)
-    for path in (state.cache_path(root), state.folder_of(root) / _SNAPSHOT):
+    for path in (state.folder_of(root) / name for name in _OLD_FOLDERS):
         if path.is_symlink() or path.is_file():
             path.unlink()
-    if state.is_folder(state.folder_of(root) / _SNAPSHOT):
-        places.remove(state.folder_of(root) / _SNAPSHOT)
-    if any(need.path == str(place.own) for need in found.state):
+        elif path.is_dir():
+            places.remove(path)
+    if any(need.path == str(place.own) for need in needs):
         places.remove(place.own)
-    if sample.is_memory_damaged(state_home):
-        sample.memory_path(state_home).unlink(missing_ok=True)
-    trust = sample.Trust(state_home)
-    for segment in found.segments:
-        if segment.rows:
-            carry_over(segment, trust)
-        else:
-            remove(segment.file, trust)
-    return sum(len(segment.rows) for segment in found.segments)
+    kept = cache.repair() if any(need.path == str(cache.path) for need in needs) else 0
+    cache.close()
+    return kept
 
 
-def _rebuild(base: Base) -> tuple[int, int]:
-    """Make the tokens that are missing now; (token rows made, chunks without a vector)."""
+def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
+    """Make the tokens that are missing now; (token rows made, chunks without a vector). With `everything` no row of this
+    base counts: other bases keep theirs."""
     with contextlib.closing(base):
-        kinds = [kind for kind in base.ontology if kind.full_text or kind.vectors]
+        if everything:
+            base.cache.store.forget(live_keys(base))
         made = 0
-        for kind in kinds:
-            records = list(base.rows(kind).records())
-            tokens, _ = base.builder.wanted(kind, records)
-            made += sum(found is None for found in base.cache.tokens(list(tokens)))
-            base.builder.build(kind, records, "fts")
-        return made, count_lacking(base, kinds)
+        for kind in indexed(base):
+            for records in slabs(base, kind):
+                made += len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens))
+                base.builder.make_tokens(kind, records)
+        return made, count_lacking(base, indexed(base))
 
 
-def _team_notices(root: Path, state_home: Path) -> tuple[Notice, ...]:
+def _team_notices(place: Place) -> tuple[Notice, ...]:
     """The team's cache is truth's folder: what is wrong with it is said, with the command that may write there."""
-    cache = SearchCache.open(root, local=False, state_home=state_home)
-    for kind in KINDS:
-        cache.loaded(kind)
-    return tuple(
-        Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in cache.findings
-    )
+    cache = SearchCache.open(Path(place.root))
+    cache.team_numbers()
+    found = cache.findings
+    cache.close()
+    return tuple(Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in found)

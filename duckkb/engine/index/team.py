@@ -3,7 +3,7 @@
 from hashlib import sha256
 
 from duckkb.engine.base import Base
-from duckkb.engine.index.counted import indexed, slabs
+from duckkb.engine.index.counted import indexed, live_keys, slabs
 from duckkb.engine.write import writable
 from duckkb.queries import Notice
 from duckkb.truth.commit import protocol
@@ -14,11 +14,11 @@ def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
     on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
     with writable(base):
-        live = _live_keys(base)
+        _make_tokens(base)
+        live = live_keys(base)
         changes = _changes(base, live)
         if changes:
             protocol.commit(base.root, changes)
-    base.cache.compact(live)
     said = []
     if changes and not on_main:
         remedy = "leave it out of the pull request"
@@ -40,14 +40,9 @@ def _changes(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
     return changes
 
 
-def _live_keys(base: Base) -> set[bytes]:
-    """The keys of every token and vector row that the records as they are now have use for. Tokens of records that came
-    meanwhile are made; their vectors wait for the next job."""
-    keys: set[bytes] = set()
+def _make_tokens(base: Base) -> None:
+    """Those of records that came since the job made them; their vectors wait for the next one."""
     for kind in indexed(base):
         for records in slabs(base, kind):
-            needs = base.builder.needs(kind, records)
-            if base.cache.lacking("tokens", needs.tokens):
-                base.builder.build(kind, records)
-            keys |= needs.tokens.keys() | needs.vectors.keys()
-    return keys
+            if base.cache.lacking("tokens", base.builder.needs(kind, records).tokens):
+                base.builder.make_tokens(kind, records)

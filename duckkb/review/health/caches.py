@@ -1,64 +1,51 @@
 """Checks of what is cached: damage, rows that are withheld or forged, how much of the base they cover."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from duckkb.errors import DuckkbError
-from duckkb.indexing.cache_files import KINDS
-from duckkb.indexing.cache_rows import same_direction
-from duckkb.indexing.loaded import Loaded
-from duckkb.indexing.salvage import damaged
-from duckkb.indexing.sample import SAMPLE, Trust, is_memory_damaged
+from duckkb.indexing.cache import SAMPLE
+from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, vector_of
+from duckkb.indexing.cache_store import Stored
 from duckkb.ports import Embedder
 from duckkb.review.health.check import Skipped, Surroundings, Verdict, ok, warning, worst
-from duckkb.review.reports.markup import many
 
 Texts = Mapping[bytes, str]
 
 
 def team_cache(ground: Surroundings) -> Verdict:
     cache = ground.base.cache
-    loaded = [file for kind in KINDS for file in cache.loaded(kind) if not file.file.is_local]
-    found = [
-        warning(f"{finding.path}: {finding.message}", finding.remedy)
-        for finding in cache.findings
-        if not finding.path.startswith(".duckkb")
-    ]
+    if not cache.team_paths():
+        return ok("none, which costs a fresh clone the time to compute tokens and vectors")
+    forged, withheld = _forged(ground)
+    found = [warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings]
     found += [
         warning(
             f"{path}: rows of it do not agree with what was recomputed",
             "find out who changed it, then duckkb index build",
         )
-        for path in _forged(ground, loaded)
+        for path in forged
     ]
-    if not cache.team_paths():
-        return ok("none, which costs a fresh clone the time to compute tokens and vectors")
-    believed = all(file.trusted for file in loaded)
-    return worst(found, "sound" if believed else "sound; a search believes it once a sample has been recomputed")
+    return worst(found, "sound; a search believes it once a sample has been recomputed" if withheld else "sound")
 
 
 def local_cache(ground: Surroundings) -> Verdict:
-    ground.need_state()
-    found = [
-        warning(f"{one.file.path}: {one.reason}; {many(len(one.rows), 'row')} of it can be kept", "duckkb repair")
-        for one in damaged(ground.root, Trust(ground.env.state_home))
-    ]
-    return worst(found, "sound")
-
-
-def cache_memory(ground: Surroundings) -> Verdict:
-    if is_memory_damaged(ground.env.state_home):
-        return warning("what this machine remembers of checked caches cannot be read", "duckkb repair")
+    """The tokens and vectors that this machine keeps for all bases."""
+    store = ground.base.cache.store
+    if (problem := store.problem()) is not None:
+        return warning(f"{store.path}: {problem}", "duckkb repair")
     return ok("sound")
 
 
 def coverage(ground: Surroundings) -> Verdict:
     """How many chunks have tokens and vectors in the caches. Tokens are made when they are missed, vectors are not."""
-    tokens, vectors = _wanted(ground)
-    cached = {kind: {key for file in ground.base.cache.loaded(kind) for key in file.segment.index} for kind in KINDS}
-    have_tokens, have_vectors = len(tokens.keys() & cached["tokens"]), len(vectors.keys() & cached["vector"])
-    said = f"tokens for {have_tokens} of {len(tokens)} texts, vectors for {have_vectors} of {len(vectors)}"
-    if have_vectors < len(vectors):
+    store, wanted = ground.base.cache.store, _wanted(ground)
+    tokens, vectors = (
+        len(store.lengths(kind, wanted[kind]).keys() | {one.row[0] for one in store.withheld(kind, wanted[kind])})
+        for kind in KINDS
+    )
+    said = f"tokens for {tokens} of {len(wanted['tokens'])} texts, vectors for {vectors} of {len(wanted['vector'])}"
+    if vectors < len(wanted["vector"]):
         return warning(said, "duckkb index build")
     return ok(said)
 
@@ -71,30 +58,24 @@ def fingerprint(ground: Surroundings) -> Verdict:
     if settings.embedding.model == "none" and not wanted:
         raise Skipped("there is no embedding model (embedding_model: none)")
     wanted = wanted or {str(ground.wiring.embedder.fingerprint)}
-    counted = [(file, file.segment.fingerprints) for file in ground.base.cache.loaded("vector")]
-    team = sum(
-        count
-        for file, names in counted
-        if not file.file.is_local
-        for name, count in names.items()
-        if name not in wanted
-    )
+    store = ground.base.cache.store
+    team = store.fingerprints(store.present)
+    others = sum(count for name, count in team.items() if name not in wanted)
     models = " and ".join(sorted(wanted))
-    if team:
-        return warning(
-            f"{many(team, 'vector')} in the team's cache are of another model than {models}", "duckkb index build"
-        )
-    return ok(f"vectors of {models}" if any(names for _, names in counted) else "no vectors cached yet")
+    if others:
+        vectors = "1 vector" if others == 1 else f"{others} vectors"
+        return warning(f"{vectors} in the team's cache are of another model than {models}", "duckkb index build")
+    has_some = team or store.lengths("vector", _wanted(ground)["vector"])
+    return ok(f"vectors of {models}" if has_some else "no vectors cached yet")
 
 
-def _wanted(ground: Surroundings) -> tuple[dict[bytes, str], dict[bytes, str]]:
+def _wanted(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
     """The texts that need token rows and vector rows, by key."""
-    tokens: dict[bytes, str] = {}
-    vectors: dict[bytes, str] = {}
-    for some, others, _ in _by_kind(ground):
-        tokens |= some
-        vectors |= others
-    return tokens, vectors
+    found: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
+    for tokens, vectors, _ in _by_kind(ground):
+        found["tokens"] |= tokens
+        found["vector"] |= vectors
+    return found
 
 
 def _by_kind(ground: Surroundings) -> Iterator[tuple[dict[bytes, str], dict[bytes, str], Embedder]]:
@@ -105,37 +86,34 @@ def _by_kind(ground: Surroundings) -> Iterator[tuple[dict[bytes, str], dict[byte
             yield *base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
 
 
-def _forged(ground: Surroundings, loaded: list[Loaded]) -> list[str]:
+def _forged(ground: Surroundings) -> tuple[list[str], bool]:
     """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
-    tokens, and as many vectors as a search would take, where there is a model."""
-    texts = dict(zip(KINDS, _wanted(ground), strict=True))
-    found = []
-    for file in loaded:
-        kind = file.segment.kind
-        if file.trusted:
-            continue
-        keys = sorted(file.segment.index.keys() & texts[kind].keys())
-        if kind == "vector" and len(keys) > SAMPLE:
-            # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
-            keys = random.Random(f"{ground.root}\0{file.hash}").sample(keys, SAMPLE)
-        if keys and not _agree(ground, file, {key: texts[kind][key] for key in keys}):
-            found.append(file.file.path)
-    return list(dict.fromkeys(found))
+    tokens, and as many vectors as a search would take, where there is a model. And whether some rows are withheld."""
+    cache, texts = ground.base.cache, _wanted(ground)
+    found, withheld = [], False
+    for file, number in cache.team_numbers().items():
+        for kind in KINDS:
+            rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored: stored.row[0])
+            withheld = withheld or bool(rows)
+            if kind == "vector" and len(rows) > SAMPLE:
+                # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
+                rows = random.Random(f"{ground.root}\0{file.path}\0{file.stamp}").sample(rows, SAMPLE)
+            if rows and not _agree(ground, kind, rows, texts[kind]):
+                found.append(file.path)
+    return list(dict.fromkeys(found)), withheld
 
 
-def _agree(ground: Surroundings, file: Loaded, texts: Texts) -> bool:
+def _agree(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Texts) -> bool:
     """Whether the rows of these texts are what is recomputed now."""
-    from duckkb.indexing.cache_rows import tokens_of
-
-    stored = dict(zip(texts, file.segment.payloads(list(texts)), strict=True))
-    if file.segment.kind == "tokens":
-        made = ground.wiring.tokenizer.tokenize(list(texts.values()))
+    stored = {one.row[0]: one.row[3] for one in rows}
+    if kind == "tokens":
+        made = ground.wiring.tokenizer.tokenize([texts[key] for key in stored])
         return all(tokens_of(row) == one for row, one in zip(stored.values(), made, strict=True))
     try:
         for _, vectors, model in _by_kind(ground):
-            keys = [key for key in texts if key in vectors]
+            keys = [key for key in stored if key in vectors]
             fresh = model.embed_passages([texts[key] for key in keys]) if keys else ()
-            if not all(same_direction(stored[key], one) for key, one in zip(keys, fresh, strict=True)):
+            if not all(same_direction(vector_of(stored[key]), one) for key, one in zip(keys, fresh, strict=True)):
                 return False
     except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
         pass

@@ -40,7 +40,6 @@ CHECKS: dict[str, Look] = {
     "clock": machine.clock,
     "team_cache": caches.team_cache,
     "local_cache": caches.local_cache,
-    "cache_memory": caches.cache_memory,
     "coverage": caches.coverage,
     "fingerprint": caches.fingerprint,
     "duckdb": engines.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),

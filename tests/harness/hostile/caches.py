@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import duckkb
 from duckkb.indexing.cache_format import decode, encode
-from duckkb.indexing.cache_rows import CacheRow
+from duckkb.indexing.cache_rows import KINDS, CacheRow, vector_of
 from tests.fakes import HashEmbedder
 
 TEAM = "data/indices/search_cache.parquet"
@@ -71,8 +71,9 @@ def records(count: int) -> list[dict[str, str]]:
 
 
 def answers(base: Path, state: Path) -> dict[str, Any]:
-    """What the questions are answered by a machine that remembers `state`: hits with scores, and codes of notices."""
+    """What the questions are answered by a user whose folder is `state`: hits with scores, and codes of notices."""
     os.environ["XDG_STATE_HOME"] = str(state)
+    os.environ["DUCKKB_CACHE_HOME"] = str(state / "cache")
     hits, codes = [], set()
     with duckkb.open(base, embedder=HashEmbedder()) as kb:
         for kind, question, mode in QUESTIONS:
@@ -210,8 +211,8 @@ _REWRITTEN = (_columns, _columns, _values, _values, _values, _order, _bomb)
 
 def rows_of(data: bytes) -> tuple[list[CacheRow], list[CacheRow]]:
     """Token rows and vector rows."""
-    found = decode(data, "tokens"), decode(data, "vector")
-    tokens, vectors = (list(segment.rows(list(segment.index))) for segment in found)
+    batches = list(decode(data))
+    tokens, vectors = ([row for batch in batches if batch.kind == kind for row in batch.rows] for kind in KINDS)
     return tokens, vectors
 
 
@@ -239,9 +240,9 @@ def _with(payload: Callable[[CacheRow, random.Random, list[CacheRow]], Any]) -> 
     return lambda row, chance, rows: (*row[:3], payload(row, chance, rows))
 
 
-def _unit(values: Any) -> Any:
+def _unit(values: Any) -> bytes:
     vector = np.asarray(values, np.float32)
-    return vector / np.linalg.norm(vector)
+    return (vector / np.linalg.norm(vector)).astype(np.float32).tobytes()
 
 
 def _other_dimension(row: CacheRow, chance: random.Random, rows: list[CacheRow]) -> CacheRow:
@@ -250,22 +251,22 @@ def _other_dimension(row: CacheRow, chance: random.Random, rows: list[CacheRow])
 
 
 _TOKENS = (
-    _with(lambda row, chance, rows: "fox river fox river 知识"),
-    _with(lambda row, chance, rows: ""),
-    _with(lambda row, chance, rows: chance.choice(rows)[3] + " fox"),
-    _with(lambda row, chance, rows: "fox\nriver\nlamp"),
-    _with(lambda row, chance, rows: "fox \0 \u202e \x1b[2J " + "x" * 100_000),
-    _with(lambda row, chance, rows: "fox " * 50_000),
-    _with(lambda row, chance, rows: "  fox   river  \n  "),
-    lambda row, chance, rows: (chance.choice(rows)[0], *row[1:3], "fox"),
+    _with(lambda row, chance, rows: "fox river fox river 知识".encode()),
+    _with(lambda row, chance, rows: b""),
+    _with(lambda row, chance, rows: chance.choice(rows)[3] + b" fox"),
+    _with(lambda row, chance, rows: b"fox\nriver\nlamp"),
+    _with(lambda row, chance, rows: ("fox \0 \u202e \x1b[2J " + "x" * 100_000).encode()),
+    _with(lambda row, chance, rows: b"fox " * 50_000),
+    _with(lambda row, chance, rows: b"  fox   river  \n  "),
+    lambda row, chance, rows: (chance.choice(rows)[0], *row[1:3], b"fox"),
 )
 _VECTORS = (
-    _with(lambda row, chance, rows: -row[3]),
-    _with(lambda row, chance, rows: _unit([chance.gauss(0, 1) for _ in row[3]])),
-    _with(lambda row, chance, rows: _unit(np.eye(len(row[3]))[chance.randrange(len(row[3]))])),
-    _with(lambda row, chance, rows: chance.choice([one for one in rows if one is not row])[3] * np.float32(-1)),
+    _with(lambda row, chance, rows: _unit(-vector_of(row[3]))),
+    _with(lambda row, chance, rows: _unit([chance.gauss(0, 1) for _ in vector_of(row[3])])),
+    _with(lambda row, chance, rows: _unit(np.eye(len(row[3]) // 4)[chance.randrange(len(row[3]) // 4)])),
+    _with(lambda row, chance, rows: _unit(-vector_of(chance.choice([one for one in rows if one is not row])[3]))),
     _other_dimension,
-    lambda row, chance, rows: (chance.choice(rows)[0], *row[1:3], _unit(-row[3])),
+    lambda row, chance, rows: (chance.choice(rows)[0], *row[1:3], _unit(-vector_of(row[3]))),
 )
 
 

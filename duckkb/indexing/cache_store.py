@@ -1,0 +1,405 @@
+"""The cache of tokens and vectors on this machine: one SQLite file in the user's cache folder, which all bases, clones and
+worktrees of the user have in common.
+
+    row      what was made here (`is_own`), and what was read from files of teams; named by its kind, key and checksum
+    file     files of teams by the hash of their bytes: `read`, `forged` or `damaged`; `made` ones were written here
+    held     which file holds which row, and whether a sample has vouched for it
+    stamp    which file was hashed already, by path and what the file system says of it
+
+A row counts where it was made here or is vouched for in a file that lies in the base which asks: so what one base was
+brought by its clone never reaches another. A row whose checksum fails is a miss. Where the file cannot be had, or fails,
+everything goes on in memory.
+"""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from duckkb.indexing.cache_rows import KINDS, CacheRow, Kind, checksums
+from duckkb.indexing.team_file import digest_of, stamp_of
+from duckkb.store.database import Database, Schema, Unusable, untouched_problem
+from duckkb.store.place import make_folder, make_home
+from duckkb.values import dataclass
+
+Item = TypeVar("Item")
+
+FILE = "search_cache.sqlite"
+LIMIT = 4 * 1024**3
+"""Bytes of the file from which on rows that were not used for longest go."""
+_KEPT_SHARE = 0.8
+_SCHEMA = Schema(
+    1,
+    (
+        "CREATE TABLE row (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key BLOB NOT NULL, checksum BLOB NOT NULL,"
+        " content_hash BLOB NOT NULL, fingerprint TEXT NOT NULL, is_own INTEGER NOT NULL, used_on INTEGER NOT NULL,"
+        " payload BLOB NOT NULL)",
+        "CREATE UNIQUE INDEX row_by_key ON row (kind, key, checksum)",
+        "CREATE TABLE file (id INTEGER PRIMARY KEY, hash TEXT NOT NULL UNIQUE, state TEXT NOT NULL, said TEXT NOT NULL)",
+        "CREATE TABLE held (row INTEGER NOT NULL, file INTEGER NOT NULL, vouched INTEGER NOT NULL,"
+        " PRIMARY KEY (row, file)) WITHOUT ROWID",
+        "CREATE INDEX held_by_file ON held (file)",
+        "CREATE TABLE stamp (path TEXT PRIMARY KEY, stamp TEXT NOT NULL, hash TEXT NOT NULL)",
+        "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL)",
+        # Random, so that no count is taken for one of a file that was made anew
+        "INSERT INTO counter VALUES ('added', abs(random() / 2)), ('gone', abs(random() / 2))",
+    ),
+)
+_COLUMNS = "r.id, r.key, r.checksum, r.content_hash, CAST(r.fingerprint AS BLOB), r.is_own, r.used_on, r.payload"
+_AT_ONCE = 500
+"""Values in one statement."""
+_WRITTEN_AT_ONCE = 4096
+_USED_DAYS = 7
+"""Days after which it is written down again that a row was used: a question should write nothing."""
+_DAY = 86_400
+_STAMPS = 2048
+_GRANULARITY_NS = 2_000_000_000
+"""A file counts as the one that was hashed if it had been left alone for so long: file systems keep times as coarse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A row whose checksum holds. `is_shared`: a file of the base holds it, and it is vouched for."""
+
+    id: int
+    row: CacheRow
+    is_own: bool
+    is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a file: `said` is why it is damaged, or counts rows that were left out by what is wrong with them."""
+
+    id: int
+    state: str
+    said: Any
+
+
+class CacheStore:
+    """The file, as one base sees it: `present` are the numbers of the team's files that lie in it. Who only `looks` works on a
+    copy in memory: SQLite makes files beside the one that it opens."""
+
+    def __init__(self, folder: Path | None, *, limit: int = LIMIT, looks: bool = False) -> None:
+        self._folder, self._limit, self._looks = folder, limit, looks
+        self._database: Database | None = None
+        self.present: tuple[int, ...] = ()
+        self._used: set[int] = set()
+        self._damaged: set[int] = set()
+
+    @property
+    def database(self) -> Database:
+        if self._database is None:
+            self._database = Database(None if self._looks else _place(self._folder), _SCHEMA)
+            if self._looks and self.path and self.is_there:
+                with suppress(Unusable):
+                    self._database.take_over(self.path)
+        return self._database
+
+    def rows(self, kind: Kind, keys: Iterable[bytes]) -> Iterator[Stored]:
+        """The rows of these keys that may be used, in any order."""
+        wanted = f"SELECT {_COLUMNS}, {self._shared} AS shared FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR shared)"
+        for some in self._asked(wanted, kind, keys):
+            yield from self._sound(kind, some)
+
+    def lengths(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """By key the bytes of the payloads that `rows` would give. Reads none."""
+        wanted = f"SELECT r.key, length(r.payload) FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR {self._shared})"
+        return {key: length for some in self._asked(wanted, kind, keys) for key, length in some}
+
+    def withheld(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
+        """The rows of these keys in files of the base, or in one of them, for which nobody vouches yet."""
+        files = self.present if file is None else (file,)
+        wanted = (
+            f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.key IN (%s) AND NOT r.is_own AND {_in(files, 0)}"
+        )
+        for some in self._asked(wanted, kind, keys):
+            yield from self._sound(kind, some)
+
+    def held_keys(self, files: Sequence[int], kind: Kind | None = None, *, vouched: bool = False) -> set[bytes]:
+        """The keys in some files; only those that may be used where they must be `vouched` for."""
+        counts = "AND (h.vouched OR r.is_own)" if vouched else ""
+        own = "AND r.kind = ?" if kind else ""
+        listed = ",".join(map(str, files))
+        found = self._read(
+            f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({listed}) {counts} {own}",
+            (kind,) if kind else (),
+        )
+        return {key for (key,) in found}
+
+    def fingerprints(self, files: Sequence[int]) -> Counter[str]:
+        """The vectors in some files by the model that made them."""
+        listed = ",".join(map(str, files))
+        return Counter(
+            dict(
+                self._read(
+                    "SELECT r.fingerprint, count(*) FROM held h JOIN row r ON r.id = h.row"
+                    f" WHERE r.kind = 'vector' AND h.file IN ({listed}) GROUP BY 1"
+                )
+            )
+        )
+
+    def add(self, kind: Kind, rows: Iterable[CacheRow]) -> bool:
+        """Take rows that were made here; False where they cannot be written."""
+        try:
+            self._insert(kind, rows, None, vouched=False)
+        except Unusable:
+            return False
+        return True
+
+    def known(self, file_hash: str) -> Known | None:
+        for number, state, said in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
+            with suppress(ValueError):
+                return Known(number, state, json.loads(said))
+        return None
+
+    def begin(self, file_hash: str) -> int:
+        """The number of a file that is about to be read. Raises `Unusable`."""
+        with self.database.writing() as connection:
+            connection.execute(
+                "INSERT OR IGNORE INTO file (hash, state, said) VALUES (?, 'begun', 'null')", (file_hash,)
+            )
+            return int(connection.execute("SELECT id FROM file WHERE hash = ?", (file_hash,)).fetchone()[0])
+
+    def hold(self, file: int, kind: Kind, rows: Iterable[CacheRow], *, vouched: bool) -> None:
+        """Take rows out of a file. Raises `Unusable`."""
+        self._insert(kind, rows, file, vouched=vouched)
+
+    def settle(self, file_hash: str, state: str, said: Any) -> int:
+        """Say what came of a file. What was taken out of one that is not to be used goes. Raises `Unusable`."""
+        number = self.begin(file_hash)
+        with self.database.writing() as connection:
+            connection.execute("UPDATE file SET state = ?, said = ? WHERE id = ?", (state, json.dumps(said), number))
+            if state in ("forged", "damaged"):
+                connection.execute("DELETE FROM held WHERE file = ?", (number,))
+                connection.execute(
+                    "DELETE FROM row WHERE NOT is_own AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)"
+                )
+                _count(connection, "gone")
+        return number
+
+    def vouch(self, file: int, rows: Iterable[int]) -> None:
+        """Have rows of a file be used from now on, by their numbers."""
+        with suppress(Unusable), self.database.writing() as connection:
+            connection.executemany(
+                "UPDATE held SET vouched = 1 WHERE row = ? AND file = ?", ((row, file) for row in rows)
+            )
+            _count(connection, "added")
+
+    def hash_of(self, file: IO[bytes], path: Path) -> str:
+        """The hash of a file that is open to read; it is not read where it surely is the one that was hashed before."""
+        read_ns, about = time.time_ns(), os.fstat(file.fileno())
+        stamp = json.dumps(stamp_of(about))
+        for (known,) in self._read("SELECT hash FROM stamp WHERE path = ? AND stamp = ?", (os.fspath(path), stamp)):
+            return str(known)
+        found = digest_of(file)
+        if max(about.st_mtime_ns, about.st_ctime_ns) <= min(read_ns, time.time_ns()) - _GRANULARITY_NS:
+            with suppress(Unusable), self.database.writing() as connection:
+                connection.execute("DELETE FROM stamp WHERE rowid <= (SELECT max(rowid) FROM stamp) - ?", (_STAMPS,))
+                connection.execute("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?)", (os.fspath(path), stamp, found))
+        return found
+
+    def counters(self) -> dict[str, int]:
+        """How often rows were `added`, and how often some have `gone`; numbers that nobody else gave before."""
+        return dict(self._read("SELECT name, value FROM counter"))
+
+    def flush(self) -> None:
+        """Write down what was found out while rows were read: which of them are damaged, which are in use."""
+        used, damaged = self._used, self._damaged
+        if not used and not damaged:
+            return
+        self._used, self._damaged = set(), set()
+        with suppress(Unusable), self.database.writing() as connection:
+            day = _today()
+            connection.executemany("UPDATE row SET used_on = ? WHERE id = ?", ((day, row) for row in used))
+            _forget(connection, damaged)
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file lies; None where everything is in memory."""
+        return self._folder and self._folder / FILE
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a file."""
+        return self.path is not None and self.path.exists()
+
+    def problem(self) -> str | None:
+        """What is wrong with the file, where all of it is looked at; None: nothing, or there is none."""
+        if not self.is_there:
+            return None
+        if (
+            found := untouched_problem(self.path) if self._looks and self.path else self.database.problem()
+        ) is not None:
+            return found
+        count = self._count_damaged()
+        return f"{count} of its rows are damaged" if count else None
+
+    def repair(self) -> int:
+        """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
+        if self.database.problem() is not None:
+            self.database.drop()
+            return 0
+        self._count_damaged()
+        self.flush()
+        return int(sum(count for (count,) in self._read("SELECT count(*) FROM row")))
+
+    def forget(self, keys: Iterable[bytes]) -> None:
+        """Let the rows of some keys go, of whatever kind."""
+        wanted = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
+        gone = [row for kind in KINDS for some in self._asked(wanted, kind, keys) for (row,) in some]
+        with suppress(Unusable), self.database.writing() as connection:
+            _forget(connection, gone)
+
+    def _count_damaged(self) -> int:
+        """Of all rows, each of which is read: those are no longer used."""
+        for kind in KINDS:
+            statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.id > ? ORDER BY r.id LIMIT {_AT_ONCE}"
+            last = 0
+            while found := self._read(statement, (kind, last)):
+                last = found[-1][0]
+                list(self._sound(kind, found))
+        return len(self._damaged)
+
+    def trim(self, limit: int | None = None) -> int:
+        """Let rows go that were not used for longest until the file could be as small as its limit; how many went."""
+        most = self._limit if limit is None else limit
+        if self.size <= most:
+            return 0
+        try:
+            with self.database.writing() as connection:
+                oldest = (
+                    "SELECT id FROM (SELECT id, sum(length(payload) + 200) OVER (ORDER BY used_on, is_own, id) AS upto"
+                    " FROM row) WHERE upto <= ?"
+                )
+                surplus = self.size - int(_KEPT_SHARE * most)
+                gone = [row for (row,) in connection.execute(oldest, (surplus,))]
+                _forget(connection, gone)
+        except Unusable:
+            return 0
+        return len(gone)
+
+    def shrink(self) -> None:
+        """Give back to the file system what rows took that are gone."""
+        with suppress(Unusable):
+            self.database.read("VACUUM")
+
+    @property
+    def size(self) -> int:
+        """Bytes in use."""
+        found = self._read(
+            "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+        )
+        return int(found[0][0]) if found else 0
+
+    def go_on_in_memory(self) -> None:
+        """Use the file no more: it can be read, perhaps, but takes nothing."""
+        self.close()
+        self._database = Database(None, _SCHEMA)
+        self.present = ()
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
+    @property
+    def _shared(self) -> str:
+        return _in(self.present, 1)
+
+    def _asked(self, statement: str, kind: Kind, keys: Iterable[bytes]) -> Iterator[list[tuple[Any, ...]]]:
+        for some in _batches(dict.fromkeys(keys), _AT_ONCE):
+            yield self._read(statement % ",".join("?" * len(some)), (kind, *some))
+
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        if self._database is None and not self.is_there:
+            return []  # who only asks makes no file
+        try:
+            return self.database.read(statement, values)
+        except Unusable:
+            return []
+
+    def _sound(self, kind: Kind, found: list[tuple[Any, ...]]) -> Iterator[Stored]:
+        rows = [(row[1], row[3], row[4].decode(errors="replace"), row[7]) for row in found]
+        oldest = _today() - _USED_DAYS
+        for row, content, made in zip(found, rows, checksums(kind, rows), strict=True):
+            if made != row[2]:
+                self._damaged.add(row[0])
+                continue
+            if row[6] < oldest:
+                self._used.add(row[0])
+            yield Stored(row[0], content, bool(row[5]), bool(row[8]))
+
+    def _insert(self, kind: Kind, rows: Iterable[CacheRow], file: int | None, *, vouched: bool) -> None:
+        day, own = _today(), file is None
+        # What was made here takes the place of what others claim to be the same.
+        replaced = "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if own else "NOTHING"
+        for some in _batches(rows, _WRITTEN_AT_ONCE):
+            sums = checksums(kind, some)
+            values = [(kind, row[0], made, *row[1:3], own, day, row[3]) for row, made in zip(some, sums, strict=True)]
+            with self.database.writing() as connection:
+                connection.executemany(
+                    "INSERT INTO row (kind, key, checksum, content_hash, fingerprint, is_own, used_on, payload)"
+                    f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {replaced}",
+                    values,
+                )
+                if file is not None:
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
+                        ((file, vouched, kind, row[0], made) for row, made in zip(some, sums, strict=True)),
+                    )
+                _count(connection, "added")
+
+
+def _place(folder: Path | None) -> Path | None:
+    """Where the file lies; None where there is no folder for it."""
+    if folder is None:
+        return None
+    try:
+        make_home(folder.parent)
+        make_folder(folder)
+    except Unusable:
+        return None
+    return folder / FILE
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    source = iter(items)
+    while some := list(islice(source, size)):
+        yield some
+
+
+def _in(files: Sequence[int], vouched: int) -> str:
+    """Whether a row is held by one of some files, vouched for or not."""
+    listed = ",".join(map(str, files))
+    if not listed:
+        return "0"
+    return f"EXISTS (SELECT 1 FROM held h WHERE h.row = r.id AND h.vouched = {vouched} AND h.file IN ({listed}))"
+
+
+def _forget(connection: Any, rows: Iterable[int]) -> None:
+    """Delete rows; files that held some of them are read again when they are next met."""
+    numbers = [(row,) for row in rows]
+    if not numbers:
+        return
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS victim (row INTEGER PRIMARY KEY)")
+    connection.execute("DELETE FROM victim")
+    connection.executemany("INSERT OR IGNORE INTO victim VALUES (?)", numbers)
+    connection.execute(
+        "UPDATE file SET state = 'begun' WHERE state = 'read' AND id IN (SELECT file FROM held WHERE row IN victim)"
+    )
+    connection.execute("DELETE FROM held WHERE row IN victim")
+    connection.execute("DELETE FROM row WHERE id IN victim")
+    _count(connection, "gone")
+
+
+def _count(connection: Any, name: str) -> None:
+    connection.execute("UPDATE counter SET value = value + 1 WHERE name = ?", (name,))
+
+
+def _today() -> int:
+    return int(time.time()) // _DAY

@@ -1,0 +1,175 @@
+"""Cache files that others made, read in a process of its own that may die of them.
+
+A few bytes can claim to be terabytes, a dictionary's value be repeated for a billion rows, and a torn footer aborts the
+process that looks at it. So the file is read by a process that is killed where it takes more memory or time than the file's
+size explains, and which gives rows back in a form that nothing can be hidden in.
+"""
+
+import json
+import os
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+from duckkb.indexing.cache_rows import Batch, CacheRow
+from duckkb.indexing.team_file import Damaged
+
+# -I: neither the current folder nor variables of the environment can put code into the process
+_START = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); from duckkb.indexing.foreign import main; main()"
+_MEMORY = 512 * 1024**2
+"""Bytes that reading may take beside what the file's size explains: a row group of the largest vectors, several times."""
+_RATIO = 8
+_SECONDS = 20
+"""Of processor time, and one more for each of so many bytes."""
+_BYTES_A_SECOND = 8 * 1024**2
+_PATIENCE = 10
+"""How many times as long a busy machine may take for it."""
+_LOOK_SECONDS = 0.02
+
+
+def read(file: IO[bytes], file_hash: str) -> Iterator[Batch]:
+    """The rows of a file that is open to read, batch by batch. What was given counts for nothing where `Damaged` comes in
+    the end: it could not be read within its bounds, or is another file by now. Raises OSError where no process starts."""
+    import subprocess
+
+    file.seek(0)
+    size = os.fstat(file.fileno()).st_size
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-X", "utf8", "-c", _START, json.dumps(_import_path()), str(size)],
+        stdin=file,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=os.sep,
+        env=None if os.name == "nt" else {},
+        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
+    )
+    clock = threading.Timer(_PATIENCE * _seconds(size), process.kill)
+    clock.daemon = True
+    clock.start()
+    try:
+        assert process.stdout is not None, "asked for above"
+        yield from _received(process.stdout, file_hash)
+    finally:
+        clock.cancel()
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _received(pipe: IO[bytes], file_hash: str) -> Iterator[Batch]:
+    while True:
+        try:
+            told = json.loads(pipe.readline() or b"null")
+        except ValueError:
+            told = None
+        match told:
+            case {"kind": kind, "names": names, "count": count, "size": size, "left_out": left_out}:
+                yield Batch(kind, _unpacked(pipe.read(count * _ROW.size + size), count, names), Counter(left_out))
+            case {"end": found} if found == file_hash:
+                return
+            case {"damaged": message}:
+                raise Damaged(message)
+            case {"end": _}:
+                raise Damaged("it changed while it was read")
+            case _:
+                raise Damaged("it is torn, or would take more memory or time than its size explains")
+
+
+_ROW = struct.Struct("<16s16sII")
+"""Key, content hash, number of the fingerprint, bytes of the payload."""
+
+
+def _packed(rows: list[CacheRow], names: list[str]) -> bytes:
+    numbers = {name: number for number, name in enumerate(names)}
+    heads = [_ROW.pack(key, content, numbers[name], len(payload)) for key, content, name, payload in rows]
+    return b"".join([*heads, *(row[3] for row in rows)])
+
+
+def _unpacked(data: bytes, count: int, names: list[str]) -> list[CacheRow]:
+    """The rows of a batch; raises `Damaged` where it ends early."""
+    at, rows = count * _ROW.size, []
+    for key, content, number, size in _ROW.iter_unpack(data[:at]):
+        rows.append((key, content, names[number], data[at : at + size]))
+        at += size
+    if at != len(data) or len(rows) != count:
+        raise Damaged("it would take more memory or time than its size explains")
+    return rows
+
+
+def _import_path() -> list[str]:
+    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
+    home = Path(__file__).resolve().parents[2]
+    here = Path.cwd()
+    found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
+    return [*found, str(home)]
+
+
+def _seconds(size: int) -> int:
+    return _SECONDS + size // _BYTES_A_SECOND
+
+
+# --- the process
+
+
+def main() -> None:
+    """Read the file that is stdin; what it holds goes to what stdout was."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    from duckkb.indexing.cache_format import decode
+
+    size = int(sys.argv[2])
+    _bound(_MEMORY + _RATIO * size, _seconds(size))
+    data = sys.stdin.buffer.read()
+    try:
+        for batch in decode(data):
+            _send(answers, batch)
+        told: dict[str, Any] = {"end": sha256(data).hexdigest()}
+    except Damaged as problem:
+        told = {"damaged": str(problem)}
+    _tell(answers, told)
+    answers.flush()
+    os._exit(0)  # with as little of a torn file's consequences as can be
+
+
+def _send(answers: IO[bytes], batch: Batch) -> None:
+    names = sorted({row[2] for row in batch.rows})
+    size = sum(len(row[3]) for row in batch.rows)
+    head = {"kind": batch.kind, "names": names, "count": len(batch.rows), "size": size, "left_out": batch.left_out}
+    _tell(answers, head)
+    answers.write(_packed(batch.rows, names))
+
+
+def _tell(answers: IO[bytes], told: dict[str, Any]) -> None:
+    answers.write(json.dumps(told).encode() + b"\n")
+
+
+def _bound(memory: int, seconds: int) -> None:
+    """End this process where it takes more. Memory: of the address space on Linux, elsewhere as Arrow counts it."""
+    threading.Thread(target=_watch, args=(memory,), daemon=True).start()
+    with suppress(ImportError):
+        import resource
+
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CPU: seconds}
+        if sys.platform == "linux":
+            taken = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+            limits[resource.RLIMIT_AS] = taken + memory
+        for limit, value in limits.items():
+            hard = resource.getrlimit(limit)[1]
+            with suppress(ValueError, OSError):
+                most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+                resource.setrlimit(limit, (most, hard))
+
+
+def _watch(memory: int) -> None:
+    import pyarrow as pa
+
+    while pa.total_allocated_bytes() <= memory:
+        threading.Event().wait(_LOOK_SECONDS)
+    os._exit(1)
