@@ -105,9 +105,9 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
         nodes = [typed_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
         if kinds[0] == "list":
             nodes = [term.node for term in _lists(terms)]
-        same = "integer" if terms[0].kind == "integer" else "number"
-        made = call_node(name, *nodes)
-        return Term(try_node(made) if result == "same" else made, same if result == "same" else result, terms[0].name)
+        if result == "same":
+            return _exact(name, terms[0]) if terms[0].kind == "integer" else Term(call_node(name, *nodes), "number")
+        return Term(call_node(name, *nodes), result, terms[0].name)
 
     return build
 
@@ -278,7 +278,9 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     take days and intervals."""
     if right is None:
         number = as_number(left)
-        return Term(try_node(call_node(operator, number.node)), number.kind, left.name)
+        if number.kind == "integer":
+            return _exact(operator, number)
+        return Term(call_node(operator, number.node), number.kind, left.name)
     if {ANY} & {left.kind, right.kind}:
         return Term(try_node(call_node(operator, plain(left).node, plain(right).node)), ANY, left.name)
     if left.is_moment or right.is_moment or "interval" in (left.kind, right.kind):
@@ -286,9 +288,15 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
     one, other = as_number(left), as_number(right)
     divisor = call_node("nullif", other.node, cast_node(text_node("0"), "BIGINT")) if operator in "/%" else other.node
     if one.kind == other.kind == "integer" and operator != "/":
-        return Term(try_node(call_node(operator, cast_node(one.node, "BIGINT"), divisor)), "integer", left.name)
+        return _exact(operator, one, Term(divisor, "integer"))
     doubles = (cast_node(one.node, "DOUBLE"), cast_node(divisor, "DOUBLE"))
     return Term(call_node(operator, *doubles), "number", left.name)
+
+
+def _exact(name: str, *integers: Term) -> Term:
+    """In twice the bits, so that nothing overflows, and back; TRY costs a hundred times as much for each row."""
+    wide = call_node(name, *(cast_node(one.node, "HUGEINT") for one in integers))
+    return Term(cast_node(wide, "BIGINT"), "integer", integers[0].name)
 
 
 def _shifted(operator: str, left: Term, right: Term) -> Term:
