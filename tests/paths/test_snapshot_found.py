@@ -1,6 +1,8 @@
 """Damage of what is derived that campaigns found once, each kept as a small case."""
 
 import os
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -98,3 +100,23 @@ def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatc
     assert first and made_by_asking() == first
     monkeypatch.setattr(chunk, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
     assert made_by_asking() != first
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "DUCKKB_CACHE_HOME"])
+def test_a_store_that_came_with_the_base_is_not_read(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Where the user's cache folder lies in the base, whoever made the base could have filled it."""
+    folder = filled / ".cache" if variable == "DUCKKB_CACHE_HOME" else filled / ".cache" / "duckkb"
+    forged = folder / "bases" / store_of(filled).name
+    shutil.copytree(store_of(filled), forged)
+    (file,) = forged.glob("store-*.sqlite")
+    with sqlite3.connect(file) as connection:
+        connection.execute("DELETE FROM part")
+    connection.close()
+    before = {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()}
+    monkeypatch.setenv(variable, str(filled / ".cache"))
+    with duckkb.open(filled) as kb:
+        assert found(kb) == RIGHT
+        assert [notice.code for notice in kb.notices] == ["W_NO_STORE"]
+    assert {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()} == before
