@@ -143,7 +143,8 @@ def test_a_write_renders_the_bytes_that_it_would_without_a_store(
         for wanted, (some, _) in zip(asked, later, strict=False):
             for what, _, at, name in some:
                 present = (root / PATHS[0]).read_bytes().split(b"\n")[:-1]
-                write(root, 0, edited(present, what, at, name) if b"n" in b"".join(present) else present)
+                if present and all(one.endswith(b"}") for one in present):  # after a torn line none can be put in order
+                    write(root, 0, edited(present, what, at, name))
             trees = [load(ground(root)).tree, read(root)]
             rendered = []
             for tree in trees:
