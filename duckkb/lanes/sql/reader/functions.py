@@ -294,7 +294,7 @@ def arithmetic(operator: str, left: Term, right: Term | None = None) -> Term:
 
 
 def _exact(name: str, *integers: Term) -> Term:
-    """In twice the bits, so that nothing overflows, and back; TRY costs a hundred times as much for each row."""
+    """In twice the bits, so that nothing overflows, and back: NULL where 64 do not hold it."""
     wide = call_node(name, *(cast_node(one.node, "HUGEINT") for one in integers))
     return Term(cast_node(wide, "BIGINT"), "integer", integers[0].name)
 
