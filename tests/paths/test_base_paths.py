@@ -141,7 +141,9 @@ def test_dk_10_two_clones_that_insert_merge_without_a_conflict(notes: Path, tmp_
         assert {finding.code for finding in kb.check().findings} <= {"W_MERGED"}, "which HEAD keeps until a commit"
 
 
-def test_dk_11_with_the_cache_the_provider_is_called_for_no_passage(docs: Path, tmp_path: Path) -> None:
+def test_dk_11_with_the_cache_the_provider_is_called_for_no_passage(
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records = [{"id": f"d{number}", "text": _long(f"subject {number}")} for number in range(12)]
     first = HashEmbedder()
     with _open(docs, first) as kb:
@@ -153,11 +155,12 @@ def test_dk_11_with_the_cache_the_provider_is_called_for_no_passage(docs: Path, 
     clone = tmp_path / "clone"
     git(docs, "clone", "-q", str(docs), str(clone))
     second = HashEmbedder()
-    with _open(clone, second) as kb:
+    with _open(clone, second) as kb:  # of the same user, who has all of it already
         found = kb.find("Doc", "subject 7", mode="similar", limit=5)
         assert not found.degraded
     assert second.passages == 0
     shutil.rmtree(clone / "data/indices")
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / "another user"))
     third = HashEmbedder()
     with _open(clone, third) as kb:
         again = kb.find("Doc", "subject 7", mode="similar", limit=5)
@@ -175,12 +178,14 @@ def test_dk_11_with_the_cache_the_provider_is_called_for_no_passage(docs: Path, 
         b"",
     ],
 )
-def test_dk_12_a_damaged_team_cache_is_said_and_missed(docs: Path, damage: bytes) -> None:
+def test_dk_12_a_damaged_team_cache_is_said_and_missed(
+    docs: Path, damage: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with _open(docs) as kb:
         kb.put("Doc", {"id": "a", "text": "内存 fox"})
         kb.index_build()
     (docs / "data/indices/search_cache.parquet").write_bytes(damage)
-    shutil.rmtree(docs / ".duckkb")
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / "another user"))
     embedder = HashEmbedder()
     with _open(docs, embedder) as kb:
         result = kb.find("Doc", "fox", mode="match")
