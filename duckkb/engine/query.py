@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 Key = tuple[str, int]
-_MANY_SHARE = 1 / 3  # of all records, from which passing all of them is faster than looking each up
+_FEW = 256  # records that are looked up one by one; more are picked out of the ids of all parts
 _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
 _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
@@ -269,10 +269,9 @@ def _more(satisfy: int, limit: int) -> tuple[Notice, ...]:
 
 
 def _rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
-    """The rows of these records: one by one where they are few, else picked out of all."""
-    if len(ids) > base.tree.count(kind) * _MANY_SHARE:
-        wanted = frozenset(ids)
-        return (row for row in base.tree.rows(kind) if row.record.id in wanted)
+    """The rows of these records: one by one where they are few, else part by part."""
+    if len(ids) > _FEW:
+        return base.tree.among(kind, frozenset(ids))
     return (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
 
 

@@ -8,7 +8,7 @@ that line costs, however many the part has.
 import hashlib
 from array import array
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, overload
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _FEW_SHARE = 20  # of the rows of a part: so many new ones find their places one by one
 _COMPLETE, _CANONICAL = 1, 2
 _ETAG = 8
+_FEW = 8  # lines of a part that are read one by one; for more the text is read whole
 
 Named = tuple[int, int, bytes]
 """Of a line: its record's id, the hash of its identity, and its etag."""
@@ -168,6 +169,15 @@ class PartRows(Sequence[StoredRow]):
         """The records of the rows."""
         return (record_of(self._kind, orjson.loads(line)) for line in self._load().lines)
 
+    def among(self, ids: Container[int]) -> Iterator[StoredRow]:
+        """The rows with one of these ids."""
+        content = self._load()
+        places = [at for at, one in enumerate(content.head.ids) if one in ids]
+        if len(places) > _FEW:  # one reading of the text instead of one a line
+            lines = content.lines
+            return (self._row(content, at, lines[at]) for at in places)
+        return (self._at(content, at) for at in places)
+
     def with_id(self, record_id: int) -> StoredRow | None:
         """The first row of a record."""
         content = self._load()
@@ -192,6 +202,13 @@ class PartRows(Sequence[StoredRow]):
             return StoredRow(record, line, self._path, at + 1)
         flags = head.flags[at]
         return StoredRow(record, line, self._path, head.numbers[at], bool(flags & _COMPLETE), bool(flags & _CANONICAL))
+
+
+def rows_among(rows: Sequence[StoredRow], ids: Container[int]) -> Iterator[StoredRow]:
+    """Those rows whose record has one of these ids; of rows that lie in the store no other is decoded."""
+    if isinstance(rows, PartRows):
+        return rows.among(ids)
+    return (row for row in rows if row.record.id in ids)
 
 
 def content_of(rows: Sequence[StoredRow]) -> PartContent:

@@ -3,7 +3,7 @@
 import heapq
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckkb.errors import Finding
@@ -12,7 +12,7 @@ from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.files.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.part_rows import PartRows
+from duckkb.truth.files.part_rows import PartRows, rows_among
 from duckkb.truth.files.table import Difference, Repeated, StoredRow, Swapped, Table
 from duckkb.truth.layout import leads_to_parts
 from duckkb.values import dataclass
@@ -161,6 +161,12 @@ class Tree:
 
     def by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
         return self._table(kind).by_id(record_id)
+
+    def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
+        """The records of a type with one of these ids, in path order."""
+        if self._table(kind).is_mended:
+            return (row for row in self.rows(kind) if row.record.id in ids)
+        return (row for part in self.parts_of(kind) for row in rows_among(part.rows, ids))
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
         """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
