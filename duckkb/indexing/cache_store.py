@@ -13,6 +13,7 @@ everything goes on in memory.
 
 import json
 import os
+import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -108,8 +109,9 @@ class CacheStore:
             yield from self._sound(kind, some)
 
     def lengths(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, int]:
-        """By key the bytes of the payloads that `rows` would give. Reads none."""
-        wanted = f"SELECT r.key, length(r.payload) FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR {self._shared})"
+        """By key the bytes of the payload that is taken of what `rows` would give: its own before others. Reads none."""
+        usable = f"r.kind = ? AND r.key IN (%s) AND (r.is_own OR {self._shared})"
+        wanted = f"SELECT r.key, length(r.payload) FROM row r WHERE {usable} ORDER BY r.is_own"
         return {key: length for some in self._asked(wanted, kind, keys) for key, length in some}
 
     def withheld(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
@@ -347,12 +349,27 @@ class CacheStore:
                     f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {replaced}",
                     values,
                 )
-                if file is not None:
+                if file is None:
+                    _supersede(connection, ((kind, row[0], made) for row, made in zip(some, sums, strict=True)))
+                else:
                     connection.executemany(
                         "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
                         ((file, vouched, kind, row[0], made) for row, made in zip(some, sums, strict=True)),
                     )
                 _count(connection, "added")
+
+
+def _supersede(connection: sqlite3.Connection, made: Iterable[tuple[Kind, bytes, bytes]]) -> None:
+    """What was made here lately stands alone under its key: a model may give other vectors than it gave before, of another
+    length even, without another name."""
+    older = "kind = ? AND key = ? AND checksum <> ? AND is_own"
+    rows, before = [*made], connection.total_changes
+    connection.executemany(
+        f"DELETE FROM row WHERE {older} AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)", rows
+    )
+    connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", rows)
+    if connection.total_changes > before:
+        _count(connection, "gone")
 
 
 def _place(folder: Path | None) -> Path | None:

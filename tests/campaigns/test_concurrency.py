@@ -379,10 +379,10 @@ def test_worktrees_write_at_once_and_git_merges_them_without_loss(
 THREADS = """
 import os
 import duckkb.indexing.cache_format as cache
-row = (b'k' * 16, b'h' * 16, 'made', 'some tokens')
+row = (b'k' * 16, b'h' * 16, 'made', b'some tokens')
 data = cache.encode([row], ())
 before = set(os.listdir('/proc/self/task'))
-assert cache.decode(data, 'tokens').rows([row[0]])
+assert [*cache.decode(data)]
 print(len(set(os.listdir('/proc/self/task')) - before))
 """
 

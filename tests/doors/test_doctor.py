@@ -57,6 +57,12 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A committed base with records, both caches and vectors, on a machine that made them."""
     root = tmp_path_factory.mktemp("healthy") / "kb"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DUCKKB_CACHE_HOME", str(root.with_name("cache")))
+        return make_healthy(root)
+
+
+def make_healthy(root: Path) -> Path:
     app.init(root)
     (root / "config.yaml").write_text(CONFIG, "utf-8")
     git(root, "init", "-q", "-b", "main")
@@ -69,13 +75,18 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def base(healthy: Path, tmp_path: Path) -> Path:
+def base(healthy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """On the machine that made it: what other tests do to their caches is not seen here."""
+    shutil.copytree(healthy.with_name("cache"), tmp_path / "cache", symlinks=True)
+    (tmp_path / "cache/models").symlink_to(Path(os.environ["XDG_CACHE_HOME"]) / "duckkb/models")
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / "cache"))
     return shutil.copytree(healthy, tmp_path / "kb", symlinks=True)
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """State and cache folders of this test's own: another machine, that has made and checked nothing."""
+    monkeypatch.delenv("DUCKKB_CACHE_HOME", raising=False)
     for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(name, str(tmp_path / name))
@@ -94,12 +105,19 @@ def whole(folder: Path) -> dict[str, Any]:
     return found
 
 
+def contents(folder: Path) -> dict[str, Any]:
+    """The files below a folder of stores: SQLite lays its log beside a store that it reads, and takes it away."""
+    if folder == Path():
+        return {}
+    return {name: facts[2] for name, facts in whole(folder).items() if not name.startswith("models")}
+
+
 def look(root: Path, **chosen: Any) -> dict[str, Check]:
     """What doctor says, by check; holds it to changing nothing in the base and in the user's folders."""
-    state = Path(os.environ["XDG_STATE_HOME"])
-    before = whole(root), whole(state)
+    state, cache = Path(os.environ["XDG_STATE_HOME"]), Path(os.environ.get("DUCKKB_CACHE_HOME", ""))
+    before = whole(root), whole(state), contents(cache)
     health = app.doctor(root, **{"embedder": MODEL, **chosen})
-    assert (whole(root), whole(state)) == before
+    assert (whole(root), whole(state), contents(cache)) == before
     assert tuple(check.check for check in health.checks) == tuple(CHECKS)
     assert all(check.remedy for check in health.checks if check.status in ("warning", "error")), health
     assert not any("the check itself failed" in check.message for check in health.checks), health
@@ -224,7 +242,7 @@ def _other_columns(root: Path) -> None:
 
 def cached() -> sqlite3.Connection:
     """The user's tokens and vectors, of all bases."""
-    folder = Path(os.environ["XDG_CACHE_HOME"]) / "duckkb/shared"
+    folder = Path(os.environ["DUCKKB_CACHE_HOME"]) / "shared"
     return sqlite3.connect(folder / "search_cache.sqlite", isolation_level=None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import Ran, make_base, run_in
+from tests.conftest import Ran, make_base, run_in, store_of
 
 COUNT, DIMENSION = 1500, 24
 CONFIG = """\
@@ -120,7 +120,7 @@ def test_narrow_vectors_are_set_for_the_whole_base_and_shown_with_what_they_lose
     assert len(hits) == 30 and sum(hits) >= 27
     shown = lane(root)
     assert (shown["storage"], shown["ann"]) == (storage, "exact") and 0.9 <= shown["recall"]["storage"] <= 1.0
-    (matrix,) = (root / ".duckkb").rglob("vectors/*/matrix")
+    (matrix,) = store_of(root).rglob("vectors/*/matrix")
     assert matrix.stat().st_size == COUNT * DIMENSION * {"float16": 2, "int8": 1}[storage]
 
 

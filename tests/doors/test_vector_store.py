@@ -521,7 +521,10 @@ def test_vd_09_without_a_usable_model_nothing_is_stored_and_the_error_says_why(n
     assert files(notes) == before
 
 
-def test_vd_09_a_model_that_fails_later_leaves_the_store_as_it_was(notes: Path) -> None:
+def test_vd_09_a_model_that_fails_later_leaves_the_store_as_it_was(
+    notes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DUCKKB_CACHE_HOME", str(tmp_path / "another user"))  # who has no vector of these texts
     model = HashEmbedder()
     (notes / "config.yaml").write_text(
         NOTES.replace("embedding_model: none", "embedding_model: multilingual-e5-small"), "utf-8"
