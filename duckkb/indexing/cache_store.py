@@ -13,7 +13,6 @@ everything goes on in memory.
 
 import json
 import os
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -359,7 +358,7 @@ class CacheStore:
                 _count(connection, "added")
 
 
-def _supersede(connection: sqlite3.Connection, made: Iterable[tuple[Kind, bytes, bytes]]) -> None:
+def _supersede(connection: Any, made: Iterable[tuple[Kind, bytes, bytes]]) -> None:
     """What was made here lately stands alone under its key: a model may give other vectors than it gave before, of another
     length even, without another name."""
     older = "kind = ? AND key = ? AND checksum <> ? AND is_own"
