@@ -43,7 +43,7 @@ def test_a_call_that_was_interrupted_leaves_no_import_lock_behind(tmp_path: Path
     with duckkb.open(root, embedder=HashEmbedder(), progress=interrupted) as kb:
         kb.collections.init("texts", policy="knowledge-base")
         with pytest.raises(KeyboardInterrupt):
-            kb.put("texts", {"id": "a", "content": "fox"})
+            kb.put("texts", {"id": "a", "content": "words that no other test has embedded"})
         assert not _imp.lock_held()
         _imp.acquire_lock()  # a lock that is held by right is left alone by calls that end well
         assert kb.list("texts").total == 0
