@@ -58,7 +58,9 @@ def test_a_large_cache_is_advised_into_git_lfs(tmp_path: Path) -> None:
     assert "W_CACHE_SIZE" not in codes(50_000_001)
     assert run_in(root, ["init", "--lfs", "--json"]).line["files"] == []
     if shutil.which("git-lfs") is None:
-        pytest.skip("git-lfs is not installed here: what it makes of the attribute is not seen")
+        pytest.skip(
+            "git-lfs is not installed here, so what it makes of the attribute, which stands as it should, is not seen; CI installs it"
+        )
     git(root, "lfs", "install", "--local")
     commit(root)
     assert git(root, "show", f"HEAD:{PARQUET}").startswith("version https://git-lfs.github.com/spec/v1\n")
