@@ -113,8 +113,10 @@ def _satisfying(found: Diff, compared: Comparison, matching: _OfType) -> Diff:
         problems: list[FilterError] = []
         for tree in (older, newer):
             known = tree.ontology.by_table(kind, table)
+            if known is None:  # a version that does not know the type neither accepts nor refuses
+                continue
             try:
-                ids.append(matching(tree, known) if known is not None else ())
+                ids.append(matching(tree, known))
             except FilterError as problem:  # a field may be one of the other version alone
                 problems.append(problem)
         kept += [(change.type, change.identity) for change in own if any(change.id in some for some in ids)]

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import stat
-import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,16 +32,11 @@ NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM})
 """What says nothing of a file that cannot be opened: it may be there."""
-_DRAFT_SECONDS = 3600.0
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def folder_of(root: Path) -> Path:
     return root / FOLDER
-
-
-def cache_path(root: Path) -> Path:
-    return folder_of(root) / "cache"
 
 
 def is_folder(path: Path) -> bool:
@@ -154,17 +148,10 @@ def is_emptied(root: Path, commit: str | None) -> bool:
 
 
 def sweep(root: Path) -> None:
-    """Remove drafts in local state whose writers died; the caller holds the exclusive lock.
-
-    Under that lock nobody else makes a file of ours; the cache is written without it, so of its drafts only old ones go.
-    """
-    long_ago = time.time() - _DRAFT_SECONDS
+    """Remove drafts in local state whose writers died; the caller holds the exclusive lock, under which nobody else makes any."""
     with contextlib.suppress(OSError):
         for draft in folder_of(root).glob(TEMPORARY):
             draft.unlink(missing_ok=True)
-        for draft in cache_path(root).glob(".tmp-*") if is_folder(cache_path(root)) else ():
-            if draft.lstat().st_mtime < long_ago:
-                draft.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -92,3 +92,11 @@ def test_a_filter_over_what_did_not_change_is_refused_where_find_would_refuse_it
     assert run_in(same, ["diff", "-w", "size > 5", "--", "Person"]).code == 2
     for answered in (["size > 5"], ["size > 5", "--", "Note", "Person"], ["extra.level = 2", "--", "Note"]):
         assert names(same, "-w", *answered) == []
+
+
+def test_a_filter_is_refused_by_the_one_version_that_has_the_type(tmp_path: Path) -> None:
+    """Before the first commit there is no older version that could know it."""
+    root = make_base(tmp_path / "kb", NOTES)
+    run_in(root, ["put", "Note", '{"id": "a"}', "--no-embed"])
+    ran = run_in(root, ["diff", "-w", "titel = 1"])
+    assert (ran.code, ran.out) == (2, "") and "titel" in ran.err

@@ -53,7 +53,7 @@ def room(free: int, inodes: int | None) -> Verdict:
 
 def writable(ground: Surroundings) -> Verdict:
     root = ground.root
-    folders = [root, state.folder_of(root), state.folder_of(root) / state.TXN, state.cache_path(root)]
+    folders = [root, state.folder_of(root), state.folder_of(root) / state.TXN]
     folders += sorted(Path(folder) for folder, _, _ in os.walk(root / "data"))
     shut = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)]
     if not shut:
