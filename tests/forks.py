@@ -23,8 +23,8 @@ from typing import Any, NoReturn
 PATIENCE = 300.0
 _WARM = (
     "actions.asking", "actions.caring", "actions.collecting", "actions.comparing", "actions.merging", "actions.reading",
-    "actions.tracing", "actions.vector_run", "actions.writing", "app.diffing", "app.folder", "app.impact", "app.knowledge",
-    "app.merging", "app.proposing", "app.provenance", "app.vectors", "lanes.type_lanes", "lanes.lexical.lexical",
+    "actions.tracing", "actions.vector_run", "actions.writing", "actions.diffing", "actions.folder", "actions.impact",
+    "app.knowledge", "actions.proposing", "actions.vector_store", "lanes.type_lanes", "lanes.lexical.lexical",
     "lanes.sql.tables", "cli.verbs.base", "cli.verbs.care", "cli.verbs.collect", "cli.verbs.diff", "cli.verbs.find", "cli.git_driver", "cli.verbs.health",
     "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read", "cli.table",
     "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",

@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.actions import asking, caring, embedding, given_vector, reading, tracing, writing
+    from duckkb.actions import asking, caring, embedding, reading, tracing, writing
 
-__all__ = ["asking", "caring", "embedding", "given_vector", "reading", "tracing", "writing"]
+__all__ = ["asking", "caring", "embedding", "reading", "tracing", "writing"]
 
 
 def __getattr__(name: str) -> Any:

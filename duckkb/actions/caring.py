@@ -1,20 +1,21 @@
-"""check, fmt, dedupe, status, index, doctor, repair: the care of a base."""
+"""check, status, doctor, repair: the care of a base, also of one that may be broken, so without opening it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from duckkb.engine import care
-from duckkb.engine.base import Base, Wiring
-from duckkb.engine.index import job_state, jobs, survey
-from duckkb.engine.index import plan as planning
+from duckkb import config
+from duckkb.actions.folder import Opening, Unopened, find
+from duckkb.engine.base import Base
+from duckkb.engine.index import job_state, survey
 from duckkb.engine.index import repair as repairing
 from duckkb.engine.index.glance import glance
-from duckkb.engine.index.jobs import Options as JobOptions
 from duckkb.engine.index.repair import Options as RepairOptions
 from duckkb.engine.index.repair import Repaired
-from duckkb.queries import Receipt
+from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
 from duckkb.review.health import examine
@@ -28,29 +29,6 @@ from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
 
-__all__ = [
-    "Check",
-    "CheckReport",
-    "Health",
-    "JobOptions",
-    "RepairOptions",
-    "Repaired",
-    "Surroundings",
-    "check",
-    "compact",
-    "dedupe",
-    "doctor",
-    "fmt",
-    "index_build",
-    "index_plan",
-    "index_refresh",
-    "index_status",
-    "is_being_written",
-    "repair",
-    "status",
-    "status_unread",
-]
-
 
 def check(base: Base) -> CheckReport:
     """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one."""
@@ -58,18 +36,6 @@ def check(base: Base) -> CheckReport:
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
     return replace(report, findings=(*report.findings, *merged))
-
-
-def fmt(base: Base, check_only: bool) -> Receipt:
-    return care.fmt(base, check_only)
-
-
-def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
-    return care.dedupe(base, reassign, dry_run)
-
-
-def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
-    return care.compact(base, older_than, dry_run)
 
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:
@@ -83,14 +49,15 @@ def status(base: Base, trusted: bool) -> dict[str, Any]:
     }
 
 
-def is_being_written(root: Path) -> bool:
-    """Whether somebody holds the lock alone at this moment."""
-    return lock.is_held(root)
-
-
-def status_unread(root: Path, notes: BaseStore, settings: Settings, trusted: bool) -> dict[str, Any]:
-    """As `status`, of a base that somebody is writing: who does, and what is known without its records."""
-    return _facts(root, notes, settings, trusted, str(lock.holder(root) or "a process that does not say its name"))
+def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
+    """As `KnowledgeBase.status`, without opening a base that somebody is writing: who does (`locked_by`), with None for
+    what the records would say."""
+    root = find(path)
+    env = config.around(root)
+    settings, holder = config.load(root, env).settings, lock.holder(root)
+    trusted = config.is_trusted(root, settings, env)
+    notes = BaseStore(Place.of(env.cache_home, root))
+    return _facts(root, notes, settings, trusted, str(holder or "a process that does not say its name"))
 
 
 def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, locked_by: str | None) -> dict[str, Any]:
@@ -109,25 +76,47 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
     }
 
 
-def index_status(base: Base) -> dict[str, Any]:
-    return survey.status(base)
+def doctor(
+    unopened: Unopened,
+    clock: Clock,
+    engines: Mapping[str, Callable[[], None]],
+    embedder: Embedder | None,
+    on_check: Callable[[Check], None],
+) -> Health:
+    """As `app.doctor`; `engines` are what shows that each works here."""
+    root = unopened.root
+    env = config.around(root)
+    with _borrowed(env.cache_home.expanduser()) as cache_home:
+        chosen = Opening(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
+
+        def demands() -> tuple[dict[str, str], bool]:
+            settings = config.load(root, env).settings
+            return config.demands(settings), config.is_trusted(root, settings, env)
+
+        ground = Surroundings(root, env, clock, lambda: unopened.wire(root, chosen)[1], demands, engines)
+        return examine.examine(ground, on_check)
 
 
-def index_plan(base: Base) -> planning.Plan:
-    return planning.plan(base, planning.survey(base))
+def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
+    """As `app.repair`."""
+    root = unopened.root
+    chosen = Opening(lenient=True, lock_timeout=options.timeout)
+    place = Place.of(config.around(root).cache_home, root)
+    return repairing.repair(place, options, lambda: unopened.wire(root, chosen)[1])
 
 
-def index_refresh(base: Base, options: JobOptions, listen: jobs.Listen) -> jobs.Built:
-    return jobs.refresh(base, options, listen)
-
-
-def index_build(base: Base, options: JobOptions, listen: jobs.Listen) -> jobs.Built:
-    return jobs.build(base, options, listen)
-
-
-def doctor(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
-    return examine.examine(ground, on_check)
-
-
-def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
-    return repairing.repair(place, options, wire)
+@contextmanager
+def _borrowed(cache_home: Path) -> Iterator[Path]:
+    """A folder that shows the user's converted models by links: what a model would write, it writes beside them."""
+    try:
+        folder = TemporaryDirectory(prefix="duckkb-doctor-")
+    except OSError:  # no room for it, which a check will say
+        yield cache_home
+        return
+    with folder as name:
+        with suppress(OSError):
+            for file in sorted(cache_home.glob("models/*/*")):
+                link = Path(name) / file.relative_to(cache_home)
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(file)
+        yield Path(name)

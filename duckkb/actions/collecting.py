@@ -1,6 +1,7 @@
 """col and policy: collections as wholes, and the policies that they are made by."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +11,90 @@ from duckkb.engine.base import Base
 from duckkb.engine.collections import Changed
 from duckkb.errors import Finding, NotFound, OntologyError, UsageError
 from duckkb.ontology.load import load
-from duckkb.ontology.model import EVERY, Policy, RecordType, SearchField
+from duckkb.ontology.model import EVERY, Ontology, Policy, RecordType, SearchField
 from duckkb.ontology.names import is_policy_name, name_known
 from duckkb.ontology.presets import find_policy, presets
+from duckkb.ontology.rules import MODES
 from duckkb.ontology.snapshot import define
 from duckkb.ontology.source import read_yaml
 from duckkb.truth.commit import outside
 
-
-def init(base: Base, name: str, policy: str, params: Mapping[str, Any]) -> Changed:
-    return collections.create(base, sound_name(name), define(name, policy_named(base, policy), params))
-
-
-def listing(base: Base) -> list[dict[str, Any]]:
-    return [_line(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
+BaseNow = Callable[[], AbstractContextManager[Base]]
+"""Gives a base as its files are now, for one call."""
 
 
-def show(base: Base, name: str) -> dict[str, Any]:
+class Collections:
+    """`kb.collections`: what is done to whole collections. Records in them are put, found and deleted as those of any type."""
+
+    def __init__(self, base: BaseNow) -> None:
+        self._base = base
+
+    def init(self, name: str, *, policy: str, params: Mapping[str, Any] | None = None) -> Changed:
+        """Make a collection: its policy, with `params` set, is written to ontology/collections/NAME.yaml.
+
+        Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
+        """
+        with self._base() as base:
+            definition = define(name, policy_named(base, policy), params or {})
+            return collections.create(base, sound_name(name), definition)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Name, policy, records and bytes of each collection."""
+        with self._base() as base:
+            return [_line(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One collection: as in `list`, with its fields as stored, and how they are searched."""
+        with self._base() as base:
+            return _shown(base, collection_named(base, name))
+
+    def remove(self, name: str, *, confirmed: bool = False) -> Changed:
+        """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`."""
+        with self._base() as base:
+            return collections.remove(base, collection_named(base, name), confirmed=confirmed)
+
+    def rename(self, name: str, new: str) -> Changed:
+        """Give a collection another name; its records keep ids, identities and times."""
+        with self._base() as base:
+            return collections.rename(base, collection_named(base, name), sound_name(new))
+
+    def snapshot(self, name: str, path: str | Path, *, force: bool = False) -> int:
+        """Write a collection to one self-contained file; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
+        with self._base() as base:
+            data = collections.pack(base, collection_named(base, name))
+            outside.write(path, [data], base.root, base.wiring.env, force=force)
+            return len(data)
+
+    def restore(self, path: str | Path, *, name: str | None = None) -> Changed:
+        """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
+        with self._base() as base:
+            packed = regular_file(base, path, "a snapshot").read_bytes()
+            return collections.unpack(base, packed, None if name is None else sound_name(name))
+
+    def policies(self) -> "Sequence[dict[str, Any]]":
+        """Every policy that `init` takes, with a description and where it stands: the base's own, then those of the package
+        that no own one hides."""
+        with self._base() as base:
+            own = base.ontology.policies
+            found = {**{name: policy for name, policy in presets().items() if name not in own}, **own}
+            return [_policy_line(policy) for _, policy in sorted(found.items())]
+
+    def check_policies(self, *files: "str | Path") -> "Sequence[dict[str, Any]]":
+        """The policies that YAML files declare (without files, the base's own, which were checked when it was opened);
+        raises `errors.OntologyError` with everything that is wrong with them."""
+        with self._base() as base:
+            ontology = _declared(base, files) if files else base.ontology
+            return [_policy_line(policy) for policy in ontology.policies.values()]
+
+    def policy(self, name: str) -> dict[str, Any]:
+        """One policy as it is written, with where it stands."""
+        with self._base() as base:
+            policy = policy_named(base, name)
+            return _policy_line(policy) | {"policy": dict(policy.source)}
+
+
+def _shown(base: Base, kind: RecordType) -> dict[str, Any]:
     """A collection with its policy, the fields that its records have and how each is searched."""
-    kind = collection_named(base, name)
     assert kind.policy is not None, "a collection carries its policy"
     types = base.observed(kind).types()
     return _line(base, kind) | {
@@ -37,30 +103,10 @@ def show(base: Base, name: str) -> dict[str, Any]:
         "definition": kind.place,
         "vectors": [_searched(field, base.lengths(kind)) for field in kind.vectors],
         "lexical": [_searched(field, {}) for field in kind.full_text],
-        "intents": list(kind.policy.intents) if kind.policy.intents else ["similar", "match", "hybrid", "where"],
+        "intents": list(kind.policy.intents) if kind.policy.intents else list(MODES),
         "default": kind.policy.default_intent,
         "fields": types,
     }
-
-
-def remove(base: Base, name: str, confirmed: bool) -> Changed:
-    return collections.remove(base, collection_named(base, name), confirmed=confirmed)
-
-
-def rename(base: Base, name: str, new: str) -> Changed:
-    return collections.rename(base, collection_named(base, name), sound_name(new))
-
-
-def snapshot(base: Base, name: str, named: str | Path, force: bool) -> int:
-    """Write a collection to a file of its own; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
-    data = collections.pack(base, collection_named(base, name))
-    outside.write(named, [data], base.root, base.wiring.env, force=force)
-    return len(data)
-
-
-def restore(base: Base, named: str | Path, name: str | None) -> Changed:
-    path = regular_file(base, named, "a snapshot")
-    return collections.unpack(base, path.read_bytes(), None if name is None else sound_name(name))
 
 
 def collection_named(base: Base, name: str) -> RecordType:
@@ -73,24 +119,8 @@ def collection_named(base: Base, name: str) -> RecordType:
     return kind
 
 
-def policies(base: Base) -> list[dict[str, Any]]:
-    """Every policy that `col init` takes: the base's own, then those of the package that no own one hides."""
-    own = base.ontology.policies
-    found = {**{name: policy for name, policy in presets().items() if name not in own}, **own}
-    return [_policy_line(policy) for _, policy in sorted(found.items())]
-
-
-def policy_show(base: Base, name: str) -> dict[str, Any]:
-    """A policy as it is written, with where it stands."""
-    policy = policy_named(base, name)
-    return _policy_line(policy) | {"policy": dict(policy.source)}
-
-
-def policy_check(base: Base, files: Sequence[str | Path]) -> list[dict[str, Any]]:
-    """The policies that YAML files declare, before they are put into ontology/; without files, those of the base, which were
-    checked when it was opened. Raises `errors.OntologyError` with everything that is wrong with them."""
-    if not files:
-        return [_policy_line(policy) for policy in base.ontology.policies.values()]
+def _declared(base: Base, files: Sequence[str | Path]) -> Ontology:
+    """What YAML files declare before they are put into ontology/."""
     documents = [read_yaml(regular_file(base, Path(path), "a YAML file").read_bytes(), str(path)) for path in files]
     ontology, findings = load(documents)
     if not findings and not ontology.policies:
@@ -101,7 +131,7 @@ def policy_check(base: Base, files: Sequence[str | Path]) -> list[dict[str, Any]
             suggestion="edit the lines named; `duckkb policy show knowledge-base` is an example",
             findings=tuple(findings),
         )
-    return [_policy_line(policy) for policy in ontology.policies.values()]
+    return ontology
 
 
 def policy_named(base: Base, name: str) -> Policy:

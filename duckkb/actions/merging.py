@@ -1,38 +1,158 @@
-"""merge, resolve, git: bringing two histories of records together."""
+"""merge, resolve, compact and git's driver: on a base that need not load, as its configuration may be in conflict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
-from duckkb.errors import Finding
-from duckkb.review.merging import install, verify
+from duckkb import config
+from duckkb.actions.folder import Opening, Unopened
+from duckkb.engine import care
+from duckkb.errors import DuckkbError, Finding, OntologyError
+from duckkb.queries import Receipt
+from duckkb.review.merging import install
+from duckkb.review.merging import merge as merges
+from duckkb.review.merging import resolve as resolving
 from duckkb.review.merging.broken import broken
-from duckkb.review.merging.conflicts import ConflictAnswer, OpenConflict, Side, SideChoice, read_answers
-from duckkb.review.merging.install import Fact
-from duckkb.review.merging.merge import MergeOptions, Outcome, abort, merge
-from duckkb.review.merging.resolve import Resolved, ResolveOptions, resolve
-
-__all__ = [
-    "ConflictAnswer",
-    "Fact",
-    "MergeOptions",
-    "OpenConflict",
-    "Outcome",
-    "ResolveOptions",
-    "Resolved",
-    "Side",
-    "SideChoice",
-    "abort",
-    "broken",
-    "install",
-    "merge",
-    "page",
-    "read_answers",
-    "resolve",
-    "verify",
-]
+from duckkb.review.merging.conflicts import read_answers
+from duckkb.review.merging.merge import MergeOptions, Outcome
+from duckkb.review.merging.resolve import Resolved, ResolveOptions
+from duckkb.settings import Settings, Shrink
+from duckkb.truth.commit import outside
+from duckkb.truth.git import repository
+from duckkb.truth.merge import merge_rules
+from duckkb.truth.merge.merge_rules import RulesByTable
+from duckkb.values import dataclass
 
 
-def page(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
-    """The HTML page on which conflicts are settled, piece by piece."""
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """What came of a merge, and what the merged records break without being in conflict."""
+
+    outcome: Outcome
+    violations: tuple[Finding, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.outcome.conflicts or self.outcome.others or self.violations)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What is left to resolve; where nothing is, what the merged records break."""
+
+    left: Resolved
+    violations: tuple[Finding, ...] = ()
+
+
+def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shrink: bool = False) -> Merge:
+    """Merge a revision into what is checked out, records by key; the base's limits hold unless `allow_shrink`. Raises
+    `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK) where nothing was begun."""
+    rules, limit, _ = _said_at(unopened.root)
+    options = replace(options, shrink=None if allow_shrink else limit)
+    outcome = merges.merge(unopened.root, revision, rules, options)
+    is_changed = outcome.action in ("fast-forward", "merged", "stopped")
+    return Merge(outcome, _violations(unopened, options.timeout) if is_changed and not outcome.conflicts else ())
+
+
+def abort(unopened: Unopened, lock_timeout: float) -> Merge:
+    """Take a merge back. Raises `errors.Refused` where none is under way."""
+    return Merge(merges.abort(unopened.root, lock_timeout))
+
+
+def answers_file(root: Path, file: "str | Path") -> bytes:
+    """The bytes of a file with answers; raises `errors.UsageError` (E_PATH)."""
+    return outside.regular(file, root, config.around(root), "a file with answers").read_bytes()
+
+
+def resolve(
+    unopened: Unopened,
+    options: ResolveOptions,
+    answers: bytes = b"",
+    *,
+    judged: bool = False,
+    allow_shrink: bool = False,
+) -> Resolution:
+    """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
+    for `read_answers`. The violations are told where this has settled the last conflict; with `judged` whenever none
+    is open, and what is wrong with the ontology also before. Raises `errors.NotFound` for a choice that names no conflict,
+    `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
+    deletes more than it may."""
+    rules, limit, depth = _said_at(unopened.root)
+    options = replace(options, answers=read_answers(answers, depth), shrink=None if allow_shrink else limit)
+    left = resolving.resolve(unopened.root, rules, options)
+    is_over = left.is_done and (judged or (not options.only_list and bool(left.files)))
+    if not is_over:
+        return Resolution(left, _of_ontology(unopened.root) if judged else ())
+    return Resolution(left, _violations(unopened, options.timeout))
+
+
+def page(resolution: Resolution) -> Iterator[str]:
+    """The HTML page on which what is open is settled, piece by piece."""
     from duckkb.review.merging import page
 
-    return page.render(left, violations)
+    return page.render(resolution.left, resolution.violations)
+
+
+def refuse_place(root: Path, named: "str | Path") -> None:
+    """Raise `errors.UsageError` (E_PATH) where `save_page` would not write."""
+    outside.writable(named, root, config.around(root))
+
+
+def save_page(root: Path, named: "str | Path", resolution: Resolution, *, force: bool) -> None:
+    """Write `page` to a file. Raises `errors.UsageError` (E_PATH)."""
+    pieces = (piece.encode() for piece in page(resolution))
+    outside.write(named, pieces, root, config.around(root), force=force)
+
+
+def git_install(root: Path) -> list[str]:
+    """Have git in this clone merge and show parts by records; returns what was changed."""
+    return install.install(root, rules_at(root))
+
+
+def git_check(root: Path) -> list[install.Fact]:
+    """Whether git merges and shows parts by records here."""
+    return install.check(root, rules_at(root))
+
+
+def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: float) -> Receipt:
+    """Join the small parts of days at least so many days ago. Raises `errors.Refused` where another branch touches them."""
+    with unopened.opened(Opening(lock_timeout=lock_timeout)) as base:
+        return care.compact(base, older_than, dry_run)
+
+
+def rules_at(root: Path) -> RulesByTable:
+    """As the ontology says; as it last said where it does not load, unless that came with the clone."""
+    return _said_at(root)[0]
+
+
+def _said_at(root: Path) -> tuple[RulesByTable, Shrink, int]:
+    """How records are merged, how many may go, and how deep they may nest."""
+    try:
+        loaded = config.load(root, config.around(root))
+    except OntologyError:
+        return (
+            RulesByTable() if repository.tracks_state(root) else merge_rules.load(root),
+            Shrink(),
+            Settings().max_depth,
+        )
+    said = loaded.settings
+    return merge_rules.rules_of(loaded.ontology, said.merge_granularity), said.shrink, said.max_depth
+
+
+def _of_ontology(root: Path) -> tuple[Finding, ...]:
+    try:
+        config.load(root, config.around(root))
+    except OntologyError as problem:
+        return tuple(problem.findings)
+    return ()
+
+
+def _violations(unopened: Unopened, lock_timeout: float) -> tuple[Finding, ...]:
+    commit = repository.head_commit(unopened.root) or ""
+    try:
+        with unopened.opened(Opening(lenient=True, lock_timeout=lock_timeout)) as base:
+            return broken(base, commit)
+    except OntologyError as problem:
+        return tuple(problem.findings)
+    except DuckkbError as problem:
+        return (Finding(problem.code, problem.message, remedy=problem.suggestion),)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from duckkb.actions.collecting import BaseNow
 from duckkb.actions.reading import line_of, no_record
 from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
 from duckkb.engine.base import Base
@@ -16,7 +17,7 @@ from duckkb.queries import Hit
 from duckkb.records import Identity, identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
-from duckkb.review.provenance import provenance, provenance_log
+from duckkb.review.provenance import citation, provenance, provenance_log
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
 from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
@@ -24,55 +25,71 @@ from duckkb.truth.files.table import StoredRow
 from duckkb.truth.git import repository, revisions, run
 
 
-def origins(base: Base, hits: Sequence[Hit]) -> list[Origin]:
-    """Where the line of each hit is from."""
-    ground = _ground(base)
-    found: dict[tuple[str, int], Origin] = {}
-    for name in dict.fromkeys(hit.type for hit in hits):
-        kind = kind_named(base, name)
-        rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
-        found |= {(name, number): origin for number, origin in provenance.origins(ground, kind, rows).items()}
-    return [_cited(found[hit.type, hit.id], base, hit) for hit in hits]
+class Provenance:
+    """`kb.provenance`: what git knows of records. Every method raises `errors.StateError` (E_GIT) outside of a repository."""
+
+    def __init__(self, base: BaseNow) -> None:
+        self._base = base
+
+    def of(self, hits: Sequence[Hit]) -> list[Origin]:
+        """For each hit the commit that gave its record's line the form it has, and a citation of it."""
+        with self._base() as base:
+            ground = _ground(base)
+            found: dict[tuple[str, int], Origin] = {}
+            for name in dict.fromkeys(hit.type for hit in hits):
+                kind = kind_named(base, name)
+                rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
+                origins = provenance.origins(ground, kind, rows)
+                found |= {(name, number): origin for number, origin in origins.items()}
+            return [_cited(found[hit.type, hit.id], base, hit) for hit in hits]
+
+    def blame(self, type: str, identity: Any, field: str | None = None) -> list[FieldOrigin]:
+        """For each field of a record the commit that gave it its value, or for each value of one of them or below a path
+        (`names.fr`, `tags[0]`). Raises `errors.NotFound`."""
+        with self._base() as base:
+            kind, named = _named(base, type, identity)
+            row, ground = _row(base, kind, named), _ground(base)
+            wanted = (
+                provenance.fields(ground, kind, row) if field is None else provenance.inside(ground, kind, row, field)
+            )
+            if not wanted:
+                raise NotFound(
+                    f"{kind.name} {identity_text(named)} has no field {field!r}",
+                    suggestion=f"duckkb get {kind.name} {identity_text(named)}",
+                )
+            return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+
+    def log(self, type: str, identity: Any) -> list[LogEntry]:
+        """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
+        with self._base() as base:
+            kind, named = _named(base, type, identity)
+            wanted = TracedRecord(kind, named, base.tree.get(kind, named))
+            found = provenance_log.changes(_ground(base), wanted)
+            if not found:
+                missing = not_found(kind, named)
+                raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
+            return found
+
+    def cited(self, cited: Citation) -> dict[str, Any]:
+        """The record that a citation names, in a base that was opened at its commit; `_chunk` where it names one."""
+        with self._base() as base:
+            kind, named = _named(base, cited.type, cited.identity)
+            row = _row(base, kind, named)
+            line = line_of(kind, row)
+            if cited.field is None:
+                return line
+            text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
+            if not text:
+                raise NotFound(
+                    f"{kind.name} {identity_text(named)} has no chunk {cited.field}/{cited.seq}",
+                    suggestion="leave out what stands behind #",
+                )
+            return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
 
 
-def blame(base: Base, type_name: str, identity: Any, field: str | None) -> list[FieldOrigin]:
-    """Where each field of a record is from, or each value of one of them or below a path (`names.fr`, `tags[0]`)."""
-    kind, named = _named(base, type_name, identity)
-    row = _row(base, kind, named)
-    ground = _ground(base)
-    wanted = provenance.fields(ground, kind, row) if field is None else provenance.inside(ground, kind, row, field)
-    if not wanted:
-        raise NotFound(
-            f"{kind.name} {identity_text(named)} has no field {field!r}",
-            suggestion=f"duckkb get {kind.name} {identity_text(named)}",
-        )
-    return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
-
-
-def log(base: Base, type_name: str, identity: Any) -> list[LogEntry]:
-    """The changes of a record, also of one that is gone; raises `errors.NotFound` where there never was one."""
-    kind, named = _named(base, type_name, identity)
-    found = provenance_log.changes(_ground(base), TracedRecord(kind, named, base.tree.get(kind, named)))
-    if not found:
-        missing = not_found(kind, named)
-        raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
-    return found
-
-
-def cited(base: Base, citation: Citation) -> dict[str, Any]:
-    """The record that a citation names, in a base of its commit; with the `_chunk`, where it names one."""
-    kind, named = _named(base, citation.type, citation.identity)
-    row = _row(base, kind, named)
-    line = line_of(kind, row)
-    if citation.field is None:
-        return line
-    text = base.rows(kind).text(row.record.id, citation.field, citation.seq)
-    if not text:
-        raise NotFound(
-            f"{kind.name} {identity_text(named)} has no chunk {citation.field}/{citation.seq}",
-            suggestion="leave out what stands behind #",
-        )
-    return line | {"_chunk": {"field": citation.field, "chunk_seq": citation.seq, "text": text}}
+def parse_citation(uri: str) -> Citation:
+    """`duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ` as a value; raises `errors.UsageError`."""
+    return citation.parse(uri)
 
 
 def why(base: Base, type_name: str, identity: Any, intent: Intent) -> Why:
@@ -119,7 +136,7 @@ def _cited(origin: Origin, base: Base, hit: Hit) -> Origin:
 
 def _uri(kind: RecordType, row: StoredRow, origin: Origin, hit: Hit | None = None) -> str:
     commit = origin.by.commit if origin.by else None
-    citation = Citation(kind.name, identity_text(row.record.identity), commit)
+    cited = Citation(kind.name, identity_text(row.record.identity), commit)
     if hit is not None and hit.chunk is not None:
-        citation = replace(citation, field=hit.chunk.field, seq=hit.chunk.seq)
-    return str(citation)
+        cited = replace(cited, field=hit.chunk.field, seq=hit.chunk.seq)
+    return str(cited)

@@ -2,24 +2,27 @@
 
 import os
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.actions import writing
-from duckkb.actions.collecting import policy_named, sound_name
+from duckkb.actions import vector_run, writing
+from duckkb.actions.collecting import BaseNow, policy_named, sound_name
 from duckkb.actions.embedding import decoded, flaw
+from duckkb.actions.folder import make
 from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
 from duckkb.engine import boot, collections, vectors
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import fill_pending
+from duckkb.engine.write import WriteOptions
 from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
 from duckkb.records import identity_text
+from duckkb.truth import state
 from duckkb.truth.commit import outside, vector_base
 from duckkb.truth.files import ids
 from duckkb.truth.files.tree import StoredRow
@@ -47,12 +50,113 @@ class Rows(Sequence[dict[str, Any]]):
         return self.rows[index]
 
 
-def prepare(base: Base, name: str, text: Any, value: Any) -> None:
+class VectorStore:
+    """`kb.vectors`: values behind texts, in this base or in the one that `set_database` named. A collection is made when something is first stored in it, by the policy vector-store; one
+    that is not there yet is as good as empty. Every method raises `errors.UsageError` for arguments that do not fit and for
+    a collection of another kind (E_INTENT)."""
+
+    def __init__(self, home: BaseNow, elsewhere: Callable[[Path], BaseNow]) -> None:
+        self._home, self._elsewhere = home, elsewhere
+
+    def store(self, embedding_text: str, value: Any, *, collection: str = COLLECTION) -> str:
+        """Keep a value (anything that is JSON, but None) behind a text; returns its key. The same text again keeps the key
+        and takes the new value. Raises `errors.Unavailable` without a usable model; then nothing is stored."""
+        with self._base() as base:
+            _prepare(base, collection, embedding_text, value)
+        with self._base() as base:
+            return _store(base, collection, embedding_text, value)
+
+    def retrieve(self, key: str, *, collection: str = COLLECTION) -> Any:
+        """The value behind a key, or a unique beginning of 4 or more characters. Raises `errors.NotFound`, or
+        `errors.Refused` (E_AMBIGUOUS_KEY) that lists the candidates."""
+        with self._base() as base:
+            kind, _ = _collection(base, collection)
+            return _named(base, kind, key).record.fields.get(VALUE)
+
+    def delete(self, key: str, *, collection: str = COLLECTION) -> str:
+        """Delete what is behind a key, named as in `retrieve`; returns the whole key."""
+        with self._base() as base:
+            kind, _ = _collection(base, collection)
+            row = _named(base, kind, key)
+            writing.delete(base, kind.name, [identity_text(row.record.identity)], False, WriteOptions())
+            return _key_of(row)
+
+    def list(self, *, limit: int = 50, offset: int = 0, collection: str = COLLECTION) -> Rows:
+        """Records in the order of their keys: key, embedding_text, value, embedding (of unit length; of a text longer than
+        a chunk the mean of its chunks; None where there is no model to compute it)."""
+        with self._base() as base:
+            return _listing(base, collection, limit, offset)
+
+    def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> Rows:
+        """The nearest records, the nearest first: key, embedding_text, value, score (cosine distance, 0 to 2, of the best
+        chunk). Raises `errors.Unavailable` without a usable model."""
+        with self._base() as base:
+            return _search(base, collection, query, top_k)
+
+    def import_file(self, path: str | Path, *, collection: str = COLLECTION) -> str:
+        """Keep the path of a text file, as it is given, behind its contents; returns the key."""
+        return self._import_file(path, collection, typed=True)
+
+    def set_database(self, path: str | Path) -> str:
+        """Let these actions work on another knowledge base, made where there is none, from now on and in this clone only;
+        returns its folder. This base itself ends that. Raises `errors.UsageError` (E_PATH), `errors.Unavailable`."""
+        return self._set_database(path, typed=True)
+
+    def run(self, action: Mapping[str, Any] | bytes) -> Any:
+        """Do one action given as JSON, `{"action": NAME, ...}`, and return what it gives. Paths are relative to this base and
+        must not lead out of it."""
+        call = vector_run.parse(action)
+        given = dict(call.arguments)
+        match call.action:
+            case "import_file":
+                return self._import_file(given["path"], given.get("collection", COLLECTION), typed=False)
+            case "set_database":
+                return self._set_database(given["path"], typed=False)
+            case _:
+                return getattr(self, call.action)(**given)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """As `kb.notices`, of the base that the actions work on."""
+        with self._base() as base:
+            return tuple(boot.notices(base))
+
+    def _import_file(self, path: str | Path, collection: str, *, typed: bool) -> str:
+        with self._home() as home:
+            text = _read(home, _readable(home, path, typed=typed), path)
+        return self.store(text, str(path), collection=collection)
+
+    def _set_database(self, path: str | Path, *, typed: bool) -> str:
+        with self._home() as home:
+            root = home.root
+            target = _folder(home, path, typed=typed)
+        if target == root.resolve():
+            vector_base.write(root, None)
+            return str(target)
+        try:
+            if not (target / "config.yaml").exists():
+                make(target)
+            state.refuse_unwritable(target)
+        except OSError as error:
+            raise state.refusal(f"{path} cannot be made a knowledge base", error) from error
+        with self._elsewhere(target)():  # it loads
+            vector_base.write(root, target)
+        return str(target)
+
+    @contextmanager
+    def _base(self) -> Iterator[Base]:
+        with self._home() as home:
+            target = _database(home)
+        with (self._home if target is None else self._elsewhere(target))() as base:
+            yield base
+
+
+def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     """Check what is to be stored, compute the vectors of its text, then make the collection where it is not there yet:
     before `store`, for which the base must be as its files are. Nothing is made where any of it fails. Raises
     `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model."""
     kind, is_there = _collection(base, name)
-    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: sound_text(text, TEXT), VALUE: value}
+    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _sound_text(text, TEXT), VALUE: value}
     if value is None:
         raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
     given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
@@ -62,29 +166,15 @@ def prepare(base: Base, name: str, text: Any, value: Any) -> None:
             collections.create(base, name, _definition(base, name))
 
 
-def store(base: Base, name: str, text: str, value: Any) -> str:
+def _store(base: Base, name: str, text: str, value: Any) -> str:
     """Keep a value behind a text; returns its key, the same for the same text. Other fields of the record stay."""
     kind, _ = _collection(base, name)
     key = _key(base, kind, text)
-    writing.put(base, kind.name, {kind.identity[0]: key, TEXT: text, VALUE: value}, writing.Options(merge=True))
+    writing.put(base, kind.name, {kind.identity[0]: key, TEXT: text, VALUE: value}, WriteOptions(merge=True))
     return key
 
 
-def retrieve(base: Base, name: str, key: Any) -> Any:
-    """The value behind a key, or behind the only one that begins with these 4 or more characters."""
-    kind, _ = _collection(base, name)
-    return _named(base, kind, key).record.fields.get(VALUE)
-
-
-def delete(base: Base, name: str, key: Any) -> str:
-    """Delete a record; returns its whole key."""
-    kind, _ = _collection(base, name)
-    row = _named(base, kind, key)
-    writing.delete(base, kind.name, [identity_text(row.record.identity)], False, writing.Options())
-    return _key_of(row)
-
-
-def listing(base: Base, name: str, limit: int, offset: int) -> Rows:
+def _listing(base: Base, name: str, limit: int, offset: int) -> Rows:
     """Some records in the order of their keys, each with its embedding."""
     limit = positive(limit)
     if type(offset) is not int or offset < 0:
@@ -105,10 +195,10 @@ def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> Rows:
     return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
 
 
-def search(base: Base, name: str, query: Any, top_k: int) -> Rows:
+def _search(base: Base, name: str, query: Any, top_k: int) -> Rows:
     """The records nearest to a question, each with its cosine distance as score, the nearest first."""
     top_k = positive(top_k, "top_k")
-    text = sound_text(query, "query")
+    text = _sound_text(query, "query")
     kind, is_there = _collection(base, name)
     chunks = vectors.question(base, kind, TEXT, text)
     if not base.tree.count(kind):
@@ -127,7 +217,7 @@ def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_
     return Rows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
 
 
-def readable(base: Base, path: str | Path, *, typed: bool) -> Path:
+def _readable(base: Base, path: str | Path, *, typed: bool) -> Path:
     """The text file that is to be imported: `typed` by a person, else inside the base. Raises `errors.UsageError` (E_PATH)."""
     place = granted(base, path) if typed else confined(base, path)
     if place.is_dir():
@@ -135,15 +225,15 @@ def readable(base: Base, path: str | Path, *, typed: bool) -> Path:
     return regular_file(base, place, "a text file")
 
 
-def read(base: Base, place: Path, path: str | Path) -> str:
+def _read(base: Base, place: Path, path: str | Path) -> str:
     """The text of a file, `path` as it was named; raises `errors.UsageError` for one that is empty, too large or no text."""
     most = base.limits.max_record_bytes
     with place.open("rb") as file:
         text = decoded(file.read(most + 1), str(path), most, exit_code=1)
-    return sound_text(text, str(path), exit_code=1)
+    return _sound_text(text, str(path), exit_code=1)
 
 
-def sound_text(text: Any, name: str, exit_code: int = 2) -> str:
+def _sound_text(text: Any, name: str, exit_code: int = 2) -> str:
     """A text that can be embedded; raises `errors.UsageError` that says what it is called."""
     said, code = flaw(text)
     if said:
@@ -152,7 +242,7 @@ def sound_text(text: Any, name: str, exit_code: int = 2) -> str:
     return text
 
 
-def database(base: Base) -> Path | None:
+def _database(base: Base) -> Path | None:
     """The folder of the base that the actions work on instead of this one, None for this one.
 
     Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.Refused` where a sandbox forbids it.
@@ -170,7 +260,7 @@ def database(base: Base) -> Path | None:
     return target
 
 
-def folder(base: Base, path: str | Path, *, typed: bool) -> Path:
+def _folder(base: Base, path: str | Path, *, typed: bool) -> Path:
     """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
     target = (granted(base, path) if typed else confined(base, path)).resolve()
     outside.refuse_kept(path if typed else target, base.wiring.env, base.root)

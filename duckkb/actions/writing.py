@@ -28,7 +28,6 @@ from duckkb.truth.files.lines import collector_paused
 Item = tuple[str, Mapping[str, Any] | LineError]
 _LONGEST_SLIP = 4_000  # characters
 _PIECE = 1 << 20  # bytes of a file that are read at once
-Options = WriteOptions
 
 
 def put(

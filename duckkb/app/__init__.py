@@ -1,17 +1,21 @@
-"""Where everything is put together: `open` chooses the real parts; what works without an open base stands in `folder`."""
+"""Where everything is put together: `open` chooses the real parts; `unopened` is a base that need not load."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.actions.caring import CheckReport
-    from duckkb.app.diffing import diff
-    from duckkb.app.folder import config_show, init, recover, trust
-    from duckkb.app.health import doctor, repair, status_unread
+    from duckkb.actions.caring import status_unread
+    from duckkb.actions.folder import Unopened, config_show, init, recover, trust
+    from duckkb.actions.tracing import parse_citation
     from duckkb.app.knowledge import KnowledgeBase
-    from duckkb.app.provenance import parse_citation
     from duckkb.engine.base import Progress
+    from duckkb.engine.index.repair import Repaired
     from duckkb.ports import Clock, Embedder
+    from duckkb.review.check.findings import CheckReport
+    from duckkb.review.diff.model import Diff
+    from duckkb.review.health.check import Check
+    from duckkb.review.health.examine import Health
 
 __all__ = [
     "KnowledgeBase",
@@ -26,6 +30,7 @@ __all__ = [
     "repair",
     "status_unread",
     "trust",
+    "unopened",
 ]
 
 
@@ -51,10 +56,10 @@ def open(
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
     cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
+    from duckkb.actions.folder import Opening, find
     from duckkb.app.knowledge import KnowledgeBase
-    from duckkb.app.wiring import Choice, find
 
-    chosen = Choice(
+    chosen = Opening(
         lenient,
         lock_timeout,
         progress,
@@ -65,6 +70,15 @@ def open(
         at=at,
     )
     return KnowledgeBase(find(path), chosen)
+
+
+def unopened(path: "str | Path | None" = None) -> "Unopened":
+    """A base for what needs none that loads: `duckkb.actions.merging`, `impact` and `proposing`. Raises `errors.StateError`
+    (E_NO_KB)."""
+    from duckkb.actions.folder import Unopened, find
+    from duckkb.app import wiring
+
+    return Unopened(find(path), wiring.wire, wiring.matching)
 
 
 def check(
@@ -81,33 +95,86 @@ def check(
     that removes or weakens the rules by which it is judged has errors, with `allow_weaker` warnings; so has one that deletes
     more than it may (E_SHRINK), with `allow_shrink`."""
     if since is not None or staged:
-        from duckkb.app.diffing import check_change
+        from duckkb.actions.diffing import check_change
 
-        return check_change(path, since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
+        return check_change(unopened(path), since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink)
     with open(path, lenient=True, lock_timeout=lock_timeout) as kb:
         return kb.check()
 
 
+def diff(
+    path: "str | Path | None" = None,
+    range: str | None = None,
+    *,
+    staged: bool = False,
+    worktree: bool = False,
+    only: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    whole: bool = False,
+    allow_weaker: bool = False,
+    allow_shrink: bool = False,
+    where: str = "",
+) -> "Diff":
+    """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
+    tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
+    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count, `where` is a filter that a record
+    satisfies in one of the versions, as `find` takes it. The findings are those that the
+    touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
+    judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings. A deletion of more records than
+    `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
+
+    Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
+    `errors.OntologyError`, `errors.FilterError`.
+    """
+    from duckkb.actions import comparing, diffing
+    from duckkb.review.diff.sides import parse_range
+
+    ends = parse_range(range, staged=staged, worktree=worktree)
+    wanted = comparing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
+    return diffing.diff(unopened(path), wanted)
+
+
+def doctor(
+    path: "str | Path | None" = None,
+    *,
+    embedder: "Embedder | None" = None,
+    clock: "Clock | None" = None,
+    on_check: "Callable[[Check], None]" = lambda _: None,
+) -> "Health":
+    """Check everything that a base needs here, with a verdict and a remedy each, told to `on_check` one by one. Changes
+    nothing; raises `errors.StateError` (E_NO_KB) alone."""
+    from duckkb.actions import caring
+    from duckkb.app import wiring
+
+    return caring.doctor(unopened(path), clock or wiring.SystemClock(), wiring.self_tests(), embedder, on_check)
+
+
+def repair(
+    path: "str | Path | None" = None, *, everything: bool = False, check_only: bool = False, lock_timeout: float = 0.0
+) -> "Repaired":
+    """Drop and rebuild derived state that is damaged; with `everything`, the whole local cache. `check_only` says what
+    would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE), `errors.Unavailable` (E_LOCKED, E_IO)."""
+    from duckkb.actions import caring
+    from duckkb.engine.index.repair import Options as RepairOptions
+
+    return caring.repair(unopened(path), RepairOptions(everything, check_only, lock_timeout))
+
+
+_HOMES = {
+    "KnowledgeBase": "app.knowledge",
+    "config_show": "actions.folder",
+    "init": "actions.folder",
+    "parse_citation": "actions.tracing",
+    "recover": "actions.folder",
+    "status_unread": "actions.caring",
+    "trust": "actions.folder",
+}
+
+
 def __getattr__(name: str) -> Any:
     """What few processes need is imported when it is used."""
-    if name == "KnowledgeBase":
-        from duckkb.app.knowledge import KnowledgeBase
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return KnowledgeBase
-    if name == "diff":
-        from duckkb.app.diffing import diff
-
-        return diff
-    if name in ("doctor", "repair", "status_unread"):
-        from duckkb.app import health
-
-        return getattr(health, name)
-    if name == "parse_citation":
-        from duckkb.app.provenance import parse_citation
-
-        return parse_citation
-    if name in ("config_show", "init", "recover", "trust"):
-        from duckkb.app import folder
-
-        return getattr(folder, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"duckkb.{_HOMES[name]}"), name)

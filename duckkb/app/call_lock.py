@@ -5,7 +5,7 @@ import threading
 from types import TracebackType
 
 
-class Turn:
+class CallLock:
     """A lock that the same thread may take again. A call that Ctrl-C ended in the middle of an import gives back Python's
     import lock: CPython loses it if the signal comes between taking it and the block that returns it, and from then on any
     thread that imports would wait for ever, those of Arrow and DuckDB too. Outside of importlib's own code, which holds it

@@ -1,4 +1,4 @@
-"""The public facade: a knowledge base as a Python object. It calls actions and nothing else."""
+"""The public facade: a knowledge base as a Python object. Each method asks one use case about the base as it is now."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -7,23 +7,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import actions, config
-from duckkb.app.call_lock import Turn
-from duckkb.app.wiring import Choice, unbounded, wire
+from duckkb.actions.folder import Opening
+from duckkb.app.call_lock import CallLock
+from duckkb.app.wiring import unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
 from duckkb.engine.query import Intent
+from duckkb.engine.write import WriteOptions
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
 from duckkb.settings import Expansion, Fusion
+from duckkb.truth.commit import lock
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from duckkb.app.collections import Collections
-    from duckkb.app.provenance import Provenance
-    from duckkb.app.vectors import Vectors
+    from duckkb.actions.collecting import Collections
+    from duckkb.actions.tracing import Provenance
+    from duckkb.actions.vector_store import VectorStore
     from duckkb.engine.index.jobs import Built, Listen
     from duckkb.engine.index.plan import Plan
+    from duckkb.review.check.findings import CheckReport
     from duckkb.review.impact.why import Why
 
 
@@ -33,8 +37,8 @@ class KnowledgeBase:
     Usable from several threads; one call runs at a time. Close it, or use it in a `with` block.
     """
 
-    def __init__(self, root: Path, chosen: Choice) -> None:
-        self._chosen, self._turn = chosen, Turn()
+    def __init__(self, root: Path, chosen: Opening) -> None:
+        self._chosen, self._lock = chosen, CallLock()
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
         self._base = booting.boot(wiring)
@@ -54,7 +58,7 @@ class KnowledgeBase:
 
     def close(self) -> None:
         """Write what was computed to the local cache and let go of the indices."""
-        with self._turn:
+        with self._lock:
             self._base.close()
             if self._other is not None:
                 self._other.close()
@@ -67,7 +71,7 @@ class KnowledgeBase:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
-        with self._turn:
+        with self._lock:
             return (*booting.notices(self._base), *unbounded(self._chosen))
 
     def find(
@@ -87,9 +91,9 @@ class KnowledgeBase:
         is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector; `fusion` and
         `expansion` stand in for the policy's. Raises `errors.UsageError`, `errors.FilterError`, `errors.NotFound`,
         `errors.Unavailable`."""
-        with self._turn:
+        with self._now() as base:
             intent = Intent(query, mode, where, limit, vector, fusion, expansion, explain)
-            return actions.asking.find(self._fresh(), type, intent)
+            return actions.asking.find(base, type, intent)
 
     def why(
         self,
@@ -102,54 +106,54 @@ class KnowledgeBase:
         limit: int = 10,
     ) -> "Why":
         """Why a question finds a record where it does, or does not find it. Raises as `find` and `get` do."""
-        with self._turn:
-            return actions.tracing.why(self._fresh(), type, identity, Intent(query, mode, where, limit))
+        with self._now() as base:
+            return actions.tracing.why(base, type, identity, Intent(query, mode, where, limit))
 
     def get(self, type: str, identity: Any) -> dict[str, Any]:
         """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
-        with self._turn:
-            return actions.reading.get(self._fresh(), type, identity)
+        with self._now() as base:
+            return actions.reading.get(base, type, identity)
 
     def list(self, type: str, *, after: Any = None, limit: int = 100) -> "actions.reading.Page":
         """Records in the order of their identities, behind `after`: a page that iterates over its records."""
-        with self._turn:
-            return actions.reading.page(self._fresh(), type, after, limit)
+        with self._now() as base:
+            return actions.reading.page(base, type, after, limit)
 
     def field_names(self, type: str) -> "Sequence[str]":
         """The fields of a type: those that its schema declares, then those that its records have besides."""
-        with self._turn:
-            return actions.reading.field_names(self._fresh(), type)
+        with self._now() as base:
+            return actions.reading.field_names(base, type)
 
     def given_vectors(self, type: str) -> "Mapping[str, Sequence[str]]":
         """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
-        with self._turn:
-            return actions.reading.given_vectors(self._fresh(), type)
+        with self._now() as base:
+            return actions.reading.given_vectors(base, type)
 
     def export(self, type: str) -> Iterator[dict[str, Any]]:
         """Every record of a type as `import` takes it: fields and times."""
-        with self._turn:
-            return actions.reading.export(self._fresh(), type)
+        with self._now() as base:
+            return actions.reading.export(base, type)
 
     def export_file(self, type: str, path: "str | Path", *, force: bool = False) -> int:
         """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
-        with self._turn:
-            return actions.reading.export_file(self._fresh(), type, path, force)
+        with self._now() as base:
+            return actions.reading.export_file(base, type, path, force)
 
     def types(self) -> "Sequence[dict[str, Any]]":
         """Each type with its kind, table, identity, search fields and number of records."""
-        with self._turn:
-            return actions.reading.types(self._fresh())
+        with self._now() as base:
+            return actions.reading.types(base)
 
     def schema(self, type: str) -> dict[str, Any]:
         """The JSON Schema of a type."""
-        with self._turn:
-            return actions.reading.schema(self._fresh(), type)
+        with self._now() as base:
+            return actions.reading.schema(base, type)
 
     def ddl(self, type: str | None = None) -> str:
         """The derived table definitions of one type or of all."""
         from duckkb.lanes.sql.columns import ddl
 
-        with self._in_turn() as base:
+        with self._now() as base:
             return "\n".join(
                 ddl(kind, actions.reading.stored(base, kind)) for kind in actions.reading.kinds(base, type)
             )
@@ -167,19 +171,18 @@ class KnowledgeBase:
     ) -> Receipt:
         """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
         `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
-        with self._turn:
-            options = actions.writing.Options(merge, if_match, dry_run, embed, allow_shrink)
-            return actions.writing.put(self._fresh(), type, records, options)
+        with self._now() as base:
+            options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
+            return actions.writing.put(base, type, records, options)
 
     def put_batch(
         self, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
     ) -> Receipt:
         """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
         the others, and its counts and their number add up to the lines read."""
-        with self._turn:
-            return actions.writing.put_batch(
-                self._fresh(), type, data, actions.writing.Options(merge, None, dry_run, embed)
-            )
+        with self._now() as base:
+            options = WriteOptions(merge, dry_run=dry_run, embed=embed)
+            return actions.writing.put_batch(base, type, data, options)
 
     def put_json(
         self,
@@ -193,9 +196,9 @@ class KnowledgeBase:
         embed: bool = True,
     ) -> Receipt:
         """`put` of JSON text: one object where `single`, else JSONL."""
-        with self._turn:
-            options = actions.writing.Options(merge, if_match, dry_run, embed)
-            return actions.writing.put_json(self._fresh(), type, data, single, options)
+        with self._now() as base:
+            options = WriteOptions(merge, if_match, dry_run, embed)
+            return actions.writing.put_json(base, type, data, single, options)
 
     def import_files(
         self,
@@ -208,9 +211,9 @@ class KnowledgeBase:
         embed: bool = True,
     ) -> Receipt:
         """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
-        with self._turn:
-            options = actions.writing.Options(merge, if_match, dry_run, embed)
-            return actions.writing.import_files(self._fresh(), type, files, map or {}, options)
+        with self._now() as base:
+            options = WriteOptions(merge, if_match, dry_run, embed)
+            return actions.writing.import_files(base, type, files, map or {}, options)
 
     def delete(
         self,
@@ -222,21 +225,19 @@ class KnowledgeBase:
         dry_run: bool = False,
     ) -> Receipt:
         """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
-        with self._turn:
-            options = actions.writing.Options(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
-            return actions.writing.delete(self._fresh(), type, identities, cascade, options)
+        with self._now() as base:
+            options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
+            return actions.writing.delete(base, type, identities, cascade, options)
 
     def rename(self, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
         """Give a record another identity; its `__id` stays and its edges follow."""
-        with self._turn:
-            return actions.writing.rename(self._fresh(), type, old, new, actions.writing.Options(dry_run=dry_run))
+        with self._now() as base:
+            return actions.writing.rename(base, type, old, new, WriteOptions(dry_run=dry_run))
 
     def apply(self, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
         """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
-        with self._turn:
-            return actions.writing.apply(
-                self._fresh(), changeset, actions.writing.Options(dry_run=dry_run, allow_shrink=allow_shrink)
-            )
+        with self._now() as base:
+            return actions.writing.apply(base, changeset, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
     def apply_patch(
         self, patch: "bytes | str | Path", *, reverse: bool = False, allow_shrink: bool = False, dry_run: bool = False
@@ -244,10 +245,11 @@ class KnowledgeBase:
         """Apply what `duckkb diff --format patch` printed, given as bytes or as the path of a file: every line on its old
         side must be as it is stored, and all of it is written or nothing. Raises `errors.InvalidRecord` (E_PATCH),
         `errors.Conflict` (E_STALE, E_EXISTS), `errors.Refused`."""
-        with self._in_turn() as base:
+        with self._now() as base:
             data = patch if isinstance(patch, bytes) else actions.writing.patch_file(base, patch)
-            options = actions.writing.Options(dry_run=dry_run, allow_shrink=allow_shrink)
-            return actions.writing.apply_patch(base, data, reverse, options)
+            return actions.writing.apply_patch(
+                base, data, reverse, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink)
+            )
 
     def neighbors(
         self,
@@ -260,9 +262,9 @@ class KnowledgeBase:
         limit: int = 1000,
     ) -> "actions.asking.Neighbors":
         """The records around one node, nearest first, each with the `_edge` that led to it."""
-        with self._turn:
+        with self._now() as base:
             walk = actions.asking.Walk(label, direction, depth, limit)
-            return actions.asking.neighbors(self._fresh(), type, identity, walk)
+            return actions.asking.neighbors(base, type, identity, walk)
 
     def path(
         self,
@@ -274,19 +276,19 @@ class KnowledgeBase:
         depth: int = 6,
     ) -> "Sequence[dict[str, Any]]":
         """A shortest path between two nodes, given as (type, identity); empty where there is none."""
-        with self._turn:
-            return actions.asking.path(self._fresh(), start, end, actions.asking.Walk(label, direction, depth))
+        with self._now() as base:
+            return actions.asking.path(base, start, end, actions.asking.Walk(label, direction, depth))
 
     def sql(self, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:
         """One read-only SELECT over the runtime tables: at most `limit` rows, 64 MiB, `timeout` seconds. Raises
         `errors.FilterError` (E_SQL), `errors.Unavailable` (E_LIMIT; E_INTERNAL where trying again helps)."""
-        with self._turn:
-            return actions.asking.sql(self._fresh(), statement, limit, timeout)
+        with self._now() as base:
+            return actions.asking.sql(base, statement, limit, timeout)
 
     def embed(self, texts: "str | Sequence[str]", *, passage: bool = False) -> "actions.embedding.Embedding":
         """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
         truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
-        with self._turn:
+        with self._lock:
             return actions.embedding.embed(self._base, [texts] if isinstance(texts, str) else texts, passage)
 
     def embed_input(
@@ -298,40 +300,48 @@ class KnowledgeBase:
     def vector_input(self, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
         """The vector (float32, 1-d) that a file holds, or stdin for `-`: a JSON array of numbers or of 8 hex digits each.
         Raises `errors.UsageError`."""
-        return actions.given_vector.vector_input(self._base, file, stdin)
+        return actions.embedding.vector_input(self._base, file, stdin)
 
-    def check(self) -> "actions.caring.CheckReport":
+    def check(self) -> "CheckReport":
         """Everything that is wrong in data/, with places and remedies."""
-        with self._turn:
-            return actions.caring.check(self._fresh())
+        with self._now() as base:
+            return actions.caring.check(base)
 
     def fmt(self, *, check: bool = False) -> Receipt:
         """Rewrite parts that are not canonical; with `check`, only name them."""
-        with self._turn:
-            return actions.caring.fmt(self._fresh(), check)
+        from duckkb.engine import care
+
+        with self._now() as base:
+            return care.fmt(base, check)
 
     def dedupe(self, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
         """Join records that stand twice; `reassign` gives the later of two records with one id a free one."""
-        with self._turn:
-            return actions.caring.dedupe(self._fresh(), reassign, dry_run)
+        from duckkb.engine import care
+
+        with self._now() as base:
+            return care.dedupe(base, reassign, dry_run)
 
     def status(self) -> dict[str, Any]:
         """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, lock, the
         index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
-        with self._turn:
-            base = self._base if actions.caring.is_being_written(self.root) else self._fresh()
+        with self._lock:
+            base = self._base if lock.is_held(self.root) else self._fresh()
             trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
             return actions.caring.status(base, trusted)
 
     def index_status(self) -> dict[str, Any]:
         """Chunks, vectors pending, caches and whether everything is fresh."""
-        with self._turn:
-            return actions.caring.index_status(self._fresh())
+        from duckkb.engine.index import survey
+
+        with self._now() as base:
+            return survey.status(base)
 
     def index_plan(self) -> "Plan":
         """What an index job would do, and what that would take; spends nothing."""
-        with self._turn:
-            return actions.caring.index_plan(self._fresh())
+        from duckkb.engine.index import plan
+
+        with self._now() as base:
+            return plan.plan(base, plan.survey(base))
 
     def index_refresh(
         self,
@@ -344,9 +354,10 @@ class KnowledgeBase:
     ) -> "Built":
         """Compute missing tokens and vectors into the local cache, within a budget; `listen` is told of each step. With
         `if_stale` nothing where nothing is missing, with `wait` after the job that runs. Raises `errors.Unavailable`."""
-        with self._turn:
-            options = actions.caring.JobOptions(budget_tokens, budget_minutes, if_stale, wait)
-            return actions.caring.index_refresh(self._fresh(), options, listen)
+        from duckkb.engine.index import jobs
+
+        with self._now() as base:
+            return jobs.refresh(base, jobs.Options(budget_tokens, budget_minutes, if_stale, wait), listen)
 
     def index_build(
         self,
@@ -358,48 +369,50 @@ class KnowledgeBase:
         listen: "Listen" = lambda _: None,
     ) -> "Built":
         """As `index_refresh`, then write the team's cache."""
-        with self._turn:
-            options = actions.caring.JobOptions(budget_tokens, budget_minutes, if_stale, wait)
-            return actions.caring.index_build(self._fresh(), options, listen)
+        from duckkb.engine.index import jobs
+
+        with self._now() as base:
+            return jobs.build(base, jobs.Options(budget_tokens, budget_minutes, if_stale, wait), listen)
 
     @property
     def collections(self) -> "Collections":
         """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""
-        from duckkb.app.collections import Collections
+        from duckkb.actions.collecting import Collections
 
-        return Collections(self._in_turn)
+        return Collections(self._now)
 
     @property
-    def vectors(self) -> "Vectors":
+    def vectors(self) -> "VectorStore":
         """Values behind texts: stored, found by nearness, listed, deleted, imported."""
-        from duckkb.app.vectors import Vectors
+        from duckkb.actions.vector_store import VectorStore
 
-        return Vectors(self._in_turn, self._elsewhere)
+        return VectorStore(self._now, self._elsewhere)
 
     @property
     def provenance(self) -> "Provenance":
         """Which commits records, their fields and their changes are from."""
-        from duckkb.app.provenance import Provenance
+        from duckkb.actions.tracing import Provenance
 
-        return Provenance(self._in_turn)
+        return Provenance(self._now)
 
     def _elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
         """The turns of another base, opened as this one was; the last one stays open."""
-        with self._turn:
+        with self._lock:
             if self._other is None or self._other.root != root:
                 if self._other is not None:
                     self._other.close()
                     self._other = None
                 self._other = KnowledgeBase(root, self._chosen)
-            return self._other._in_turn
+            return self._other._now
 
     @contextmanager
-    def _in_turn(self) -> Iterator[Base]:
-        with self._turn:
+    def _now(self) -> Iterator[Base]:
+        """The base as the files are now, for one call."""
+        with self._lock:
             yield self._fresh()
 
     def _fresh(self) -> Base:
-        """The base as the files are now: changed parts are read again, a changed configuration loads everything anew."""
+        """Changed parts are read again, a changed configuration loads everything anew."""
         stamp = config.stamp(self.root)
         if stamp != self._stamp:
             self._base.close()

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
-from duckkb.engine.base import EndIds, Progress, Proposal, Wiring
+from duckkb.actions.folder import Opening
+from duckkb.engine.base import EndIds, Wiring
+from duckkb.engine.ends import end_ids
+from duckkb.id_set import IdSet
 from duckkb.llm.checked import Checked
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Clock, Embedder, Lanes, Rows, Sql, Tokenizer
+from duckkb.ports import Embedder, Lanes, Row, Rows, Sql, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.place import Place
-from duckkb.values import dataclass
+from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
     from duckkb.config import Loaded
@@ -22,36 +25,12 @@ if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Revision
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
-    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
-    has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that will be asked first."""
-
-    lenient: bool = False
-    lock_timeout: float = 60.0
-    progress: Progress | None = None
-    embedder: Embedder | None = None
-    clock: Clock | None = None
-    cache_home: Path | None = None
-    sql_in_process: bool = False
-    first_filter: str | None = None
-    at: str | None = None
-    instead: Mapping[str, bytes | None] | None = None
-    proposal: Proposal | None = None
-
-
-def find(path: "str | Path | None") -> Path:
-    """The folder of the base that a caller means; raises `errors.StateError` (E_NO_KB)."""
-    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
-
-
-def wire(root: Path, chosen: Choice) -> "tuple[Loaded, Wiring]":
+def wire(root: Path, chosen: Opening) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
     models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     revision = _revision(root, chosen.at)
-    loaded = config.load(root, env, configuration(root, revision) if chosen.instead is None else chosen.instead)
+    loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
     models, tokenizer = _Models(loaded, models_env, chosen.embedder), _tokenizer(loaded.settings, models_env)
     return loaded, Wiring(
@@ -82,18 +61,16 @@ def _revision(root: Path, name: str | None) -> "Revision | None":
     return revisions.revision(root, name)
 
 
-def configuration(root: Path, revision: "Revision | None") -> dict[str, bytes | None]:
-    """The files of the configuration of a revision instead of those that lie in the base; none for the base as it is. Raises
-    `errors.StateError` (E_NO_KB) and `errors.OntologyError`."""
+def _configuration(root: Path, revision: "Revision | None") -> Mapping[str, bytes | None]:
+    """The files of the configuration of a revision instead of those that lie in the base; none for the base as it is."""
     if revision is None:
         return {}
-    from duckkb.engine import at
+    from duckkb.engine.at import configuration
 
-    gone: dict[str, bytes | None] = dict.fromkeys(config.paths(root))
-    return gone | at.config_files(root, revision)
+    return configuration(root, revision, config.paths(root))
 
 
-def unbounded(chosen: Choice) -> tuple[Notice, ...]:
+def unbounded(chosen: Opening) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
     from duckkb.lanes.sql.process.bounds import available
 
@@ -102,7 +79,7 @@ def unbounded(chosen: Choice) -> tuple[Notice, ...]:
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
-def _engine(chosen: Choice) -> "Isolated | None":
+def _engine(chosen: Opening) -> "Isolated | None":
     """The process for statements, started at once where it will be needed: it gets ready while truth is read. None for an
     engine in this process."""
     if chosen.sql_in_process:
@@ -118,9 +95,34 @@ def _engine(chosen: Choice) -> "Isolated | None":
     return engine
 
 
-def filters(ontology: Ontology, ends: EndIds, rows: Callable[[RecordType], Rows], where: str) -> Sql:
-    """What evaluates a filter over some records."""
-    return _tables(ontology, rows, ends, None, _engine(Choice(first_filter=where)))
+def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
+    """The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
+    from duckkb.lanes.memory_rows import MemoryRows
+
+    rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
+    engine = _engine(Opening(first_filter=where))
+    sql = _tables(tree.ontology, lambda other: rows if other is kind else none, partial(end_ids, tree), None, engine)
+    try:
+        return sql.where(kind, where)
+    finally:
+        sql.close()
+
+
+def self_tests() -> dict[str, Callable[[], None]]:
+    """What shows that the engines work here, by name."""
+
+    def duckdb() -> None:
+        from duckkb.lanes import self_test
+
+        self_test.confined()
+
+    def tantivy() -> None:
+        from duckkb.indexing.tokens import PlainTokenizer
+        from duckkb.lanes import self_test
+
+        self_test.lexical(PlainTokenizer())
+
+    return {"duckdb": duckdb, "tantivy": tantivy}
 
 
 def _lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:

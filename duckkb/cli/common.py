@@ -18,8 +18,9 @@ from duckkb.cli.formats import dumps
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from duckkb.actions.folder import Unopened
     from duckkb.app import KnowledgeBase
-    from duckkb.queries import Notice
+    from duckkb.queries import Notice, Receipt
 
 _LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -180,6 +181,18 @@ def only_json(what: str) -> None:
         raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
 
 
+def unopened(ctx: click.Context) -> "Unopened":
+    """The base that the command line names, for what needs none that loads."""
+    from duckkb import app
+
+    return app.unopened(ctx.ensure_object(dict).get("kb"))
+
+
+def lock_timeout(ctx: click.Context) -> float:
+    """How long to wait for another process, in seconds."""
+    return float(ctx.ensure_object(dict).get("lock_timeout", 60.0))
+
+
 @contextmanager
 def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | None = None) -> "Iterator[KnowledgeBase]":
     """The base that the command line names, closed afterwards; its notices go to stderr. `first_filter` as for `app.open`."""
@@ -188,13 +201,14 @@ def opened(ctx: click.Context, *, first_filter: str | None = None, at: str | Non
 
     chosen = ctx.ensure_object(dict)
     if "proposing" in chosen:
-        with chosen["proposing"](ctx).opened(lenient=bool(chosen.get("lenient"))) as kb:
+        opening = chosen["proposing"](ctx).opening(lenient=bool(chosen.get("lenient")))
+        with app.KnowledgeBase(unopened(ctx).root, opening) as kb:
             yield kb
         return
     kb = app.open(
         chosen.get("kb"),
         lenient=bool(chosen.get("lenient")),
-        lock_timeout=chosen.get("lock_timeout", 60.0),
+        lock_timeout=lock_timeout(ctx),
         progress=_progress() if sys.stderr.isatty() and not wants_json(ctx) else None,
         first_filter=first_filter,
         at=at,
@@ -278,6 +292,20 @@ def emit_lines(lines: Iterable[Mapping[str, Any]], columns: Sequence[str] = ()) 
         names = formats.fields(held, columns)
         if names:
             _rows(formats.ROWS[form], held, names)
+
+
+def emit_patch(receipt: "Receipt") -> None:
+    """What a dry run would write, as git would show it; it has no rows."""
+    only_json("a patch")
+    printed.result(receipt.patch, end="")
+
+
+def emit_files(receipt: "Receipt", **more: Any) -> None:
+    """The files that were written, a `file` a line; with --format json one object that has `more`."""
+    if wants_json(click.get_current_context()):
+        emit({"files": list(receipt.files), **more})
+    else:
+        emit_lines({"file": path} for path in receipt.files)
 
 
 def _rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ It is held in memory, answers as any other base does, shares the caches of token
 never written.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from duckkb.codes import CODES
@@ -21,6 +22,13 @@ from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)
+
+
+def configuration(root: Path, at: Revision, present: Iterable[str]) -> dict[str, bytes | None]:
+    """What stands in the place of a base's configuration to read it as it was at a revision: as `config_files`, and None for
+    the files that are `present` now alone. Raises as that does."""
+    gone: dict[str, bytes | None] = dict.fromkeys(present)
+    return gone | config_files(root, at)
 
 
 def config_files(root: Path, at: Revision) -> dict[str, bytes]:

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from duckkb.app import diffing
+from duckkb.actions import diffing
+from duckkb.app import diff
 from duckkb.truth.files.lines import Lines
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
@@ -111,7 +112,7 @@ def _rows_made(run: Callable[[], _T]) -> tuple[int, _T]:
 
 def test_numbers_alone_are_those_of_the_difference_without_a_record_being_decoded(many: Path) -> None:
     none, found = _rows_made(lambda: diffing.numbers(many, "few..many"))
-    all_of_them, whole = _rows_made(lambda: diffing.diff(many, "few..many"))
+    all_of_them, whole = _rows_made(lambda: diff(many, "few..many"))
     assert found.counts == whole.counts == {"Note": {"insert": 7, "update": 2980, "rename": 1, "delete": 3}}
     assert (found.parts, found.moved, found.respelled) == (whole.parts, len(whole.moves), whole.respelled)
     assert (none, all_of_them) == (0, 2 * 2_980 + 7 + 2 * 1 + 3)
@@ -136,7 +137,7 @@ def test_numbers_of_lines_that_are_no_plain_edit_are_those_of_the_difference(man
     if form == "moved":
         other.write_bytes(first)
     try:
-        told, whole = diffing.numbers(many), diffing.diff(many)
+        told, whole = diffing.numbers(many), diff(many)
     finally:
         part.write_bytes(kept)
         other.unlink(missing_ok=True)

@@ -233,7 +233,7 @@ def test_what_is_installed_is_a_commit_and_can_be_said(tmp_path: Path) -> None:
     ],
 )
 def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
-    from duckkb.app.forge import _as_url
+    from duckkb.actions.forge import _as_url
 
     assert _as_url(remote) == url
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.app.proposing import Proposing, Wish
+from duckkb.actions.proposing import Proposing, Wish
+from duckkb.app import KnowledgeBase
 from duckkb.errors import Conflict
 from duckkb.review.propose import Remote, opening
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
@@ -225,7 +226,7 @@ def test_a_branch_that_moves_meanwhile_is_not_overwritten(kb: Path) -> None:
     started = Proposing(kb, Wish("put Note", branch="topic"))
     git(kb, "branch", "topic")
     theirs = git(kb, "rev-parse", "topic")
-    with started.opened() as base, pytest.raises(Conflict):
+    with KnowledgeBase(kb, started.opening()) as base, pytest.raises(Conflict):
         base.put("Note", {"id": "n9"})
     assert git(kb, "rev-parse", "topic") == theirs and not started.proposed.commit
 

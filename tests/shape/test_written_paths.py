@@ -25,9 +25,12 @@ SAYS_PATH = re.compile(r"\b(file|files|path|folder|dir|directory|patch|output|ou
 # Where doors and actions write themselves: to names that nobody gives them.
 WRITERS = {
     "cli/git_driver.py": {"_write"},  # the file that git names
-    "app/folder.py": {"make", "_put_whole"},  # config.yaml and the like of a new base, whose folder the guard has seen
-    "app/forge.py": {"github"},  # workflows that are not there yet
-    "app/health.py": {"_borrowed"},  # a copy in the temporary folder
+    "actions/folder.py": {
+        "make",
+        "_put_whole",
+    },  # config.yaml and the like of a new base, whose folder the guard has seen
+    "actions/forge.py": {"github"},  # workflows that are not there yet
+    "actions/caring.py": {"_borrowed"},  # a copy in the temporary folder
     "cli/main.py": {"_quiet_pipe"},  # the null device
 }
 WRITING = {"write_text", "write_bytes", "write_new", "write_atomic", "mkdir", "touch", "symlink_to", "hardlink_to"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.actions.given_vector import MOST_DIMENSIONS, read_vector
+from duckkb.actions.embedding import MOST_DIMENSIONS, read_vector
 from duckkb.errors import UsageError
 from duckkb.llm.vector_form import to_hex
 

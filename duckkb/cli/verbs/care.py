@@ -13,18 +13,19 @@ from duckkb.cli.common import (
     base_options_and,
     chosen_format,
     emit,
+    emit_files,
     emit_lines,
+    emit_patch,
     judging,
+    lock_timeout,
     one_of,
-    only_json,
     opened,
     tell,
 )
 from duckkb.review.reports.formats import CHECK
 
 if TYPE_CHECKING:
-    from duckkb.actions.caring import CheckReport
-    from duckkb.queries import Receipt
+    from duckkb.review.check.findings import CheckReport
 
 
 @click.command("check")
@@ -48,10 +49,8 @@ def check_command(
     """
     from duckkb import app
 
-    chosen = ctx.ensure_object(dict)
-    timeout = chosen.get("lock_timeout", 60.0)
     with judging(ctx):
-        report = app.check(chosen.get("kb"), lock_timeout=timeout, since=since, **given)
+        report = app.check(ctx.ensure_object(dict).get("kb"), lock_timeout=lock_timeout(ctx), since=since, **given)
     form = chosen_format(ctx, "text")
     if form in CHECK:
         for line in CHECK[form].lines(report.findings, report.prefix):
@@ -91,7 +90,8 @@ def fmt_command(ctx: click.Context, check_only: bool) -> None:
     """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints a `file` a line."""
     with judging(ctx) if check_only else nullcontext(), opened(ctx) as kb:
         receipt = kb.fmt(check=check_only)
-        _files(ctx, receipt)
+        emit_files(receipt, updated=receipt.updated, deleted=receipt.deleted)
+        tell(receipt.notices)
         if check_only and receipt.files:
             ctx.exit(1)
 
@@ -106,10 +106,10 @@ def dedupe_command(ctx: click.Context, reassign: bool, dry_run: bool) -> None:
     with opened(ctx) as kb:
         receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
         if dry_run:
-            only_json("a patch")
-            printed.result(receipt.patch, end="")
+            emit_patch(receipt)
         else:
-            _files(ctx, receipt)
+            emit_files(receipt, updated=receipt.updated, deleted=receipt.deleted)
+            tell(receipt.notices)
 
 
 @click.command("recover")
@@ -125,13 +125,4 @@ def recover_command(ctx: click.Context, action: Literal["show", "forward", "abor
     """Finish a write that was interrupted. Every command does this by itself when it can; this is for when it cannot."""
     from duckkb import app
 
-    chosen = ctx.ensure_object(dict)
-    emit(app.recover(chosen.get("kb"), action=action, lock_timeout=chosen.get("lock_timeout", 60.0)))
-
-
-def _files(ctx: click.Context, receipt: "Receipt") -> None:
-    if chosen_format(ctx) == "json":
-        emit({"files": list(receipt.files), "updated": receipt.updated, "deleted": receipt.deleted})
-    else:
-        emit_lines({"file": path} for path in receipt.files)
-    tell(receipt.notices)
+    emit(app.recover(ctx.ensure_object(dict).get("kb"), action=action, lock_timeout=lock_timeout(ctx)))

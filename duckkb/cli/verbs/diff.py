@@ -17,11 +17,12 @@ from duckkb.cli.common import (
     chosen_format,
     emit,
     emit_lines,
+    emit_patch,
     judging,
-    only_json,
     opened,
     read_argument_or_stdin,
     tell,
+    unopened,
 )
 from duckkb.cli.formats import FORMATS, ROWS, dumps
 from duckkb.cli.lines import receipt_line
@@ -83,7 +84,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     not fit into the budget is counted, and the command that goes on is named: as the last line of text, markdown and jsonl,
     in `next` of json, on stderr for the others.
     """
-    from duckkb.app.diffing import diff
+    from duckkb import app
 
     if given["stat"] and not (given["ignore"] or given["where"] or given["fail_on"] or ctx.meta.get(_ONLY)):
         _print_numbers(ctx, range, given)
@@ -91,7 +92,7 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where")}
     kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
     with judging(ctx):
-        found = diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)
+        found = app.diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)
     _print(ctx, found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
@@ -116,8 +117,7 @@ def apply_command(ctx: click.Context, /, patch: str, check_only: bool, dry_run: 
         data = read_argument_or_stdin("-")[0] if patch == "-" else patch
         receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **options)
         if dry_run:
-            only_json("a patch")
-            printed.result(receipt.patch, end="")
+            emit_patch(receipt)
         elif not check_only:
             emit(receipt_line(receipt, named=False))
         tell(receipt.notices)
@@ -183,12 +183,12 @@ def _print_rows(found: "Diff", options: "DiffOptions") -> None:
 
 def _print_numbers(ctx: click.Context, range: str | None, given: dict[str, Any]) -> None:
     """--stat of everything, which needs no value of any record."""
-    from duckkb.app.diffing import numbers
+    from duckkb.actions.diffing import numbers
 
     form = chosen_format(ctx, "text")
     _stat_is_text(form)
     with judging(ctx):
-        found = numbers(ctx.ensure_object(dict).get("kb"), range, staged=given["staged"], worktree=given["worktree"])
+        found = numbers(unopened(ctx).root, range, staged=given["staged"], worktree=given["worktree"])
     _stat(form, found)
     if given["exit_code"] and not found.is_empty:
         ctx.exit(1)

@@ -15,16 +15,21 @@ from duckkb.cli.common import (
     base_options_and,
     chosen_format,
     emit,
+    emit_files,
     emit_lines,
+    emit_patch,
+    lock_timeout,
     one_of,
-    only_json,
+    unopened,
 )
 from duckkb.cli.slips import Group
 
 if TYPE_CHECKING:
-    from duckkb.actions.merging import OpenConflict
-    from duckkb.app.merging import Merge, Resolution
+    from pathlib import Path
+
+    from duckkb.actions.merging import Merge, Resolution
     from duckkb.errors import Finding
+    from duckkb.review.merging.conflicts import OpenConflict
 
 _AT_ONCE = 100
 """Conflicts, or violations, that are printed where nothing else is said."""
@@ -62,22 +67,15 @@ def merge_command(
     """
     if is_abort == (revision is not None):
         raise click.UsageError("give a REF to merge, or --abort")
-    from duckkb.app import merging
+    from duckkb.actions import merging
+    from duckkb.review.merging.merge import MergeOptions
 
-    chosen: dict[str, Any] = ctx.ensure_object(dict)
-    wait = chosen.get("lock_timeout", 60.0)
+    base, wait = unopened(ctx), lock_timeout(ctx)
     if is_abort:
-        done = merging.abort(chosen.get("kb"), lock_timeout=wait)
+        done = merging.abort(base, wait)
     else:
-        done = merging.merge(
-            chosen.get("kb"),
-            revision or "",
-            fast_forward=fast_forward,
-            commit=not no_commit,
-            message=message,
-            lock_timeout=wait,
-            allow_shrink=allow_shrink,
-        )
+        options = MergeOptions(fast_forward, not no_commit, message, wait)
+        done = merging.merge(base, revision or "", options, allow_shrink=allow_shrink)
     _tell_merge(ctx, done)
     if not done.is_whole:
         ctx.exit(1)
@@ -159,10 +157,11 @@ def resolve_command(
     base, newest), `value`, `record`, or `"delete": true`. --format html is one page on which all of them are chosen in a
     browser; it prints the command, or FILE, that carries the choices out. Exit 1 while any is open.
     """
-    from duckkb.actions.merging import SideChoice
-    from duckkb.app import merging
+    from duckkb.actions import merging
+    from duckkb.review.merging.conflicts import SideChoice
+    from duckkb.review.merging.resolve import ResolveOptions
 
-    chosen: dict[str, Any] = ctx.ensure_object(dict)
+    around = unopened(ctx)
     choices = [SideChoice("ours", name) for name in ours] + [SideChoice("theirs", name) for name in theirs]
     choices += [SideChoice("base", name) for name in base] + [SideChoice("newest", name) for name in newest]
     if only_list and (choices or with_file or stage):
@@ -170,43 +169,36 @@ def resolve_command(
     to_file = output is not None and output != "-"
     is_page = chosen_format(ctx, "html" if to_file else "text") == "html"
     if output is not None and to_file:
-        merging.refuse_place(chosen.get("kb"), output)
+        merging.refuse_place(around.root, output)
     if to_file and not is_page:
         raise click.UsageError("-o is for the page: leave the other --format out")
-    done = merging.resolve(
-        chosen.get("kb"),
-        choices=choices,
-        answers=_answers(chosen.get("kb"), with_file),
-        only_list=only_list,
-        stage=stage,
-        judged=is_page,
-        lock_timeout=chosen.get("lock_timeout", 60.0),
-        allow_shrink=allow_shrink,
-    )
+    answers = _answers(around.root, with_file)
+    options = ResolveOptions(choices, (), only_list, stage, lock_timeout(ctx))
+    done = merging.resolve(around, options, answers, judged=is_page, allow_shrink=allow_shrink)
     if is_page:
-        _draw(chosen.get("kb"), done, output, force=force)
+        _draw(around.root, done, output, force=force)
     else:
         _tell_resolution(ctx, done, *_page(done.left.conflicts, limit, after))
     if not done.left.is_done or done.violations:
         ctx.exit(1)
 
 
-def _answers(kb: str | None, file: str | None) -> bytes:
-    from duckkb.app import merging
+def _answers(root: "Path", file: str | None) -> bytes:
+    from duckkb.actions import merging
 
     if file is None:
         return b""
-    return sys.stdin.buffer.read() if file == "-" else merging.answers_file(kb, file)
+    return sys.stdin.buffer.read() if file == "-" else merging.answers_file(root, file)
 
 
-def _draw(kb: str | None, done: "Resolution", output: str | None, *, force: bool) -> None:
-    from duckkb.app import merging
+def _draw(root: "Path", done: "Resolution", output: str | None, *, force: bool) -> None:
+    from duckkb.actions import merging
 
     if output is None or output == "-":
         for piece in merging.page(done):
             printed.result(piece, end="")
         return
-    merging.save_page(kb, output, done, force=force)
+    merging.save_page(root, output, done, force=force)
     printed.note(f"{len(done.left.conflicts):,} conflicts to {output}; open it in a browser")
 
 
@@ -267,18 +259,13 @@ def compact_command(ctx: click.Context, older_than: int, dry_run: bool) -> None:
 
     Refuses where another branch has changed such a part since it was branched off.
     """
-    from duckkb.app import merging
+    from duckkb.actions import merging
 
-    chosen = ctx.ensure_object(dict)
-    wait = chosen.get("lock_timeout", 60.0)
-    receipt = merging.compact(chosen.get("kb"), older_than=older_than, dry_run=dry_run, lock_timeout=wait)
+    receipt = merging.compact(unopened(ctx), older_than, dry_run, lock_timeout(ctx))
     if dry_run:
-        only_json("a patch")
-        printed.result(receipt.patch, end="")
-    elif chosen_format(ctx) == "json":
-        emit({"files": list(receipt.files)})
+        emit_patch(receipt)
     else:
-        emit_lines({"file": path} for path in receipt.files)
+        emit_files(receipt)
 
 
 @click.group("git", cls=Group)
@@ -297,13 +284,13 @@ def git_install_command(ctx: click.Context, check_only: bool) -> None:
     Prints what was changed, a `changed` a line; with --check a line for each thing that must hold. Run it again when the
     interpreter moves; where it is gone git merges by lines.
     """
-    from duckkb.app import merging
+    from duckkb.actions import merging
 
-    kb = ctx.ensure_object(dict).get("kb")
+    root = unopened(ctx).root
     if not check_only:
-        emit_lines({"changed": name} for name in merging.git_install(kb))
+        emit_lines({"changed": name} for name in merging.git_install(root))
         return
-    facts = merging.git_check(kb)
+    facts = merging.git_check(root)
     emit_lines(
         {"check": one.check, "status": "ok" if one.is_ok else "error", "message": one.message, "remedy": one.remedy}
         for one in facts
@@ -317,9 +304,9 @@ def git_install_command(ctx: click.Context, check_only: bool) -> None:
 @click.pass_context
 def git_uninstall_command(ctx: click.Context) -> None:
     """Take away what `git install` wrote. Prints what was changed, a `changed` a line."""
-    from duckkb.app import merging
+    from duckkb.review.merging import install
 
-    emit_lines({"changed": name} for name in merging.git_uninstall(ctx.ensure_object(dict).get("kb")))
+    emit_lines({"changed": name} for name in install.uninstall(unopened(ctx).root))
 
 
 def _findings(findings: "Iterable[Finding]") -> list[dict[str, Any]]:

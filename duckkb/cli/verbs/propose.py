@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options
+from duckkb.cli.common import base_options, unopened
 from duckkb.cli.slips import Group
 from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
 
 if TYPE_CHECKING:
-    from duckkb.app.proposing import Proposing
+    from duckkb.actions.proposing import Proposing
 
 
 @click.group("propose", cls=Group)
@@ -39,10 +39,10 @@ def propose_command(
     made: list[Proposing] = []
 
     def proposing(inner: click.Context) -> "Proposing":
-        from duckkb.app.proposing import Proposing, Wish
+        from duckkb.actions.proposing import Proposing, Wish
 
         title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
-        made.append(Proposing(chosen.get("kb"), Wish(title, branch, base, message or "", goes_on)))
+        made.append(Proposing(unopened(inner).root, Wish(title, branch, base, message or "", goes_on)))
         return made[0]
 
     chosen["proposing"], chosen["proposed"] = proposing, lambda: _told(made[0])

@@ -10,7 +10,7 @@ from duckkb.cli.common import (
     allow_shrink,
     base_options,
     emit,
-    only_json,
+    emit_patch,
     opened,
     read_argument_or_stdin,
     tell,
@@ -191,8 +191,7 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = T
     from duckkb.cli.lines import receipt_line
 
     if receipt.dry_run:
-        only_json("a patch")
-        printed.result(receipt.patch, end="")
+        emit_patch(receipt)
         printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
             f"{receipt.unchanged} unchanged"

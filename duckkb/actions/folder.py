@@ -1,18 +1,23 @@
-"""What is done to a folder without loading its records: init, recover, trust, config show."""
+"""What is done to a folder without loading its records: init, recover, trust, config show. And how it is opened."""
 
 import contextlib
 import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb import config
-from duckkb.app.wiring import find
-from duckkb.engine.boot import refuse_tracked_state
+from duckkb.engine.base import Base, Progress, Proposal, Wiring
+from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
+from duckkb.ports import Clock, Embedder
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.actions.comparing import Matching
 
 _LFS_NEXT = (
     "git keeps data/indices/ in Git LFS from now on: `git lfs install`, then `git add --renormalize data/indices`"
@@ -51,7 +56,51 @@ edges:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Opening:
+    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
+    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
+    has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
+    will be asked first."""
+
+    lenient: bool = False
+    lock_timeout: float = 60.0
+    progress: Progress | None = None
+    embedder: Embedder | None = None
+    clock: Clock | None = None
+    cache_home: Path | None = None
+    sql_in_process: bool = False
+    first_filter: str | None = None
+    at: str | None = None
+    instead: Mapping[str, bytes | None] | None = None
+    proposal: Proposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unopened:
+    """A base that need not load, for what is done around one: its folder, how its parts are wired, and what evaluates a
+    filter over records that are read."""
+
+    root: Path
+    wire: Callable[[Path, Opening], tuple[config.Loaded, Wiring]]
+    matching: "Matching"
+
+    @contextlib.contextmanager
+    def opened(self, opening: Opening) -> Iterator[Base]:
+        """The base, closed afterwards. Raises as `app.open`."""
+        base = boot(self.wire(self.root, opening)[1])
+        try:
+            yield base
+        finally:
+            base.close()
+
+
+def find(path: "str | Path | None") -> Path:
+    """The folder of the base that a caller means; raises `errors.StateError` (E_NO_KB)."""
+    return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
+
+
+@dataclass(frozen=True, slots=True)
+class FilesMade:
     """A new base: its folder, and the files that were written, relative to it or, for a forge, to the top of its repository;
     `kept` are files of these that were there already, with other content; `notes` what is left to do."""
 
@@ -61,7 +110,7 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None, lfs: bool = False) -> Made:
+def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None, lfs: bool = False) -> FilesMade:
     """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
     writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder. With
     `github` also workflows and hooks, which a base that exists can get too; `install` as for `forge.github`.
@@ -82,14 +131,14 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
     notes: tuple[str, ...] = (_LFS_NEXT,) if lfs else ()
     if not github:
         return replace(made, notes=notes)
-    from duckkb.app import forge
+    from duckkb.actions import forge
 
     hosted = forge.github(root, install)
     notes += () if install or hosted.is_shared else (forge.not_shared(hosted.install),)
-    return Made(made.root, (*made.files, *hosted.files), hosted.kept, notes)
+    return FilesMade(made.root, (*made.files, *hosted.files), hosted.kept, notes)
 
 
-def make(root: Path, *, lfs: bool = False) -> Made:
+def make(root: Path, *, lfs: bool = False) -> FilesMade:
     """As `init`, in a folder that the caller may write to."""
     if os.path.lexists(root / "config.yaml"):
         raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
@@ -107,7 +156,7 @@ def make(root: Path, *, lfs: bool = False) -> Made:
         target.parent.mkdir(parents=True, exist_ok=True)
         _put_whole(target, data)
         written.append(name)
-    return Made(root.resolve(), tuple(reversed(written)))
+    return FilesMade(root.resolve(), tuple(reversed(written)))
 
 
 def _put_whole(target: Path, data: bytes) -> None:
@@ -146,15 +195,15 @@ def _refuse_outside(root: Path) -> None:
         )
 
 
-def _with_lfs(root: Path, *, lfs: bool) -> Made:
+def _with_lfs(root: Path, *, lfs: bool) -> FilesMade:
     """A base that exists, with what Git LFS needs to be told."""
     data = _attributes(root, lfs=lfs)
     target = root / ".gitattributes"
     if not lfs or (target.exists() and target.read_bytes() == data):
-        return Made(root.resolve(), ())
+        return FilesMade(root.resolve(), ())
     _refuse_links(root)
     _put_whole(target, data)
-    return Made(root.resolve(), (target.name,))
+    return FilesMade(root.resolve(), (target.name,))
 
 
 def _attributes(root: Path, *, lfs: bool) -> bytes:

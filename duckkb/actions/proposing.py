@@ -1,13 +1,11 @@
 """`propose`: a base whose writes become a commit on a branch of their own."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
 
 from duckkb import config
-from duckkb.app.knowledge import KnowledgeBase
-from duckkb.app.wiring import Choice, find
+from duckkb.actions.folder import Opening
 from duckkb.engine.base import Proposal
 from duckkb.errors import NotFound, Refused
 from duckkb.review import propose
@@ -45,10 +43,11 @@ class Proposed:
 
 
 class Proposing:
-    """A base as of a revision whose writes are kept as commits on a branch. Use `kb` to write; `proposed` then says where."""
+    """A base as of a revision whose writes are kept as commits on a branch. Open it by `opening` to write;
+    `proposed` then says where."""
 
-    def __init__(self, path: "str | Path | None", wish: Wish) -> None:
-        self._root, self._wish = find(path), wish
+    def __init__(self, root: Path, wish: Wish) -> None:
+        self._root, self._wish = root, wish
         verb, _, what = wish.title.partition(" ")
         name = wish.branch if wish.branch is not None else propose.branch_name(verb, what, token_hex(3))
         self._target: Branch = branches.branch(self._root, name)
@@ -57,12 +56,9 @@ class Proposing:
         self._parent: Revision = self._start()
         self.proposed = Proposed(name, self._parent.commit)
 
-    @contextmanager
-    def opened(self, *, lenient: bool = False) -> Iterator[KnowledgeBase]:
-        """The base to write to."""
-        chosen = Choice(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
-        with KnowledgeBase(self._root, chosen) as kb:
-            yield kb
+    def opening(self, *, lenient: bool = False) -> Opening:
+        """How the base to write to is opened."""
+        return Opening(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
 
     def _start(self) -> Revision:
         """What the first commit is made of."""

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from duckkb.app.wiring import Choice, configuration, find, wire
+from duckkb import config
+from duckkb.actions.folder import Opening, Unopened
 from duckkb.codes import CODES
 from duckkb.config import Loaded
 from duckkb.engine import boot as booting
+from duckkb.engine.at import configuration
 from duckkb.engine.base import Progress, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.questions import questions_in
@@ -31,7 +33,7 @@ class _Side:
 
 
 def impact(
-    path: "str | Path | None" = None,
+    unopened: Unopened,
     range: str | None = None,
     *,
     k: int = 10,
@@ -51,11 +53,11 @@ def impact(
         raise UsageError(
             "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
         )
-    root = find(path)
+    root = unopened.root
     old, new = _sides(root, range)
-    chosen = Choice(lenient=lenient, embedder=embedder, progress=progress)
-    newer = _wired(root, new, chosen)
-    older, said = _older(root, (old, new), chosen)
+    chosen = Opening(lenient=lenient, embedder=embedder, progress=progress)
+    newer = _wired(unopened, new, chosen)
+    older, said = _older(unopened, (old, new), chosen)
     documents = [side[0].documents if side else () for side in (older, newer)]
     own = [judged.read([one for document in of for one in questions_in(document)]) for of in documents]
     findings = tuple(of_questions(*documents))
@@ -71,18 +73,22 @@ def impact(
     )
 
 
-def _older(root: Path, sides: tuple[_Side, _Side], chosen: Choice) -> tuple[_Opened | None, list[Finding]]:
+def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: Opening) -> tuple[_Opened | None, list[Finding]]:
     """The older side as far as it can be asked, for the change may be what mends it: without lines that cannot be read, and
     by the newer side's configuration where its own does not load, which is said. Raises as `_wired` does."""
     old, new = sides
     chosen = replace(chosen, lenient=True)
     try:
-        return _wired(root, old, chosen), []
+        return _wired(unopened, old, chosen), []
     except OntologyError as problem:
-        instead = configuration(root, revisions.revision(root, new.at) if new.at else None)
+        instead = _configuration(unopened.root, new)
         message = f"the configuration {problem.message}; it was asked by that of {new.name}"
         said = Finding("W_BASE_CONFIG", message, remedy=CODES["W_BASE_CONFIG"].remedy)
-        return _wired(root, old, replace(chosen, instead=instead)), [said]
+        return _wired(unopened, old, replace(chosen, instead=instead)), [said]
+
+
+def _configuration(root: Path, side: _Side) -> Mapping[str, bytes | None]:
+    return {} if side.at is None else configuration(root, revisions.revision(root, side.at), config.paths(root))
 
 
 def _answers(
@@ -101,10 +107,10 @@ def _answers(
         base.close()
 
 
-def _wired(root: Path, side: _Side, chosen: Choice) -> _Opened | None:
+def _wired(unopened: Unopened, side: _Side, chosen: Opening) -> _Opened | None:
     """None where there is no base on this side. Raises as `open`, and says of which side."""
     try:
-        return wire(root, replace(chosen, at=side.at))
+        return unopened.wire(unopened.root, replace(chosen, at=side.at))
     except StateError as problem:
         if problem.code != "E_NO_KB" or side.at is None:
             raise

@@ -122,7 +122,7 @@ def _without_secrets(url: str) -> str:
 
 def _filled(template: str, place: str, branch: str, install: str) -> str:
     """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from."""
-    texts = {name: (files("duckkb.app") / "templates" / name).read_text("utf-8") for name in (template, "base.sh")}
+    texts = {name: (files("duckkb.actions") / "templates" / name).read_text("utf-8") for name in (template, "base.sh")}
     base = texts["base.sh"].rstrip("\n")
     text = re.sub(r"( *)@BASE@", lambda found: indent(base, found[1]), texts[template])
     kb = "" if place == "." else f"--kb {shlex.quote(place)} "
