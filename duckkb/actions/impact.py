@@ -32,30 +32,34 @@ class _Side:
     at: str | None
 
 
-def impact(
-    unopened: Unopened,
-    range: str | None = None,
-    *,
-    k: int = 10,
-    fail_on: Mapping[str, float] | None = None,
-    lenient: bool = False,
-    allow_weaker: bool = False,
-    embedder: Embedder | None = None,
-    progress: Progress | None = None,
-) -> ImpactReport:
+@dataclass(frozen=True, slots=True)
+class ImpactOptions:
+    """`k` is how many results count. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean), `lost` and `faded`:
+    those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings;
+    with `allow_weaker` those of the newer side count alone. Lines of the older side that cannot be read are left out, as
+    those of the newer one with `lenient`."""
+
+    k: int = 10
+    fail_on: Mapping[str, float] | None = None
+    lenient: bool = False
+    allow_weaker: bool = False
+    embedder: Embedder | None = None
+    progress: Progress | None = None
+
+
+def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> ImpactReport:
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
-    `BASE..HEAD`, or `BASE...HEAD` from where the two part. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean)
-    `lost` and `faded`: those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings; with `allow_weaker` those of
-    the newer side count alone. Lines of the older side that cannot be read are left out, as those of the newer one with `lenient`,
-    and the newer configuration stands in where the older does not load: both are findings. Raises as `open` does, and `errors.UsageError`."""
-    unknown = [name for name in fail_on or {} if name not in judged.MEASURES]
+    `BASE..HEAD`, or `BASE...HEAD` from where the two part. The newer configuration stands in where the older does not load,
+    and what could not be read is left out: both are findings. Raises as `open` does, and `errors.UsageError`."""
+    k, fail_on, allow_weaker = options.k, options.fail_on or {}, options.allow_weaker
+    unknown = [name for name in fail_on if name not in judged.MEASURES]
     if unknown or k < 1:
         raise UsageError(
             "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
         )
     root = unopened.root
     old, new = _sides(root, range)
-    chosen = Opening(lenient=lenient, embedder=embedder, progress=progress)
+    chosen = Opening(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
     newer = _wired(unopened, new, chosen)
     older, said = _older(unopened, (old, new), chosen)
     documents = [side[0].documents if side else () for side in (older, newer)]
@@ -68,9 +72,7 @@ def impact(
     removed = [question for question in own[0] if judged.milder(question, own[1])]
     rows = judged.side_by_side(questions, before, after, k)
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
-    return ImpactReport(
-        old.name, new.name, k, rows, tuple(removed), fail_on or {}, findings, prefix=revisions.prefix(root)
-    )
+    return ImpactReport(old.name, new.name, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
 
 
 def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: Opening) -> tuple[_Opened | None, list[Finding]]:

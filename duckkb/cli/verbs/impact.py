@@ -75,13 +75,12 @@ def impact_command(
     A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides are read from
     git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
     """
-    from duckkb.actions.impact import impact
+    from duckkb.actions.impact import ImpactOptions, impact
     from duckkb.review.impact.impact_report import as_object
 
-    chosen = ctx.ensure_object(dict)
     with judging(ctx):
-        options = {"lenient": chosen.get("lenient", False), "allow_weaker": allow_weaker}
-        report = impact(unopened(ctx), range_text, k=k, fail_on=limits, **options)
+        options = ImpactOptions(k, limits, bool(ctx.ensure_object(dict).get("lenient")), allow_weaker)
+        report = impact(unopened(ctx), range_text, options)
     form = chosen_format(ctx, "text")
     if form in IMPACT:
         for line in IMPACT[form].lines(report, budget):
