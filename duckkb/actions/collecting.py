@@ -35,8 +35,8 @@ class Collections:
         Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
         with self._base() as base:
-            definition = define(name, policy_named(base, policy), params or {})
-            return collections.create(base, sound_name(name), definition)
+            sound, chosen = sound_name(name), policy_named(base, policy)
+            return collections.create(base, sound, define(sound, chosen, params or {}))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, policy, records and bytes of each collection."""
