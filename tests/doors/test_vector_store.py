@@ -552,7 +552,7 @@ def test_vd_09_a_model_that_fails_later_leaves_the_store_as_it_was(
 
 
 def test_vd_09_a_collection_that_another_process_made_meanwhile_is_used(kb: KnowledgeBase, notes: Path) -> None:
-    with duckkb.open(notes, embedder=HashEmbedder()) as other, kb._in_turn() as stale:
+    with duckkb.open(notes, embedder=HashEmbedder()) as other, kb._now() as stale:
         other.vectors.store("cat", 1)
-        vector_store.prepare(stale, "vectors", "dog", 2)
+        vector_store._prepare(stale, "vectors", "dog", 2)
     assert kb.vectors.store("dog", 2) and len(kb.vectors.list()) == 2
