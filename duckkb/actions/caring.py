@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from duckkb import config
-from duckkb.actions.folder import Opening, Unopened, find
+from duckkb.actions.folder import OpenOptions, Unopened, find
 from duckkb.engine.base import Base
 from duckkb.engine.index import job_state, survey
 from duckkb.engine.index import repair as repairing
@@ -87,7 +87,7 @@ def doctor(
     root = unopened.root
     env = config.around(root)
     with _borrowed(env.cache_home.expanduser()) as cache_home:
-        chosen = Opening(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
+        chosen = OpenOptions(lenient=True, embedder=embedder, clock=clock, cache_home=cache_home)
 
         def demands() -> tuple[dict[str, str], bool]:
             settings = config.load(root, env).settings
@@ -100,7 +100,7 @@ def doctor(
 def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
     """As `app.repair`."""
     root = unopened.root
-    chosen = Opening(lenient=True, lock_timeout=options.timeout)
+    chosen = OpenOptions(lenient=True, lock_timeout=options.timeout)
     place = Place.of(config.around(root).cache_home, root)
     return repairing.repair(place, options, lambda: unopened.wire(root, chosen)[1])
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from duckkb import config
 from duckkb.actions import comparing
-from duckkb.actions.folder import Opening, Unopened
+from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff, Numbers
 from duckkb.review.diff.sides import parse_range
@@ -74,7 +74,7 @@ def _by_vector(unopened: Unopened, found: Diff) -> "tuple[Finding, ...]":
         return ()
     from duckkb.review.check.near_duplicates import near_by_vector
 
-    with unopened.opened(Opening(lenient=True)) as base:
+    with unopened.opened(OpenOptions(lenient=True)) as base:
         return tuple(near_by_vector(base, found))
 
 

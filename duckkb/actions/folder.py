@@ -56,7 +56,7 @@ edges:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenOptions:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
@@ -81,11 +81,11 @@ class Unopened:
     filter over records that are read."""
 
     root: Path
-    wire: Callable[[Path, Opening], tuple[config.Loaded, Wiring]]
+    wire: Callable[[Path, OpenOptions], tuple[config.Loaded, Wiring]]
     matching: "Matching"
 
     @contextlib.contextmanager
-    def opened(self, opening: Opening) -> Iterator[Base]:
+    def opened(self, opening: OpenOptions) -> Iterator[Base]:
         """The base, closed afterwards. Raises as `app.open`."""
         base = boot(self.wire(self.root, opening)[1])
         try:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb import config
-from duckkb.actions.folder import Opening, Unopened
+from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.codes import CODES
 from duckkb.config import Loaded
 from duckkb.engine import boot as booting
@@ -59,7 +59,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
         )
     root = unopened.root
     old, new = _sides(root, range)
-    chosen = Opening(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
+    chosen = OpenOptions(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
     newer = _wired(unopened, new, chosen)
     older, said = _older(unopened, (old, new), chosen)
     documents = [side[0].documents if side else () for side in (older, newer)]
@@ -75,7 +75,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     return ImpactReport(old.name, new.name, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
 
 
-def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: Opening) -> tuple[_Opened | None, list[Finding]]:
+def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: OpenOptions) -> tuple[_Opened | None, list[Finding]]:
     """The older side as far as it can be asked, for the change may be what mends it: without lines that cannot be read, and
     by the newer side's configuration where its own does not load, which is said. Raises as `_wired` does."""
     old, new = sides
@@ -109,7 +109,7 @@ def _answers(
         base.close()
 
 
-def _wired(unopened: Unopened, side: _Side, chosen: Opening) -> _Opened | None:
+def _wired(unopened: Unopened, side: _Side, chosen: OpenOptions) -> _Opened | None:
     """None where there is no base on this side. Raises as `open`, and says of which side."""
     try:
         return unopened.wire(unopened.root, replace(chosen, at=side.at))

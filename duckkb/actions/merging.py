@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from duckkb import config
-from duckkb.actions.folder import Opening, Unopened
+from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.engine import care
 from duckkb.errors import DuckkbError, Finding, OntologyError
 from duckkb.queries import Receipt
@@ -116,7 +116,7 @@ def git_check(root: Path) -> list[install.Fact]:
 
 def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: float) -> Receipt:
     """Join the small parts of days at least so many days ago. Raises `errors.Refused` where another branch touches them."""
-    with unopened.opened(Opening(lock_timeout=lock_timeout)) as base:
+    with unopened.opened(OpenOptions(lock_timeout=lock_timeout)) as base:
         return care.compact(base, older_than, dry_run)
 
 
@@ -150,7 +150,7 @@ def _of_ontology(root: Path) -> tuple[Finding, ...]:
 def _violations(unopened: Unopened, lock_timeout: float) -> tuple[Finding, ...]:
     commit = repository.head_commit(unopened.root) or ""
     try:
-        with unopened.opened(Opening(lenient=True, lock_timeout=lock_timeout)) as base:
+        with unopened.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)) as base:
             return broken(base, commit)
     except OntologyError as problem:
         return tuple(problem.findings)

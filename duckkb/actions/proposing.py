@@ -5,7 +5,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from duckkb import config
-from duckkb.actions.folder import Opening
+from duckkb.actions.folder import OpenOptions
 from duckkb.engine.base import Proposal
 from duckkb.errors import NotFound, Refused
 from duckkb.review import propose
@@ -56,9 +56,9 @@ class Proposing:
         self._parent: Revision = self._start()
         self.proposed = Proposed(name, self._parent.commit)
 
-    def opening(self, *, lenient: bool = False) -> Opening:
+    def opening(self, *, lenient: bool = False) -> OpenOptions:
         """How the base to write to is opened."""
-        return Opening(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
+        return OpenOptions(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
 
     def _start(self) -> Revision:
         """What the first commit is made of."""

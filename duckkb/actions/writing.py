@@ -17,7 +17,8 @@ from duckkb.actions.resolve import (
 )
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert
-from duckkb.engine.write import WriteOptions, write
+from duckkb.engine.write import WriteOptions as WriteOptions
+from duckkb.engine.write import write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt

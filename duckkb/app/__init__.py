@@ -56,10 +56,10 @@ def open(
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
     cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
-    from duckkb.actions.folder import Opening, find
+    from duckkb.actions.folder import OpenOptions, find
     from duckkb.app.knowledge import KnowledgeBase
 
-    chosen = Opening(
+    chosen = OpenOptions(
         lenient,
         lock_timeout,
         progress,

@@ -7,13 +7,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from duckkb import actions, config
-from duckkb.actions.folder import Opening
+from duckkb.actions.folder import OpenOptions
 from duckkb.app.call_lock import CallLock
 from duckkb.app.wiring import unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
 from duckkb.engine.query import Intent
-from duckkb.engine.write import WriteOptions
 from duckkb.queries import FindResult, Mode, Notice, Receipt, SqlResult
 from duckkb.records import Changeset
 from duckkb.settings import Expansion, Fusion
@@ -37,7 +36,7 @@ class KnowledgeBase:
     Usable from several threads; one call runs at a time. Close it, or use it in a `with` block.
     """
 
-    def __init__(self, root: Path, chosen: Opening) -> None:
+    def __init__(self, root: Path, chosen: OpenOptions) -> None:
         self._chosen, self._lock = chosen, CallLock()
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
@@ -172,7 +171,7 @@ class KnowledgeBase:
         """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
         `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
         with self._now() as base:
-            options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
+            options = actions.writing.WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
             return actions.writing.put(base, type, records, options)
 
     def put_batch(
@@ -181,7 +180,7 @@ class KnowledgeBase:
         """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
         the others, and its counts and their number add up to the lines read."""
         with self._now() as base:
-            options = WriteOptions(merge, dry_run=dry_run, embed=embed)
+            options = actions.writing.WriteOptions(merge, dry_run=dry_run, embed=embed)
             return actions.writing.put_batch(base, type, data, options)
 
     def put_json(
@@ -197,7 +196,7 @@ class KnowledgeBase:
     ) -> Receipt:
         """`put` of JSON text: one object where `single`, else JSONL."""
         with self._now() as base:
-            options = WriteOptions(merge, if_match, dry_run, embed)
+            options = actions.writing.WriteOptions(merge, if_match, dry_run, embed)
             return actions.writing.put_json(base, type, data, single, options)
 
     def import_files(
@@ -212,7 +211,7 @@ class KnowledgeBase:
     ) -> Receipt:
         """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
         with self._now() as base:
-            options = WriteOptions(merge, if_match, dry_run, embed)
+            options = actions.writing.WriteOptions(merge, if_match, dry_run, embed)
             return actions.writing.import_files(base, type, files, map or {}, options)
 
     def delete(
@@ -226,18 +225,20 @@ class KnowledgeBase:
     ) -> Receipt:
         """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
         with self._now() as base:
-            options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
+            options = actions.writing.WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
             return actions.writing.delete(base, type, identities, cascade, options)
 
     def rename(self, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
         """Give a record another identity; its `__id` stays and its edges follow."""
         with self._now() as base:
-            return actions.writing.rename(base, type, old, new, WriteOptions(dry_run=dry_run))
+            return actions.writing.rename(base, type, old, new, actions.writing.WriteOptions(dry_run=dry_run))
 
     def apply(self, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
         """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
         with self._now() as base:
-            return actions.writing.apply(base, changeset, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
+            return actions.writing.apply(
+                base, changeset, actions.writing.WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink)
+            )
 
     def apply_patch(
         self, patch: "bytes | str | Path", *, reverse: bool = False, allow_shrink: bool = False, dry_run: bool = False
@@ -248,7 +249,7 @@ class KnowledgeBase:
         with self._now() as base:
             data = patch if isinstance(patch, bytes) else actions.writing.patch_file(base, patch)
             return actions.writing.apply_patch(
-                base, data, reverse, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink)
+                base, data, reverse, actions.writing.WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink)
             )
 
     def neighbors(

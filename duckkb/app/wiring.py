@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb import config
-from duckkb.actions.folder import Opening
+from duckkb.actions.folder import OpenOptions
 from duckkb.engine.base import EndIds, Wiring
 from duckkb.engine.ends import end_ids
 from duckkb.id_set import IdSet
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Revision
 
 
-def wire(root: Path, chosen: Opening) -> "tuple[Loaded, Wiring]":
+def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     """Load a base's configuration and choose its parts; raises `errors.OntologyError` with every problem."""
     env = config.around(root)
     models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
@@ -70,7 +70,7 @@ def _configuration(root: Path, revision: "Revision | None") -> Mapping[str, byte
     return configuration(root, revision, config.paths(root))
 
 
-def unbounded(chosen: Opening) -> tuple[Notice, ...]:
+def unbounded(chosen: OpenOptions) -> tuple[Notice, ...]:
     """What must be said of statements where this system cannot hold them to their limits."""
     from duckkb.lanes.sql.process.bounds import available
 
@@ -79,7 +79,7 @@ def unbounded(chosen: Opening) -> tuple[Notice, ...]:
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
-def _engine(chosen: Opening) -> "Isolated | None":
+def _engine(chosen: OpenOptions) -> "Isolated | None":
     """The process for statements, started at once where it will be needed: it gets ready while truth is read. None for an
     engine in this process."""
     if chosen.sql_in_process:
@@ -100,7 +100,7 @@ def matching(tree: Tree, kind: RecordType, where: str) -> IdSet:
     from duckkb.lanes.memory_rows import MemoryRows
 
     rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
-    engine = _engine(Opening(first_filter=where))
+    engine = _engine(OpenOptions(first_filter=where))
     sql = _tables(tree.ontology, lambda other: rows if other is kind else none, partial(end_ids, tree), None, engine)
     try:
         return sql.where(kind, where)

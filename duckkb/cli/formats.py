@@ -15,7 +15,7 @@ from duckkb.cli.printed import without_commands
 from duckkb.values import dataclass
 
 Record = Mapping[str, Any]
-Writer = Callable[[Sequence[Record], Sequence[str]], table.Written]
+Writer = Callable[[Sequence[Record], Sequence[str]], table.RowLines]
 """What records are in the columns that they have."""
 _PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
@@ -61,7 +61,7 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
     return found
 
 
-def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
+def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.RowLines:
     """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
     import csv
 
@@ -70,20 +70,20 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
         line = io.StringIO()
         csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
         lines.append(line.getvalue().removesuffix("\r\n"))
-    return table.Written(tuple(lines))
+    return table.RowLines(tuple(lines))
 
 
-def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> table.Written:
+def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> table.RowLines:
     """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
     mentions anybody, or hides."""
     from duckkb.review.reports import markup
 
     names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
     head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
-    return table.Written((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
+    return table.RowLines((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
 
 
-def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> table.Written:
+def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> table.RowLines:
     """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
     from shutil import get_terminal_size
 

@@ -13,14 +13,14 @@ _ELLIPSIS = "…"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RowLines:
     """Rows as lines without their ends, and how many of their cells are not whole."""
 
     lines: tuple[str, ...]
     cut: int = 0
 
 
-def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> Written:
+def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
     """A header, a rule, a line a row, at most `width` places wide where its columns can be cut so far (0: no limit).
     `right` says which columns are aligned to the right."""
     most = width or _WIDEST
@@ -33,7 +33,7 @@ def draw(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
         cells = [_cut(text, limit) for text, limit in zip(row, widths, strict=True)]
         cut += sum(missing for _, missing in cells)
         lines.append(_line([text for text, _ in cells], widths, right))
-    return Written((lines[0], _GAP.join("-" * one for one in widths), *lines[1:]), cut)
+    return RowLines((lines[0], _GAP.join("-" * one for one in widths), *lines[1:]), cut)
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 import duckkb
-from duckkb.actions.folder import Opening
+from duckkb.actions.folder import OpenOptions
 from duckkb.app.wiring import wire
 from duckkb.errors import UsageError
 from tests.conftest import NOTES, Ran, make_base, run_in
@@ -41,7 +41,7 @@ def embed(base: Path, *args: str, stdin: str | bytes = "") -> Ran:
 
 @pytest.mark.model
 def test_xd_10_one_line_of_hex_float32_is_the_models_vector_bit_for_bit(base: Path) -> None:
-    model = wire(base, Opening())[1].embedder
+    model = wire(base, OpenOptions())[1].embedder
     for args, vectors in (((), model.embed_queries), (("--passage",), model.embed_passages)):
         ran = embed(base, "内存 and a question", *args)
         (words,), (expected,) = ran.lines, vectors(["内存 and a question"])
@@ -55,7 +55,7 @@ def test_xd_10_one_line_of_hex_float32_is_the_models_vector_bit_for_bit(base: Pa
 def test_xd_10_a_text_too_long_is_cut_at_the_last_token_that_fits_and_stderr_says_so(
     base: Path, tmp_path: Path
 ) -> None:
-    model = wire(base, Opening())[1].embedder
+    model = wire(base, OpenOptions())[1].embedder
     model.count_tokens(["makes sure that the tokenizer is there"])
     (tokenizer,) = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser().glob("duckkb/models/*/tokens.model")
     pieces = SentencePieceProcessor(model_proto=tokenizer.read_bytes()).encode(f"query: {LONG}", out_type=str)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.folder import Opening
+from duckkb.actions.folder import OpenOptions
 from duckkb.app import KnowledgeBase
 from duckkb.config import environment, load
 from duckkb.errors import Conflict
@@ -68,7 +68,7 @@ def test_a_patch_leads_to_the_newer_version_and_back(folder: Path, request: pyte
     kinds = load(root, environment()).ontology
     state = _random_state(chance)
     _write(root, _files(state))
-    with KnowledgeBase(root, Opening()) as kb:
+    with KnowledgeBase(root, OpenOptions()) as kb:
         for number in range(pairs):
             after = _random_state(chance) if number % 25 == 24 else _changed(state, chance)
             old, new = _files(state), _files(after)
