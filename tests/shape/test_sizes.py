@@ -1,6 +1,7 @@
-"""Small on purpose: bodies of at most 40 lines, files of at most 500, at most 6 parameters."""
+"""Small on purpose: bodies of at most 40 lines, files of at most 500, folders of at most 16 modules, at most 6 parameters."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,26 @@ def test_no_file_is_longer_than_five_hundred_lines() -> None:
     }
     assert sizes, "the package was found"
     assert {name: size for name, size in sizes.items() if size > 500} == {}
+
+
+CROWDED = {"actions", "engine", "ontology"}
+"""Folders that have more modules still; each line goes with the last module that is too many."""
+TWICE = {"Fields", "Options", "Plan", "Reading", "Rows", "Survey"}
+"""Class names that stand more than once still."""
+
+
+def test_no_folder_has_more_than_sixteen_modules() -> None:
+    """One that has more cannot be listed at a glance. `__init__` does not count."""
+    folders = {path.parent for path in PACKAGE.rglob("*.py")}
+    sizes = {folder: len([path for path in folder.glob("*.py") if path.stem != "__init__"]) for folder in folders}
+    assert {folder.relative_to(PACKAGE).as_posix() for folder, size in sizes.items() if size > 16} == CROWDED
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Whoever reads a name must not have to ask which of two it is."""
+    nodes = (node for path in PACKAGE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    named = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert {name for name, times in named.items() if times > 1} == TWICE
 
 
 def test_no_function_takes_more_than_six_parameters() -> None:
