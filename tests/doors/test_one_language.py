@@ -92,6 +92,7 @@ def _both(kb: duckkb.KnowledgeBase, condition: str) -> set[str]:
         ("notes_ctx_user IS NULL OR ctx.n > 2", None),
         ("ctx.n > 2", {"a"}),
         ("ctx.n IS NULL", {"b", "c"}),
+        ("y IS DISTINCT FROM NULL", {"a", "b"}),
         ("list_contains(tags, 'red')", {"a"}),
         ("tags = ['blue']", {"c"}),
         ("tags[1] = 'red'", {"a"}),
@@ -111,6 +112,19 @@ def test_filters_and_statements_see_the_same_fields_also_after_an_odd_record(
             _both(notes, condition)
     else:
         assert _both(notes, condition) == wanted
+
+
+@pytest.mark.parametrize("condition", ["ctx.n = NULL", "y <> NULL", "NOT (id = 'a' AND NULL < y)"])
+def test_a_comparison_with_null_which_nothing_satisfies_is_refused_with_what_is_meant(
+    notes: duckkb.KnowledgeBase, condition: str
+) -> None:
+    for ask in (
+        lambda: notes.find("notes", where=condition),
+        lambda: notes.sql(f"SELECT id FROM notes WHERE {condition}"),
+    ):
+        with pytest.raises(FilterError, match="a comparison with NULL") as caught:
+            ask()
+        assert "IS NULL" in caught.value.suggestion or "IS NOT NULL" in caught.value.suggestion
 
 
 def test_what_a_filter_names_can_be_selected_grouped_and_ordered(notes: duckkb.KnowledgeBase) -> None:

@@ -56,6 +56,8 @@ FILTERS = [
     "year BETWEEN 2020, 2025",
     "exists(author)",
     "author",
+    "author <> NULL",
+    "flag IS NOT NULL AND author != NULL",
     "createdAt > '2020-01-01' AND author != None",
     "when >= '2024-01-01' AND author = 'when'' is' OR when < '2025'",
 ]
