@@ -246,7 +246,9 @@ class Reading:
         left, right = self.term(node["left"], scope), self.term(node["right"], scope)
         has_null = any(one.constant and one.kind == "null" for one in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
-            raise self._source.refused("a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node)
+            raise self._source.refused(
+                "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
+            )
         if self._typed(left, right):
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
