@@ -145,10 +145,12 @@ def _lock(descriptor: int, alone: bool) -> None:
 
 
 def _are_as_written(folder: Path, stamps: Mapping[str, FileStamp]) -> bool:
-    """Whether nobody touched the files since; a library may wait for ever for other things that lie among them."""
+    """Whether nobody touched the files since, and they can be read; a library may wait for ever for other things that lie
+    among them."""
     with os.scandir(folder) as entries:
         is_plain = all(entry.is_file(follow_symlinks=False) for entry in entries)
-    return is_plain and all(_stamp((folder / name).lstat()) == stamp for name, stamp in stamps.items())
+    found = {folder / name: stamp for name, stamp in stamps.items()}
+    return is_plain and all(_stamp(path.lstat()) == stamp and os.access(path, os.R_OK) for path, stamp in found.items())
 
 
 def _on_disk(path: Path, known: FileStamp | None) -> FileStamp:

@@ -104,8 +104,10 @@ class Place:
                 target.write_bytes(data)
 
     def drop(self) -> None:
-        """Have no snapshot."""
-        shutil.rmtree(self.snapshot, ignore_errors=True)
+        """Have no snapshot, whatever stands in its place."""
+        self.snapshot.unlink(missing_ok=True) if self.snapshot.is_file() else shutil.rmtree(
+            self.snapshot, ignore_errors=True
+        )
 
     def answers(self, **job: Any) -> Any:
         """What every kind of question gives, out of the snapshot; None where the process died on the way."""
