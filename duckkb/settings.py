@@ -8,6 +8,8 @@ from duckkb.values import dataclass, field
 
 VectorStorage = Literal["float32", "float16", "int8"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
+CACHE_LIMIT = 16 * 1024**3
+"""Bytes that all that is derived may take, where this machine's settings name no others."""
 _GRAPH_FROM = 2_000_000
 """Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
@@ -98,7 +100,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made."""
+    """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
+    `cache_limit` is in bytes, of all that lies in `cache_home`."""
 
     kb: str | None = None
     writer: str | None = None
@@ -106,4 +109,5 @@ class Environment:
     sandbox: bool = False
     agent: bool = False
     cache_home: Path = Path("~/.cache/duckkb")
+    cache_limit: int = CACHE_LIMIT
     state_home: Path = Path("~/.local/state/duckkb")

@@ -10,11 +10,14 @@ from typing import Any
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened, find
 from duckkb.engine.base import Base
+from duckkb.engine.index import cleanup as cleaning
 from duckkb.engine.index import job_state, survey
 from duckkb.engine.index import repair as repairing
+from duckkb.engine.index.cleanup import Cleaned
 from duckkb.engine.index.glance import glance
 from duckkb.engine.index.repair import Options as RepairOptions
 from duckkb.engine.index.repair import Repaired
+from duckkb.errors import StateError, UsageError
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
@@ -24,7 +27,7 @@ from duckkb.review.health.examine import Health
 from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place
+from duckkb.store.place import Place, size
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
@@ -73,6 +76,8 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
         "locked_by": locked_by,
         "read_only": None,
         "job": job_state.report(root, notes),
+        "store": {"path": str(notes.place.own), "bytes": size(notes.place.own)},
+        "cache": {"path": str(notes.place.shared), "bytes": size(notes.place.shared)},
     }
 
 
@@ -103,6 +108,31 @@ def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
     chosen = OpenOptions(lenient=True, lock_timeout=options.timeout)
     place = Place.of(config.around(root).cache_home, root)
     return repairing.repair(place, options, lambda: unopened.wire(root, chosen)[1])
+
+
+def cleanup(
+    path: "str | Path | None" = None, *, dry_run: bool = False, now: bool = False, limit: "int | str | None" = None
+) -> Cleaned:
+    """Remove from the user's cache folder what nobody needs: what was derived of bases that have been gone for a week (at
+    all, if `now`), models of other versions, and tokens and vectors that were not used for longest where all takes more than
+    `limit` (bytes, or text such as "20 GB"; default: this machine's setting). Works without a base; one that is there keeps
+    its store.
+
+    Raises `errors.UsageError` for a limit that is no size, `errors.StateError` (E_NO_KB) for a path that is no base, `errors.Unavailable` (E_IO).
+    """
+    root: Path | None = None
+    try:
+        root = find(path)
+    except StateError:
+        if path is not None:
+            raise
+    env = config.around(root)
+    if limit is not None:
+        most = config.byte_count(limit)
+        if most is None:
+            raise UsageError(f"{limit!r} is no size", suggestion="give bytes, or a unit: 500 MB, 20 GB")
+        env = replace(env, cache_limit=most)
+    return cleaning.cleanup(env, dry_run=dry_run, now=now)
 
 
 @contextmanager

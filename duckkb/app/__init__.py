@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.actions.caring import status_unread
+    from duckkb.actions.caring import cleanup, status_unread
     from duckkb.actions.folder import Unopened, config_show, init, recover, trust
     from duckkb.actions.tracing import parse_citation
     from duckkb.app.knowledge import KnowledgeBase
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KnowledgeBase",
     "check",
+    "cleanup",
     "config_show",
     "diff",
     "doctor",
@@ -152,7 +153,7 @@ def doctor(
 def repair(
     path: "str | Path | None" = None, *, everything: bool = False, check_only: bool = False, lock_timeout: float = 0.0
 ) -> "Repaired":
-    """Drop and rebuild derived state that is damaged; with `everything`, the whole local cache. `check_only` says what
+    """Drop and rebuild derived state that is damaged; with `everything`, all of it. `check_only` says what
     would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE), `errors.Unavailable` (E_LOCKED, E_IO)."""
     from duckkb.actions import caring
     from duckkb.engine.index.repair import Options as RepairOptions
@@ -162,6 +163,7 @@ def repair(
 
 _HOMES = {
     "KnowledgeBase": "app.knowledge",
+    "cleanup": "actions.caring",
     "config_show": "actions.folder",
     "init": "actions.folder",
     "parse_citation": "actions.tracing",

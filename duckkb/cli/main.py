@@ -62,6 +62,7 @@ VERBS = (
     Verb("status", "base", "care", "Say what this base is and in what state."),
     Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
     Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),
+    Verb("cleanup", "health", "care", "Remove what nobody needs from the user's cache folder; never data/."),
     Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
     Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
     Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),

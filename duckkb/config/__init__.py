@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from duckkb.config.environment import around, environment, in_workflow, secret, wants_color
+from duckkb.config.environment import around, byte_count, environment, in_workflow, secret, wants_color
 from duckkb.config.files import config_paths as paths
 from duckkb.config.files import find_root
 from duckkb.config.load import Loaded, load
@@ -19,6 +19,7 @@ __all__ = [
     "Stamp",
     "accept",
     "around",
+    "byte_count",
     "demands",
     "environment",
     "find_root",

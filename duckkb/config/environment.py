@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from duckkb.settings import Environment
 from duckkb.truth.git import places, repository
@@ -14,7 +16,8 @@ _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
 """Nothing can be read or made below it."""
 _MACHINE = "settings.json"
-"""Settings of this machine, in the user's state folder: `{"cache_home": "/a/folder"}`."""
+"""Settings of this machine, in the user's state folder: `{"cache_home": "/a/folder", "cache_limit": "20 GB"}`."""
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
 
 def environment(environ: Mapping[str, str] | None = None) -> Environment:
@@ -34,28 +37,47 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
     )
 
 
-def around(root: Path, environ: Mapping[str, str] | None = None) -> Environment:
+def around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
     """As `environment`, for one base: state and model cache that lie inside of it count as absent and cannot be written.
+    None: for what concerns no base.
 
     Where the user's home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
     """
     env = environment(environ)
     state_home = _apart(root, env.state_home.expanduser())
-    given = (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME")
-    cache_home = env.cache_home if given else _machine_cache(state_home) or env.cache_home
-    return replace(env, state_home=state_home, cache_home=_apart(root, cache_home.expanduser()))
+    machine = _machine(state_home)
+    named = machine.get("cache_home")
+    cache_home, limit = env.cache_home, byte_count(machine.get("cache_limit"))
+    if isinstance(named, str) and not (os.environ if environ is None else environ).get("DUCKKB_CACHE_HOME"):
+        cache_home = Path(named).expanduser() if Path(named).expanduser().is_absolute() else cache_home
+    cache_home = _apart(root, cache_home.expanduser())
+    return replace(env, state_home=state_home, cache_home=cache_home, cache_limit=limit or env.cache_limit)
 
 
-def _machine_cache(state_home: Path) -> Path | None:
-    """The cache folder that this machine's settings name; None where they name none that is absolute."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        named = Path(json.loads((state_home / _MACHINE).read_bytes())["cache_home"]).expanduser()
-        return named if named.is_absolute() else None
-    return None
+def byte_count(size: object) -> int | None:
+    """The bytes that a size names, as a number or as text with a unit of 1,024, of its square and so on; None for what is
+    no size above zero.
+
+    >>> byte_count("1.5 GB"), byte_count("20M"), byte_count(4096), byte_count("much")
+    (1610612736, 20971520, 4096, None)
+    """
+    match = None if isinstance(size, bool) else _SIZE.fullmatch(str(size).strip())
+    found = int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ")) if match else 0
+    return found or None
 
 
-def _apart(root: Path, folder: Path) -> Path:
+def _machine(state_home: Path) -> dict[str, Any]:
+    """The settings of this machine; none where there are none that can be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads((state_home / _MACHINE).read_bytes())
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _apart(root: Path | None, folder: Path) -> Path:
     """Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
+    if root is None:
+        return folder
     place, around = folder.resolve(), places.find_repository(root)
     if place.is_relative_to(root.resolve()):
         return _NOWHERE

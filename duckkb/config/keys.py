@@ -238,7 +238,10 @@ VARIABLES: tuple[Variable, ...] = (
         "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
     ),
     Variable("XDG_CACHE_HOME", "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache."),
-    Variable("XDG_STATE_HOME", "The user's state folder; duckkb keeps what was trusted there. Default ~/.local/state."),
+    Variable(
+        "XDG_STATE_HOME",
+        "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
+    ),
 )
 
 

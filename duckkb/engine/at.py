@@ -64,7 +64,7 @@ def boot(wiring: Wiring, at: Revision) -> Base:
             suggestion="`--lenient` reads on without them; or name another revision",
             findings=tuple(tree.unreadable),
         )
-    cache = SearchCache.open(wiring.root, wiring.place.shared)
+    cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
     report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
     return Base(wiring, tree, cache, report)
 

@@ -42,7 +42,7 @@ def boot(wiring: Wiring) -> Base:
         opened = _opened(wiring)
         if not hold.read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
-    cache = SearchCache.open(wiring.root, wiring.place.shared)
+    cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
     tree = opened.tree
     records = {kind.name: tree.count(kind) for kind in wiring.ontology}
     report = BootReport(records, hold.read_only, opened.reason)

@@ -26,6 +26,7 @@ from duckkb.indexing.cache_store import CacheStore, Stored
 from duckkb.indexing.dimensions import Dimensions
 from duckkb.indexing.team_file import TEAM_FOLDER, TeamFile, digest, team_files
 from duckkb.indexing.team_reader import TeamReader
+from duckkb.settings import CACHE_LIMIT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,10 +58,12 @@ class SearchCache:
         self._team = TeamReader(root, store)
 
     @classmethod
-    def open(cls, root: Path, folder: Path | None = None, *, looks: bool = False) -> "SearchCache":
-        """The caches of a base. `folder` is what all bases of the user share; None: nothing outlives this process. Who only
-        `looks` changes nothing in it."""
-        return cls(root, CacheStore(folder, looks=looks))
+    def open(
+        cls, root: Path, folder: Path | None = None, *, limit: int = CACHE_LIMIT, looks: bool = False
+    ) -> "SearchCache":
+        """The caches of a base. `folder` is what all bases of the user share; None: nothing outlives this process. `limit`
+        is in bytes, of all that is derived. Who only `looks` changes nothing in it."""
+        return cls(root, CacheStore(folder, limit=limit, looks=looks))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

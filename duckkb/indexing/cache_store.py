@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -23,15 +23,14 @@ from typing import IO, Any, TypeVar
 
 from duckkb.indexing.cache_rows import KINDS, CacheRow, Kind, checksums
 from duckkb.indexing.team_file import digest_of, stamp_of
+from duckkb.settings import CACHE_LIMIT
 from duckkb.store.database import Database, Schema, Unusable, untouched_problem
-from duckkb.store.place import make_folder, make_home
+from duckkb.store.place import make_folder, make_home, room
 from duckkb.values import dataclass
 
 Item = TypeVar("Item")
 
 FILE = "search_cache.sqlite"
-LIMIT = 4 * 1024**3
-"""Bytes of the file from which on rows that were not used for longest go."""
 _KEPT_SHARE = 0.8
 _SCHEMA = Schema(
     1,
@@ -82,10 +81,11 @@ class Known:
 
 
 class CacheStore:
-    """The file, as one base sees it: `present` are the numbers of the team's files that lie in it. Who only `looks` works on a
-    copy in memory: SQLite makes files beside the one that it opens."""
+    """The file, as one base sees it: `present` are the numbers of the team's files that lie in it. `limit` is in bytes, of all
+    that lies in the user's folder. Who only `looks` works on a copy in memory: SQLite makes files beside the one that it
+    opens."""
 
-    def __init__(self, folder: Path | None, *, limit: int = LIMIT, looks: bool = False) -> None:
+    def __init__(self, folder: Path | None, *, limit: int = CACHE_LIMIT, looks: bool = False) -> None:
         self._folder, self._limit, self._looks = folder, limit, looks
         self._database: Database | None = None
         self.present: tuple[int, ...] = ()
@@ -253,9 +253,8 @@ class CacheStore:
     def forget(self, keys: Iterable[bytes]) -> None:
         """Let the rows of some keys go, of whatever kind."""
         wanted = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
-        gone = [row for kind in KINDS for some in self._asked(wanted, kind, keys) for (row,) in some]
-        with suppress(Unusable), self.database.writing() as connection:
-            _forget(connection, gone)
+        with suppress(Unusable):
+            self.let_go([row for kind in KINDS for some in self._asked(wanted, kind, keys) for (row,) in some])
 
     def _count_damaged(self) -> int:
         """Of all rows, each of which is read: those are no longer used."""
@@ -267,34 +266,42 @@ class CacheStore:
                 list(self._sound(kind, found))
         return len(self._damaged)
 
-    def trim(self, limit: int | None = None) -> int:
-        """Let rows go that were not used for longest until the file could be as small as its limit; how many went."""
-        most = self._limit if limit is None else limit
-        if self.size <= most:
-            return 0
-        try:
-            with self.database.writing() as connection:
-                oldest = (
-                    "SELECT id FROM (SELECT id, sum(length(payload) + 200) OVER (ORDER BY used_on, is_own, id) AS upto"
-                    " FROM row) WHERE upto <= ?"
-                )
-                surplus = self.size - int(_KEPT_SHARE * most)
-                gone = [row for (row,) in connection.execute(oldest, (surplus,))]
-                _forget(connection, gone)
-        except Unusable:
-            return 0
-        return len(gone)
+    def trim(self) -> None:
+        """Let rows go where the user's folder has become larger than it may be."""
+        if self._folder is not None and self.size > self._limit // 4:
+            with suppress(Unusable):
+                self.let_go(self.surplus(room(self._folder.parent, self._limit)))
 
-    def shrink(self) -> None:
-        """Give back to the file system what rows took that are gone."""
-        with suppress(Unusable):
-            self.database.read("VACUUM")
+    def surplus(self, most: int) -> dict[int, int]:
+        """The rows that were not used for longest, so many that without them the file can be somewhat smaller than `most`
+        bytes, with the bytes that each takes, about; none where it is no larger."""
+        if self.size <= most:
+            return {}
+        oldest = (
+            "SELECT id, bytes FROM (SELECT id, length(payload) + 200 AS bytes,"
+            " sum(length(payload) + 200) OVER (ORDER BY used_on, is_own, id) AS upto FROM row) WHERE upto <= ?"
+        )
+        return dict(self._read(oldest, (self.size - int(_KEPT_SHARE * most),)))
+
+    def let_go(self, rows: Collection[int]) -> None:
+        """Have rows be gone, by their numbers. Raises `Unusable`."""
+        if rows:
+            with self.database.writing() as connection:
+                _forget(connection, rows)
 
     @property
     def size(self) -> int:
         """Bytes in use."""
+        return self._bytes("page_count - freelist_count")
+
+    @property
+    def unused(self) -> int:
+        """Bytes of the file that hold nothing."""
+        return self._bytes("freelist_count")
+
+    def _bytes(self, pages: str) -> int:
         found = self._read(
-            "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+            f"SELECT ({pages}) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
         )
         return int(found[0][0]) if found else 0
 

@@ -35,7 +35,7 @@ class BaseStore:
     """What is kept of one base; in memory where the user's cache folder cannot be had, which `reason` says. One that `holds`
     sees one state of the file (`Database`)."""
 
-    def __init__(self, place: Place | None, *, holds: bool = False) -> None:
+    def __init__(self, place: Place, *, holds: bool = False) -> None:
         self.place = place
         self._holds = holds
         self._database: Database | None = None
@@ -46,18 +46,16 @@ class BaseStore:
         if self._database is None:
             reason = ""
             try:
-                if self.place is not None:
-                    self.place.make()
+                self.place.make()
             except Unusable as problem:
                 reason = str(problem)
-            path = self.place.own / FILE if self.place is not None else None
-            self._database = Database(path, _SCHEMA, reason=reason, holds=self._holds)
+            self._database = Database(self.place.own / FILE, _SCHEMA, reason=reason, holds=self._holds)
         return self._database
 
     @property
     def reason(self) -> str:
         """Why nothing is kept beyond this process; empty where it is, or nobody has asked yet."""
-        return self._database.reason if self._database is not None and self.place is not None else ""
+        return self._database.reason if self._database is not None else ""
 
     def value(self, name: str) -> bytes | None:
         """A value; None where there is none. Raises `Unusable`."""

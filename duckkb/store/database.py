@@ -117,6 +117,15 @@ class Database:
                 raise
             connection.execute("COMMIT")
 
+    def shrink(self) -> None:
+        """Give back to the file system what is no longer used. Raises `Unusable`."""
+        with self._lock, self._told():
+            connection = self._opened()
+            self.let_go()
+            connection.execute("PRAGMA temp_store=FILE")  # it makes a copy, which may be larger than memory
+            for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA temp_store=MEMORY"):
+                connection.execute(statement)
+
     def drop(self) -> None:
         """Remove the file, and begin with an empty one when it is next asked for; who has it open keeps it."""
         with self._lock:

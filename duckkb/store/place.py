@@ -2,6 +2,7 @@
 
     bases/KEY/     what one base gives, KEY made of the real path, the device and the inode of its folder
     shared/        tokens and vectors, which all bases, clones and worktrees of a user have in common
+    models/        the local model as it is run
 
 All of it may be deleted at any time. A base that was moved, or another one put in its place, has another key; `sweep` finds
 folders whose base is gone.
@@ -9,6 +10,7 @@ folders whose base is gone.
 
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator
@@ -19,11 +21,14 @@ from pathlib import Path
 from duckkb.truth.layout import read_regular
 from duckkb.values import dataclass
 
-BASES, SHARED = "bases", "shared"
+BASES, SHARED, MODELS = "bases", "shared", "models"
 _LABEL = "base.json"
 _GONE = ".gone-"
+_OURS = re.compile(rf"[0-9a-f]{{24}}-[0-9a-f]+-[0-9a-f]+|{re.escape(_GONE)}[0-9a-f]{{12}}")
+"""Folders of bases, and what a removal left. Nothing else is touched: `bases` may be a folder of somebody's own."""
 _UNUSED_NS = 7 * 86_400 * 1_000_000_000
-"""How long a folder is left alone after its base has gone: a disk may be mounted again."""
+"""How long a folder is left alone after its base has gone: a disk may be mounted again, and of a folder that several
+machines have in common another one may know the base."""
 
 
 class Unusable(Exception):
@@ -70,14 +75,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A folder of one base: the base's path, None where that cannot be told, whether that base is still there, bytes on disk
-    and when it was used last, in ns."""
+    """A folder of one base: the base's path, None where that cannot be told, whether that base is still there, and when
+    a file came or went last, in ns."""
 
     folder: Path
     root: str | None
     is_alive: bool
-    size: int
     used_ns: int
+
+    def is_left_over(self, for_ns: int = _UNUSED_NS) -> bool:
+        """Whether the base is gone and nobody has used the folder for so long, or a removal was interrupted."""
+        if self.folder.name.startswith(_GONE):
+            return True
+        return not self.is_alive and self.used_ns <= time.time_ns() - for_ns
 
 
 def make_home(home: Path) -> None:
@@ -100,15 +110,21 @@ def make_folder(folder: Path) -> None:
     try:
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        status = folder.lstat()
-        if not stat.S_ISDIR(status.st_mode):
-            raise Unusable(f"{folder} is a link or no folder")
-        if not is_own(status):
-            raise Unusable(f"{folder} belongs to another user")
+        status = refuse_foreign(folder)
         if os.name != "nt" and stat.S_IMODE(status.st_mode) != 0o700:
             folder.chmod(0o700)
     except OSError as error:
         raise Unusable(f"{folder} cannot be made: {error.strerror}") from error
+
+
+def refuse_foreign(folder: Path) -> os.stat_result:
+    """What the file system says of a folder of the user's own; raises `Unusable` for anything else, OSError."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise Unusable(f"{folder} is a link or no folder")
+    if not is_own(status):
+        raise Unusable(f"{folder} belongs to another user")
+    return status
 
 
 def is_own(status: os.stat_result) -> bool:
@@ -118,18 +134,20 @@ def is_own(status: os.stat_result) -> bool:
 
 def kept(home: Path) -> Iterator[Kept]:
     """The folders of all bases of the user, as they are found; nothing where there are none that can be read."""
-    with suppress(OSError), os.scandir(home.expanduser() / BASES) as entries:
+    folder = home.expanduser() / BASES
+    if folder.is_symlink():
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir(follow_symlinks=False) and _OURS.fullmatch(entry.name):
                 with suppress(OSError):
                     yield _kept(Path(entry.path))
 
 
 def sweep(home: Path) -> None:
     """Remove the folders of bases that have been gone for a while."""
-    long_ago = time.time_ns() - _UNUSED_NS
     for found in kept(home):
-        if not found.is_alive and found.used_ns < long_ago:
+        if found.is_left_over():
             remove(found.folder)
 
 
@@ -141,6 +159,13 @@ def remove(folder: Path) -> None:
     with suppress(OSError):
         folder.rename(gone)
         rmtree(gone, ignore_errors=True)
+
+
+def room(home: Path, limit: int, going: int = 0) -> int:
+    """Bytes that tokens and vectors may take where the whole folder may take `limit`: what the bases leave of it, without
+    bytes that are `going`, and always a quarter, as a model has to make them anew."""
+    others = sum(size(home / name) for name in (BASES, MODELS)) - going
+    return max(limit - others, limit // 4)
 
 
 def size(folder: Path) -> int:
@@ -157,14 +182,16 @@ def _kept(folder: Path) -> Kept:
     root: str | None = None
     with suppress(OSError, ValueError, KeyError, TypeError):
         root = str(json.loads(read_regular(folder / _LABEL)[0])["root"])
-    return Kept(folder, root, _is_alive(folder.name, root), size(folder), folder.stat().st_mtime_ns)
+    return Kept(folder, root, _is_alive(folder.name, root), folder.stat().st_mtime_ns)
 
 
 def _is_alive(key: str, root: str | None) -> bool:
-    if root is None:
+    if root is None or key.startswith(_GONE):
         return False
     try:
         status = Path(root).stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:  # it cannot be looked at now, which says nothing
+        return True
     return key.endswith(f"-{status.st_dev:x}-{status.st_ino:x}")

@@ -218,13 +218,15 @@ def test_rows_that_were_not_used_for_longest_go_first(tmp_path: Path) -> None:
     assert used.vectors([key])[0] is not None
     used.save()
     store = CacheStore(tmp_path / "user")
-    assert store.trim(store.size) == 0
+    assert store.surplus(store.size) == {}
     recent = "SELECT count(*) FROM row WHERE used_on > (SELECT max(used_on) FROM row) - 50"
     ((before,),) = stored(tmp_path).execute(recent)
-    assert 0 < store.trim(store.size - 1_000) <= len(TEXTS)
+    surplus = store.surplus(store.size - 1_000)
+    assert 0 < len(surplus) <= len(TEXTS)
+    store.let_go(surplus)
     assert stored(tmp_path).execute(recent).fetchall() == [(before,)], "only old ones went"
     assert opened(tmp_path).vectors([key])[0] is not None
-    store.trim(0)
+    store.let_go(store.surplus(0))
     assert_empty(opened(tmp_path))
 
 
@@ -232,7 +234,8 @@ def test_what_went_of_a_teams_file_is_read_again(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
     cache = opened(tmp_path, "another")
     assert cache.verify_vectors(VECTOR_TEXTS, embed)
-    CacheStore(tmp_path / "another").trim(0)
+    store = CacheStore(tmp_path / "another")
+    store.let_go(store.surplus(0))
     again = opened(tmp_path, "another")
     assert again.withheld(VECTOR_TEXTS) == VECTOR_TEXTS.keys()
     assert again.verify_vectors(VECTOR_TEXTS, embed)

@@ -52,7 +52,8 @@ def init_command(ctx: click.Context, path: str, *, github: bool, install: str | 
 @base_options
 @click.pass_context
 def status_command(ctx: click.Context) -> None:
-    """Say what this base is: revision, records, pending vectors, model, trust, lock, the last index job.
+    """Say what this base is: revision, records, pending vectors, model, trust, lock, the last index job, and where what is
+    derived of it lies.
 
     `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).

@@ -1,4 +1,4 @@
-"""doctor and repair: is everything in order here, and what is derived made again."""
+"""doctor, repair and cleanup: is everything in order here, what is derived made again, what nobody needs removed."""
 
 from typing import Any, Literal
 
@@ -37,11 +37,11 @@ def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> 
 
 @click.command("repair")
 @click.option("--check-only", is_flag=True, help="Change nothing; exit 1 if something needs repair.")
-@click.option("--all", "everything", is_flag=True, help="Drop the whole local cache, sound or not.")
+@click.option("--all", "everything", is_flag=True, help="Drop all that is derived of this base, sound or not.")
 @base_options
 @click.pass_context
 def repair_command(ctx: click.Context, check_only: bool, everything: bool) -> None:
-    """Drop what is damaged of the derived state in .duckkb/ and make it again. Never touches data/.
+    """Drop what is damaged of the derived state and make it again. Never touches data/.
 
     Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
     write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
@@ -61,3 +61,26 @@ def repair_command(ctx: click.Context, check_only: bool, everything: bool) -> No
     tell(done.notices)
     if check_only and done.needs:
         ctx.exit(1)
+
+
+@click.command("cleanup")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would go.")
+@click.option("--now", is_flag=True, help="Also of bases that have been gone for less than a week.")
+@click.option("--limit", metavar="SIZE", help="Instead of this machine's limit: bytes, or 500 MB, 20 GB.")
+@base_options
+@click.pass_context
+def cleanup_command(ctx: click.Context, dry_run: bool, now: bool, limit: str | None) -> None:
+    """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
+    versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
+
+    What was derived of a base that is there stays (`duckkb repair --all` drops it), and data/ is never touched; what has
+    gone is made again when it is missed. Needs no base. The limit is 16 GB unless `cache_limit` in
+    XDG_STATE_HOME/duckkb/settings.json says otherwise. Prints one line: `home`, `limit`, `bytes` that it takes, `freed`,
+    what was `removed`, and what is kept of which `bases`.
+    """
+    from dataclasses import asdict
+
+    from duckkb import app
+
+    done = asdict(app.cleanup(ctx.ensure_object(dict).get("kb"), dry_run=dry_run, now=now, limit=limit))
+    emit({key: value for key, value in done.items() if key != "reason" or value})

