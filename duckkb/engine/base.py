@@ -208,11 +208,7 @@ class Base:
         """What lanes on disk have to mirror; None where they are kept in memory."""
         if self.lines is None or self.is_stale or self.in_memory:
             return None
-        found = self.lines.version(kind)
-        if found is None:
-            return None
-        key, lengths = partial(self._lane_key, kind), partial(self._lengths_key, kind)
-        return RowVersion(found.store, found.revision, found.changed, found.folder, key, lengths)
+        return self.lines.version(kind, partial(self._lane_key, kind), partial(self._lengths_key, kind))
 
     def cut_by(self, kind: RecordType) -> tuple[object, ...]:
         """Names what shapes the chunks of a type beside its records."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.engine.base import Base
 from duckkb.errors import Unavailable
-from duckkb.llm.deadline import within
-from duckkb.llm.side_by_side import side_by_side
+from duckkb.llm.waiting import side_by_side, within
 from duckkb.ontology.model import RecordType
 from duckkb.ports import Embedder
 from duckkb.settings import EmbeddingSettings

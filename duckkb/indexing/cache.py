@@ -6,9 +6,10 @@ forger. A sample speaks for the rows among which it was drawn, as a file may be 
 or about texts that a later commit brings. What cannot be used is a finding (`findings`) and a miss.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.errors import Finding
@@ -17,22 +18,21 @@ from duckkb.indexing.cache_rows import (
     CacheRow,
     Kind,
     content_hash,
+    digest,
     packed,
     same_direction,
     tokens_of,
     vector_of,
 )
 from duckkb.indexing.cache_store import CacheStore, Stored
-from duckkb.indexing.dimensions import Dimensions
-from duckkb.indexing.team_file import TEAM_FOLDER, TeamFile, digest, team_files
-from duckkb.indexing.team_reader import TeamReader
+from duckkb.indexing.team_files import TEAM_FOLDER, Standing, TeamFile, TeamReader, team_files, team_layout
 from duckkb.settings import CACHE_LIMIT
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from duckkb.indexing.team import Standing
+Vector = TypeVar("Vector", bound=Sized)
 
 SAMPLE = 32
 """Rows of a file to recompute before the rest is believed."""
@@ -40,6 +40,29 @@ SAMPLE = 32
 _ANY_MODEL = Fingerprint("", "")
 _UNSAVED_BYTES = 24 * 1024 * 1024
 """Of payloads that are made and held in memory, about: then they are written."""
+
+
+class Dimensions:
+    """How long the vectors of each model are: as the model says, as is expected, or as most are that are seen."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def of(self, model: Fingerprint) -> int:
+        """What was expected or seen last; 0 where that is unknown."""
+        return self._known.get(str(model), 0)
+
+    def expect(self, model: Fingerprint, dimension: int) -> None:
+        """Others do not fit from now on."""
+        self._known[str(model)] = dimension
+
+    def fitting(self, model: Fingerprint, vectors: Sequence[Vector | None]) -> list[Vector | None]:
+        """The vectors, None for those of another length."""
+        dimension = model.dimension
+        lengths = Counter(len(vector) for vector in vectors if vector is not None)
+        if not dimension and lengths:
+            dimension = self._known.setdefault(str(model), lengths.most_common(1)[0][0])
+        return [vector if vector is not None and len(vector) == dimension else None for vector in vectors]
 
 
 class SearchCache:
@@ -160,8 +183,6 @@ class SearchCache:
     def team_bytes(self, live_keys: Collection[bytes]) -> dict[str, bytes]:
         """Every file that the team's cache should consist of, path -> bytes, for the rows of these keys. The caller writes
         them and removes the other paths of `team_paths`. A function of rows and present segments, see `team`."""
-        from duckkb.indexing.team import team_layout
-
         live = dict.fromkeys(live_keys)
         rows = {kind: list(self.rows(kind, live.keys())) for kind in KINDS}
         files = team_layout(rows, list(self._standing()))
@@ -246,10 +267,8 @@ class SearchCache:
                 honest = False
         return honest
 
-    def _standing(self) -> "Iterator[Standing]":
+    def _standing(self) -> Iterator[Standing]:
         """The team's segments of which every row may be used."""
-        from duckkb.indexing.team import Standing
-
         for file, number in self._team.numbers().items():
             keys = self._store.held_keys([number])
             is_whole = keys == self._store.held_keys([number], vouched=True) and file not in self._team.imperfect

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from duckkb.indexing.cache_rows import KINDS, Batch, CacheRow, Kind, checksums
-from duckkb.indexing.team_file import Damaged
+from duckkb.indexing.cache_rows import KINDS, Batch, CacheRow, Damaged, Kind, checksums
 
 KEY_BYTES = 16
 GROUP_ROWS = 4096

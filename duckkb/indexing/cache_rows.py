@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.entries import Tokens
@@ -19,6 +19,14 @@ CacheRow = tuple[bytes, bytes, str, bytes]
 `fts_content` in UTF-8, or the vector as little-endian float32."""
 
 
+class Damaged(ValueError):
+    """A file that is no cache. The message says what it is instead, `remedy` what mends it."""
+
+    def __init__(self, message: str, remedy: str = "duckkb index build") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Good rows of one kind out of a file, and the others of their row group counted by what is wrong with them."""
@@ -30,6 +38,11 @@ class Batch:
 
 _SAME_DIRECTION = 0.99
 """Cosine from which on a recomputed vector counts as the stored one: models differ a little between machines."""
+
+
+def digest(data: bytes) -> str:
+    """Names the bytes of a file: in a segment's name, and in what this machine remembers of it."""
+    return sha256(data).hexdigest()
 
 
 def content_hash(text: str) -> bytes:

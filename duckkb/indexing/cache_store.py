@@ -17,12 +17,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import file_digest
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from duckkb.indexing.cache_rows import KINDS, CacheRow, Kind, checksums
-from duckkb.indexing.team_file import digest_of, stamp_of
 from duckkb.settings import CACHE_LIMIT
 from duckkb.store.database import Database, Schema, Unusable, untouched_problem
 from duckkb.store.place import make_folder, make_home, room
@@ -192,13 +193,14 @@ class CacheStore:
             )
             _count(connection, "added")
 
-    def hash_of(self, file: IO[bytes], path: Path) -> str:
+    def hash_of(self, file: BufferedReader, path: Path) -> str:
         """The hash of a file that is open to read; it is not read where it surely is the one that was hashed before."""
         read_ns, about = time.time_ns(), os.fstat(file.fileno())
         stamp = json.dumps(stamp_of(about))
         for (known,) in self._read("SELECT hash FROM stamp WHERE path = ? AND stamp = ?", (os.fspath(path), stamp)):
             return str(known)
-        found = digest_of(file)
+        file.seek(0)
+        found = file_digest(file, "sha256").hexdigest()
         if max(about.st_mtime_ns, about.st_ctime_ns) <= min(read_ns, time.time_ns()) - _GRANULARITY_NS:
             with suppress(Unusable), self.database.writing() as connection:
                 connection.execute("DELETE FROM stamp WHERE rowid <= (SELECT max(rowid) FROM stamp) - ?", (_STAMPS,))
@@ -376,6 +378,11 @@ def _supersede(connection: Any, made: Iterable[tuple[Kind, bytes, bytes]]) -> No
     connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", rows)
     if connection.total_changes > before:
         _count(connection, "gone")
+
+
+def stamp_of(about: os.stat_result) -> tuple[int, ...]:
+    """Size, times in ns, inode and device: what tells whether a file changed."""
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino, about.st_dev
 
 
 def _place(folder: Path | None) -> Path | None:

@@ -3,6 +3,7 @@
 Tokens of ASCII texts are not cached: making them costs no more than looking them up, and nothing to store and to check.
 """
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from duckkb.entries import Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.chunk import chunk, field_text
-from duckkb.indexing.given import with_given
 from duckkb.ontology.model import EVERY, RecordType, SearchField
+from duckkb.ontology.vectors import vector_problem
 from duckkb.ports import Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Record
@@ -93,7 +94,7 @@ class EntryBuilder:
             )
             for row in pieces
         ]
-        return with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
+        return _with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
 
     def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
         """The chunks of a record that are searched by words, with their tokens where there are several. They are made
@@ -112,7 +113,7 @@ class EntryBuilder:
     def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
         """What the entries of these records take. Computes neither tokens nor vectors."""
         pieces = self._pieces(kind, records)
-        given = with_given(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
+        given = _with_given(self._lengths(kind), records, [()] * len(records)) if kind.given_vectors else ()
         entries = sum(map(len, pieces)) + sum(map(len, given))
         lexical = [text for text in _texts(pieces, "lexical") if not text.isascii()]
         vectors = _texts(pieces, "vectors")
@@ -231,3 +232,37 @@ def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
 def _keys(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:
     start = f"{fingerprint}\0".encode()
     return [blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest() for text in texts]
+
+
+def _with_given(
+    dimensions: Mapping[str, int], records: Sequence[Record], made: Sequence[tuple[IndexEntry, ...]]
+) -> list[tuple[IndexEntry, ...]]:
+    """The entries of each record and, behind them, one for each vector that the record gives: without text, float32 of
+    unit length. A value that is no vector, or not as long as `dimensions` says of its field, has none; `check` reports
+    it."""
+    entries = list(made)
+    for name, dimension in dimensions.items():
+        for at, record in enumerate(records):
+            vector = _unit(record.fields.get(name), dimension)
+            if vector is not None:
+                entries[at] = (*entries[at], IndexEntry(name, 0, "", vector=vector))
+    return entries
+
+
+def _unit(value: Any, dimension: int) -> "np.ndarray | None":
+    import numpy as np
+
+    if vector_problem(value, dimension):
+        return None
+    numbers = np.array(_floats(value), np.float64)
+    numbers /= np.abs(numbers).max()  # so that the squares of very large or small ones stay finite
+    unit: np.ndarray = (numbers / np.sqrt(numbers @ numbers)).astype(np.float32)
+    return unit
+
+
+def _floats(value: Sequence[Any]) -> list[float]:
+    """The numbers of a sound vector, given as numbers or as 8 hex digits each (float32, big-endian)."""
+    if isinstance(value[0], str):
+        found: list[float] = list(struct.unpack(f">{len(value)}f", bytes.fromhex("".join(value))))
+        return found
+    return [float(number) for number in value]

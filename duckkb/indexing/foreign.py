@@ -17,8 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
-from duckkb.indexing.cache_rows import Batch, CacheRow
-from duckkb.indexing.team_file import Damaged
+from duckkb.indexing.cache_rows import Batch, CacheRow, Damaged
 
 # -I: neither the current folder nor variables of the environment can put code into the process
 _START = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); from duckkb.indexing.foreign import main; main()"

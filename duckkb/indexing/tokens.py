@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import Literal
 
 from duckkb.entries import Fingerprint, Tokens
-from duckkb.indexing.fold import simplified, table_version
-from duckkb.indexing.glossary import Glossary
-from duckkb.indexing.segment import Segment, chinese_words, pairs, segmenter_version
+from duckkb.indexing.chinese import (
+    Glossary,
+    Segment,
+    chinese_words,
+    pairs,
+    segmenter_version,
+    simplified,
+    table_version,
+)
 
 RULES = "1"
 LONGEST = 255
@@ -76,7 +82,6 @@ _SHAPE = _byte_table(ord("a"), ord("-"))
 _JOINED, _SPACE, _SPACES, _TOO_LONG = b"-a", b" ", b"  ", b"a" * (LONGEST + 1)
 _has_joined = re.compile(_JOINED).search
 """A third of the time that `in` takes, which stops at each letter."""
-_JOINER_BYTES = "".join(sorted(_JOINERS)).encode()
 
 
 class _Tokenizer(ABC):
@@ -94,7 +99,7 @@ class _Tokenizer(ABC):
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The tokens of each text; an empty text, or one of punctuation alone, has none."""
-        return [_plain_tokens(text) or self._tokenize(_separated(normalise(text))) for text in texts]
+        return [self._tokenize(_separated(normalise(text))) for text in texts]
 
     def _tokenize(self, text: str) -> Tokens:
         if text.isascii():
@@ -240,32 +245,13 @@ def _piece_tokens(text: str) -> tuple[list[str], list[str], list[str]]:
     return words, parts, identifiers
 
 
-def _plain_tokens(text: str) -> Tokens | None:
-    """The tokens of an ASCII text of words alone, without joiners inside them: most texts in English."""
-    if not text.isascii() or "+" in text or "#" in text:
-        return None
-    raw = text.encode()
-    shape = raw.translate(_SHAPE)
-    if _has_joined(shape) or _TOO_LONG in shape:
-        return None
-    # No joiner has a word behind it here: taken away before the spaces are counted, none of them leaves two.
-    sequence = _words_of(raw, without=_JOINER_BYTES)
-    return Tokens(sequence, sequence)
-
-
-def _words_of(raw: bytes, without: bytes = b"") -> str:
-    """The words of an ASCII text, joined by single spaces: without an object for each. `without` are bytes that go first."""
-    words = raw.translate(_WORDS, without).strip(_SPACE)
-    while _SPACES in words:
-        words = words.replace(_SPACES, _SPACE)
-    return words.decode()
-
-
 def _ascii_tokens(text: str) -> tuple[str, list[str]]:
     """(words in order joined by spaces, identifiers), on the bytes: ten times as fast as the scanner."""
     raw = text.encode()
-    sequence = _words_of(raw)
-    shape = raw.translate(_SHAPE)
+    words, shape = raw.translate(_WORDS).strip(_SPACE), raw.translate(_SHAPE)
+    while _SPACES in words:
+        words = words.replace(_SPACES, _SPACE)
+    sequence = words.decode()
     if _TOO_LONG in shape:
         sequence = " ".join(_bounded(sequence.split()))
     if "+" in text or "#" in text:

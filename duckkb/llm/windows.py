@@ -1,5 +1,7 @@
-"""Texts longer than a model's limit: where to cut them, and how to join the vectors of the pieces again."""
+"""Texts longer than a model's limit: about how long they are, where to cut them, and how to join the vectors of the pieces
+again."""
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -10,6 +12,16 @@ if TYPE_CHECKING:
 
 # Where a text may be cut, from the best place to the worst: paragraphs, lines, sentences, clauses, words.
 _BOUNDARIES = tuple(map(re.compile, (r"\n\s*\n", r"\n", r"[。！？]|[.!?]\s", r"[；;，,、：:]", r"\s")))
+
+
+def estimated_tokens(text: str) -> int:
+    """Four characters a token, but one for each from the Chinese, Japanese and Korean blocks on.
+
+    >>> estimated_tokens("abcdefgh"), estimated_tokens("内存")
+    (2, 2)
+    """
+    wide = sum(character >= "\u2e80" for character in text)
+    return wide + math.ceil((len(text) - wide) / 4)
 
 
 def spans(length: int, limit: int) -> list[tuple[int, int]]:

@@ -5,6 +5,7 @@ checksum over its name and its bytes, and what is asked for by a name that must 
 """
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Any
 
 from duckkb.store.database import Database, Schema, Unusable
 from duckkb.store.place import Place
+from duckkb.truth.files.part_rows import PartHead, etag
 
 FILE = "store-1.sqlite"
 _SCHEMA = Schema(
@@ -95,6 +97,36 @@ class BaseStore:
         self.database.read(f"PRAGMA busy_timeout={int(busy_s * 1000)}")
         with self.database.writing() as connection:
             yield connection
+
+    def problem(self) -> str | None:
+        """What is wrong with what lies there, where every byte of it is looked at; None: nothing, or there is none. Makes no
+        file and removes none."""
+        if not os.path.lexists(self.place.own / FILE):
+            return None
+        if (found := self.database.problem()) is not None:
+            return found
+        try:
+            for name, seal, data in self.database.read("SELECT name, seal, data FROM value"):
+                if seal != sealed(name, data):
+                    return f"{name} is not as it was written"
+            for (number,) in self.database.read("SELECT number FROM part"):
+                if not self._is_sound_part(number):
+                    return f"part {number} is not as it was written"
+        except (Unusable, ValueError) as error:
+            return str(error)
+        finally:
+            self.close()
+        return None
+
+    def _is_sound_part(self, number: int) -> bool:
+        for seal, head, text in self.database.read("SELECT seal, head, text FROM part WHERE number = ?", (number,)):
+            lines = text.split(b"\n")[:-1]
+            if (
+                seal != sealed(f"part/{number}", head)
+                or b"".join(map(etag, lines)) != PartHead.load(len(lines), head).etags
+            ):
+                return False
+        return True
 
     def close(self) -> None:
         if self._database is not None:

@@ -8,16 +8,17 @@ never changed under its number, so that who began to read goes on with what ther
 import os
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from sqlite3 import Connection
 
 import orjson
 
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import RowVersion
+from duckkb.queries import Lane
 from duckkb.store import base_store
 from duckkb.store.base_store import BaseStore
 from duckkb.store.key_index import ALL, KeyIndex
@@ -28,7 +29,6 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part_rows import PartContent, PartHead, PartRows, content_of, etag
 from duckkb.truth.files.table import Repeated
 from duckkb.truth.files.tree import Differences, Part, Stamp, Tree
-from duckkb.values import dataclass
 
 _LOGGED_BYTES = 1 << 20
 """What is remembered of changes by type, for derived state that follows."""
@@ -37,23 +37,6 @@ _HEADS, _WHOLE = 1024, 16
 _READABLE_S = 10
 """How long a part that was replaced can still be read by who began before."""
 _GENERATION = "generation"
-
-
-@dataclass(frozen=True, slots=True)
-class LinesVersion:
-    """Which state of a type's records derived state must mirror: that of `revision` of the lines named `store`; what is
-    derived lies in `folder`."""
-
-    folder: Path
-    store: str
-    revision: int
-    _lines: "StoredLines"
-    _type: str
-
-    def changed(self, revision: int) -> frozenset[int] | None:
-        """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more,
-        or there was no such revision, as after a power cut that took it back."""
-        return self._lines.changed(self._type, revision, self.revision)
 
 
 class StoredLines:
@@ -122,15 +105,22 @@ class StoredLines:
                 parts |= own
         return Tree(self._ontology, self._limits, parts, [], tables)
 
-    def version(self, kind: RecordType) -> LinesVersion | None:
-        """What derived state of a type has to mirror; None where the type is not held."""
-        known = self._types.get(name_of(kind))
+    def version(
+        self, kind: RecordType, key: Callable[[Lane | None], str], lengths: Callable[[], str]
+    ) -> RowVersion | None:
+        """What derived state of a type has to mirror, with `key` and `lengths` for what else shapes it; None where the type is
+        not held."""
+        name = name_of(kind)
+        known = self._types.get(name)
         if known is None:
             return None
-        return LinesVersion(self._place.own / name_of(kind), known.store, known.revision, self, name_of(kind))
+        changed = partial(self._changed, name, known.revision)
+        return RowVersion(known.store, known.revision, changed, self._place.own / name, key, lengths)
 
-    def changed(self, name: str, after: int, until: int) -> frozenset[int] | None:
-        """As `LinesVersion.changed`. Each change names the one before, so that none is passed over."""
+    def _changed(self, name: str, until: int, after: int) -> frozenset[int] | None:
+        """Ids of the records that were put or are gone since an earlier revision; None where that is not known any more,
+        or there was no such revision, as after a power cut that took it back. Each change names the one before, so that
+        none is passed over."""
         known = self._types.get(name)
         if known is None or after < known.since or after > until:
             return None

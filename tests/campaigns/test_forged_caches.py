@@ -19,7 +19,7 @@ from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import CacheRow, content_hash, vector_of
 from duckkb.indexing.cache_store import CacheStore, Stored
 from duckkb.indexing.entries import vector_key
-from duckkb.indexing.team_file import digest, segment_name
+from duckkb.indexing.team_files import digest, segment_name
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import ROOT, make_base
 from tests.fakes import HashEmbedder

@@ -1,8 +1,11 @@
 """Damage of what is derived that campaigns found once, each kept as a small case."""
 
+import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -102,21 +105,66 @@ def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatc
     assert made_by_asking() != first
 
 
-@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "DUCKKB_CACHE_HOME"])
+def _named(root: Path, folder: Path, variable: str) -> dict[str, str]:
+    return {variable: str(folder)}
+
+
+def _linked(root: Path, folder: Path, variable: str) -> dict[str, str]:
+    link = root.parent / "link"
+    link.symlink_to(folder)
+    return {variable: str(link)}
+
+
+def _in_the_machines_settings(root: Path, folder: Path, variable: str) -> dict[str, str]:
+    state = root.parent / "machine"
+    (state / "duckkb").mkdir(parents=True)
+    (state / "duckkb" / "settings.json").write_text(json.dumps({"cache_home": str(folder)}))
+    return {"XDG_STATE_HOME": str(state)}
+
+
+def _nowhere(root: Path, folder: Path, variable: str) -> dict[str, str]:
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("lead", "variable", "folder"),
+    [
+        (_named, "XDG_CACHE_HOME", ".cache"),
+        (_named, "DUCKKB_CACHE_HOME", ".cache"),
+        (_named, "DUCKKB_CACHE_HOME", ".duckkb"),
+        (_named, "DUCKKB_CACHE_HOME", "data"),
+        (_linked, "XDG_CACHE_HOME", ".cache"),
+        (_linked, "DUCKKB_CACHE_HOME", ".git"),
+        (_in_the_machines_settings, "", ".cache"),
+        *(
+            (_nowhere, "", place)
+            for place in (".", ".duckkb", ".duckkb/snapshot", ".duckkb/cache", "data", ".cache/duckkb")
+        ),
+    ],
+)
 def test_a_store_that_came_with_the_base_is_not_read(
-    filled: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    filled: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lead: Callable[[Path, Path, str], dict[str, str]],
+    variable: str,
+    folder: str,
 ) -> None:
-    """Where the user's cache folder lies in the base, whoever made the base could have filled it."""
-    folder = filled / ".cache" if variable == "DUCKKB_CACHE_HOME" else filled / ".cache" / "duckkb"
-    forged = folder / "bases" / store_of(filled).name
-    shutil.copytree(store_of(filled), forged)
+    """Where the user's cache folder lies in the base, or is led there, whoever made the base could have filled it. Each place
+    is tried with a store that has lost its records."""
+    own = store_of(filled)
+    home = filled / folder / "duckkb" if variable == "XDG_CACHE_HOME" else filled / folder
+    forged = home / "bases" / own.name
+    shutil.copytree(own, forged)
     (file,) = forged.glob("store-*.sqlite")
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection:
         connection.execute("DELETE FROM part")
-    connection.close()
+        connection.commit()
+    place.remove(own)
+    shutil.copytree(forged, filled / folder, dirs_exist_ok=True)
     before = {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()}
-    monkeypatch.setenv(variable, str(filled / ".cache"))
+    for name, value in lead(filled, filled / folder, variable).items():
+        monkeypatch.setenv(name, value)
     with duckkb.open(filled) as kb:
         assert found(kb) == RIGHT
-        assert [notice.code for notice in kb.notices] == ["W_NO_STORE"]
+        assert [notice.code for notice in kb.notices] == ([] if lead is _nowhere else ["W_NO_STORE"])
     assert {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()} == before

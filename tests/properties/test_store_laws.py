@@ -50,7 +50,7 @@ def check_versions(kept: StoredLines | None, now: Mirror, seen: dict[tuple[str, 
     """Of each revision that was seen, the log names every record that has changed since."""
     assert kept is not None
     for kind in ONTOLOGY:
-        version = kept.version(kind)
+        version = kept.version(kind, lambda lane: "", str)
         if version is None:
             continue
         for (name, store, revision), then in seen.items():

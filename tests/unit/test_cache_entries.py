@@ -12,7 +12,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import fts_content, tokens_of
 from duckkb.indexing.entries import EntryBuilder, token_key, vector_key
-from duckkb.indexing.team_file import TEAM_FILE
+from duckkb.indexing.team_files import TEAM_FILE
 from duckkb.indexing.tokens import JiebaTokenizer
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.records import Record

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from duckkb.entries import Fingerprint, Tokens
-from duckkb.indexing import team
+from duckkb.indexing import team_files as team
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_format import SCHEMA, encode
 from duckkb.indexing.cache_rows import content_hash
 from duckkb.indexing.cache_store import FILE, CacheStore
 from duckkb.indexing.entries import token_key, vector_key
-from duckkb.indexing.team_file import TEAM_FILE, TEAM_FOLDER
+from duckkb.indexing.team_files import TEAM_FILE, TEAM_FOLDER
 from duckkb.indexing.tokens import JiebaTokenizer
 
 TOKENIZER = JiebaTokenizer()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from duckkb.errors import Unavailable
-from duckkb.llm.side_by_side import side_by_side
+from duckkb.llm.waiting import side_by_side
 
 
 def _fails_at_three(number: int) -> int:

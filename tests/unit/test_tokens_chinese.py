@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.indexing.glossary import Glossary
-from duckkb.indexing.segment import chinese_words, reference_words
+from duckkb.indexing.chinese import Glossary, chinese_words, reference_words
 from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
 
 TOKENIZER = JiebaTokenizer()
@@ -49,7 +48,7 @@ def test_dk_21_traditional_meets_simplified_only_where_asked() -> None:
 
 
 def test_folding_twice_changes_nothing() -> None:
-    from duckkb.indexing.fold import simplified
+    from duckkb.indexing.chinese import simplified
 
     table = simplified()
     assert all(len(target) == 1 and ord(target) not in table for target in table.values())

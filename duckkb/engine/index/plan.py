@@ -8,7 +8,7 @@ from duckkb.engine.index import counted, rates
 from duckkb.engine.index.counted import Count, Counts, TeamState, indexed, slabs
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
-from duckkb.llm.estimate import estimated_tokens
+from duckkb.llm.windows import estimated_tokens
 from duckkb.ontology.model import RecordType
 from duckkb.values import dataclass, field
 

@@ -13,8 +13,8 @@ from duckkb.errors import DuckkbError, StateError
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_store import CacheStore
 from duckkb.queries import Notice
-from duckkb.store import check
 from duckkb.store import place as places
+from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
 from duckkb.truth import state
 from duckkb.truth.commit import journal, lock, protocol
@@ -105,7 +105,7 @@ def _needs(place: Place, everything: bool) -> tuple[Need, ...]:
 
 
 def _state_needs(place: Place) -> Iterator[Need]:
-    if (damage := check.problem(place)) is not None:
+    if (damage := BaseStore(place).problem()) is not None:
         yield Need(str(place.own), f"the store is damaged: {damage}")
     root = Path(place.root)
     folder = state.folder_of(root)

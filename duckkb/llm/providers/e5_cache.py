@@ -8,53 +8,29 @@ their package put them, mapped and not copied; they are hashed whenever their si
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from duckkb.llm.providers import e5_weights
-from duckkb.llm.providers.e5_weights import Tensor
+from duckkb.llm.providers.e5_weights import Weights, map_file, parse_weights
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.llm.providers.onnx_graph import Mode
 
-_FORMAT = 1  # of the files here; another number has them made again
+_FORMAT = 2  # of the files here; another number has them made again
 _TOKENIZER = "tokens.model"
-_EMBEDDINGS = ("emb.word", "emb.pos", "emb.type")
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    """What a load needs beside the files: their sha256, the weights' size and time, and what was read from the weights."""
-
-    files: Mapping[str, str]
-    size: int
-    mtime_ns: int
-    begin: int
-    end: int
-    folding: Mapping[int, str]
-    tensors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Everything to run the model: serialised tokenizer and graph, ids of the marks around a text, folded code points,
-    token embeddings as quantised blocks (a row a token) and the float32 vector to add at each position."""
+    """Everything to run the model: its weights, and tokenizer and graph as their libraries read them."""
 
+    weights: Weights
     tokenizer: bytes
     graph: bytes
-    begin: int
-    end: int
-    folding: Mapping[int, str]
-    words: np.ndarray
-    positions: np.ndarray
 
 
 def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Converted:
@@ -66,82 +42,59 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
     if not source.is_file():
         raise ValueError(f"{source} is missing")
     stat = source.stat()
-    data = e5_weights.map_file(source)
-    folder = cache_home / "models" / sha256[:12]
-    manifest = _read_manifest(folder, mode)
-    files = _intact_files(folder, manifest, mode)
-    if manifest and files and (manifest.size, manifest.mtime_ns) == (stat.st_size, stat.st_mtime_ns):
-        return _assemble(manifest, files, mode, data)
-    if hashlib.sha256(data.data).hexdigest() != sha256:
-        raise ValueError(f"{source} is not the file that this version of duckkb knows")
-    if manifest and files:
-        manifest = replace(manifest, size=stat.st_size, mtime_ns=stat.st_mtime_ns)
-    else:
-        manifest, files = _convert(data, folder, mode, stat)
-    _write(folder / f"{mode}.json", json.dumps(_as_json(manifest)).encode())
-    return _assemble(manifest, files, mode, data)
+    data, stamp = map_file(source), [stat.st_size, stat.st_mtime_ns]
+    folder, names = cache_home / "models" / sha256[:12], (_TOKENIZER, f"{mode}.onnx")
+    manifest = _read_manifest(folder / f"{mode}.json")
+    files = _intact_files(folder, names, manifest)
+    if not files or manifest.get("stamp") != stamp:
+        if hashlib.sha256(data.data).hexdigest() != sha256:
+            raise ValueError(f"{source} is not the file that this version of duckkb knows")
+        files = files or _converted(parse_weights(data), folder, names, mode)
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        _write(folder / f"{mode}.json", json.dumps({"format": _FORMAT, "stamp": stamp, "files": hashes}).encode())
+    return Converted(parse_weights(data), *(files[name] for name in names))
 
 
-def _read_manifest(folder: Path, mode: "Mode") -> _Manifest | None:
-    """None where there is no manifest that this version can use: the files are derived, so they are made again."""
+def _read_manifest(path: Path) -> dict[str, Any]:
+    """Empty where there is none that this version can use: the files are derived, so they are made again."""
     try:
-        raw = json.loads((folder / f"{mode}.json").read_bytes())
-        if raw.pop("format") != _FORMAT:
-            return None
-        folding = {int(code_point): text for code_point, text in raw.pop("folding").items()}
-        tensors = {name: Tensor(**place) for name, place in raw.pop("tensors").items()}
-        return _Manifest(folding=folding, tensors=tensors, **raw)
-    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
-        return None
-
-
-def _as_json(manifest: _Manifest) -> dict[str, Any]:
-    return {"format": _FORMAT, **asdict(manifest)}
-
-
-def _intact_files(folder: Path, manifest: _Manifest | None, mode: "Mode") -> dict[str, bytes]:
-    """The converted files' bytes by name, none at all where one is missing or was damaged."""
-    if manifest is None:
+        found = json.loads(path.read_bytes())
+        return found if found["format"] == _FORMAT and isinstance(found["files"], dict) else {}
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return {}
+
+
+def _intact_files(folder: Path, names: tuple[str, ...], manifest: Mapping[str, Any]) -> dict[str, bytes]:
+    """The converted files' bytes by name, none at all where one is missing or was damaged."""
     files = {}
-    for name in (_TOKENIZER, f"{mode}.onnx"):
+    for name in names if manifest else ():
         try:
             files[name] = (folder / name).read_bytes()
         except FileNotFoundError:
             return {}
-        if hashlib.sha256(files[name]).hexdigest() != manifest.files.get(name):
+        if hashlib.sha256(files[name]).hexdigest() != manifest["files"].get(name):
             return {}
     return files
 
 
-def _convert(data: np.ndarray, folder: Path, mode: "Mode", stat: os.stat_result) -> tuple[_Manifest, dict[str, bytes]]:
+def _converted(weights: Weights, folder: Path, names: tuple[str, ...], mode: "Mode") -> dict[str, bytes]:
     from duckkb.llm.providers.onnx_graph import encoder_graph
 
-    weights = e5_weights.parse_weights(data)
-    files = {_TOKENIZER: _tokenizer_model(weights.vocabulary), f"{mode}.onnx": encoder_graph(weights, mode)}
+    files = dict(zip(names, (_tokenizer_model(weights), encoder_graph(weights, mode)), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         _write(folder / name, content)
-    manifest = _Manifest(
-        files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
-        size=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
-        begin=weights.vocabulary.begin,
-        end=weights.vocabulary.end,
-        folding=weights.folding,
-        tensors={name: weights.tensors[name] for name in _EMBEDDINGS},
-    )
-    return manifest, files
+    return files
 
 
-def _tokenizer_model(vocabulary: e5_weights.Vocabulary) -> bytes:
+def _tokenizer_model(weights: Weights) -> bytes:
     """A SentencePiece unigram model. Folding is done by us, as the original's compiled table is not in the weights."""
     schema: Any = import_module("sentencepiece.sentencepiece_model_pb2")  # made by protobuf at run time, without types
-    kinds = schema.ModelProto.SentencePiece
+    kinds, vocabulary = schema.ModelProto.SentencePiece, weights.vocabulary
     marks = dict.fromkeys((vocabulary.begin, vocabulary.end, vocabulary.padding), kinds.CONTROL)
     marks[vocabulary.unknown] = kinds.UNKNOWN
     model = schema.ModelProto()
-    for place, (piece, score) in enumerate(zip(vocabulary.pieces, vocabulary.scores, strict=True)):
+    for place, (piece, score) in enumerate(weights.unigrams()):
         model.pieces.add(piece=piece, score=score, type=marks.get(place, kinds.NORMAL))
     model.trainer_spec.model_type = schema.TrainerSpec.UNIGRAM
     model.trainer_spec.unk_id = vocabulary.unknown
@@ -165,19 +118,3 @@ def _write(path: Path, content: bytes) -> None:
         except OSError:
             Path(file.name).unlink(missing_ok=True)
             raise
-
-
-def _assemble(manifest: _Manifest, files: Mapping[str, bytes], mode: "Mode", data: np.ndarray) -> Converted:
-    words = e5_weights.quantised_blocks(data, manifest.tensors["emb.word"])
-    position = e5_weights.float_values(data, manifest.tensors["emb.pos"])
-    kind = e5_weights.float_values(data, manifest.tensors["emb.type"])
-    hidden = kind.size // 2  # BERT has two types of segments, of which a lone text is the first
-    return Converted(
-        tokenizer=files[_TOKENIZER],
-        graph=files[f"{mode}.onnx"],
-        begin=manifest.begin,
-        end=manifest.end,
-        folding=manifest.folding,
-        words=words.reshape(-1, hidden // e5_weights.BLOCK),
-        positions=position.reshape(-1, hidden) + kind[:hidden],
-    )

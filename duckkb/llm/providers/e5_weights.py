@@ -9,7 +9,7 @@ float32.
 
 import importlib.util
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,15 @@ _NIBBLE_OFFSET = 8
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """SentencePiece unigrams with their log probabilities, and the ids of the pieces with a role."""
+    """SentencePiece unigrams: how many there are, the ids of those with a role, and where their texts and scores lie."""
 
-    pieces: tuple[str, ...]
-    scores: tuple[float, ...]
+    count: int
     begin: int
     end: int
     padding: int
     unknown: int
+    offset: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ class Weights:
     def blocks(self, name: str) -> np.ndarray:
         return quantised_blocks(self.data, self.tensors[name])
 
+    def unigrams(self) -> Iterator[tuple[str, float]]:
+        """The texts of the vocabulary with their log probabilities, in the order of their ids."""
+        count, start = self.vocabulary.count, self.vocabulary.offset
+        edges = np.frombuffer(self.data, "<u4", count + 1, start).tolist()
+        start += 4 * len(edges)
+        scores = np.frombuffer(self.data, "<f4", count, start).tolist()
+        start += 4 * count
+        text = self.data[start : start + self.vocabulary.size].tobytes()
+        for at, score in enumerate(scores):
+            yield text[edges[at] : edges[at + 1]].decode(), score
+
 
 def find_weights() -> Path:
     """The data file of the installed package, found without running its code; `ModuleNotFoundError` where it is not."""
@@ -82,23 +94,17 @@ def map_file(path: Path) -> np.ndarray:
 
 
 def parse_weights(data: np.ndarray) -> Weights:
-    """Read the header and the directory; tensors stay in the file. `ValueError` for a file of another kind."""
+    """Read the header and the directory; tensors and vocabulary stay in the file. `ValueError` for a file of another kind."""
     if data[:4].tobytes() != _MAGIC:
         raise ValueError("not a file of 4-bit E5 weights")
     cursor = _Cursor(data, 8)
-    hidden, layers, heads, inner, _, _, _ = cursor.take("<7i")
-    epsilon, _ = cursor.take("<fi")
-    return Weights(
-        hidden=hidden,
-        layers=layers,
-        heads=heads,
-        inner=inner,
-        epsilon=epsilon,
-        vocabulary=_vocabulary(cursor),
-        folding=_folding(cursor),
-        tensors=_tensors(cursor),
-        data=data,
-    )
+    try:
+        hidden, layers, heads, inner, _, _, _ = cursor.take("<7i")
+        epsilon, _ = cursor.take("<fi")
+        read = _vocabulary(cursor), _folding(cursor), _tensors(cursor)
+    except (struct.error, OverflowError) as problem:
+        raise ValueError("weights that are torn") from problem
+    return Weights(hidden, layers, heads, inner, epsilon, *read, data)
 
 
 def float_values(data: np.ndarray, tensor: Tensor) -> np.ndarray:
@@ -143,11 +149,9 @@ class _Cursor:
 def _vocabulary(cursor: _Cursor) -> Vocabulary:
     count, begin, end, padding, unknown = cursor.take("<5i")
     (size,) = cursor.take("<Q")
-    edges = cursor.take(f"<{count + 1}I")
-    scores = cursor.take(f"<{count}f")
-    text = cursor.take_bytes(size)
-    pieces = tuple(text[edges[at] : edges[at + 1]].decode() for at in range(count))
-    return Vocabulary(pieces, scores, begin, end, padding, unknown)
+    found = Vocabulary(count, begin, end, padding, unknown, cursor.at, size)
+    cursor.at += 4 * (count + 1) + 4 * count + size
+    return found
 
 
 def _folding(cursor: _Cursor) -> dict[int, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from openai import DefaultHttpxClient
 
-from duckkb.llm.deadline import within
+from duckkb.llm.waiting import within
 
 _ERROR_BYTES = 4096  # of an error's body: enough for its message
 # What an embeddings request needs. The openai client adds more: the platform, and whatever OPENAI_ORG_ID,

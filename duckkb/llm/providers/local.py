@@ -10,7 +10,6 @@ import os
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from importlib import import_module
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -129,7 +128,13 @@ class _Encoder:
     def __init__(self, model: "Converted", batch: int, threads: int) -> None:
         from sentencepiece import SentencePieceProcessor
 
-        self._model = replace(model, tokenizer=b"", graph=b"")  # the libraries have their own copies
+        from duckkb.llm.providers.e5_weights import BLOCK
+
+        weights = model.weights
+        self._begin, self._end, self._folding = weights.vocabulary.begin, weights.vocabulary.end, weights.folding
+        self._word_blocks = weights.blocks("emb.word").reshape(-1, DIMENSION // BLOCK)
+        # BERT has two types of segments, of which a lone text is the first
+        self._positions = weights.floats("emb.pos").reshape(-1, DIMENSION) + weights.floats("emb.type")[:DIMENSION]
         self._batch = batch
         self._tokenizer = SentencePieceProcessor(model_proto=model.tokenizer)
         self._session = _session(model.graph, threads)
@@ -176,19 +181,19 @@ class _Encoder:
 
     def _places(self, text: str, start: int, last: int) -> dict[int, int]:
         """How many characters of a text end at each place up to `last` in its folded form, where that begins at `start`."""
-        lengths = (len(self._model.folding.get(ord(character), character)) for character in text)
+        lengths = (len(self._folding.get(ord(character), character)) for character in text)
         ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
         return {end: count for count, end in enumerate(ends)}
 
     def _folded(self, text: str) -> str:
         """As the model was trained."""
-        return _composed(text).translate(self._model.folding)
+        return _composed(text).translate(self._folding)
 
     def _windows(self, tokens: list[int], head: int) -> list[list[int]]:
         """What the model reads of a text, in one or several goes; each begins with the prefix, `head` tokens long."""
-        opening, text = [self._model.begin, *tokens[:head]], tokens[head:]
+        opening, text = [self._begin, *tokens[:head]], tokens[head:]
         room = LIMIT_TOKENS - _MARKS - head
-        return [[*opening, *text[start:end], self._model.end] for start, end in spans(len(text), room)]
+        return [[*opening, *text[start:end], self._end] for start, end in spans(len(text), room)]
 
     def _pooled(self, windows: Sequence[Sequence[list[int]]]) -> "np.ndarray":
         """One vector for the windows of each text."""
@@ -229,8 +234,8 @@ class _Encoder:
         ids, mask = np.zeros((len(windows), width), np.int64), np.zeros((len(windows), width), np.int32)
         for row, window in enumerate(windows):
             ids[row, : len(window)], mask[row, : len(window)] = window, 1
-        words = block_values(self._model.words[ids]).reshape(len(windows), width, DIMENSION)
-        return words + self._model.positions[:width], mask
+        words = block_values(self._word_blocks[ids]).reshape(len(windows), width, DIMENSION)
+        return words + self._positions[:width], mask
 
 
 def _alike(lengths: Sequence[int], most: int) -> Iterator[list[int]]:

@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
-from duckkb.llm.estimate import estimated_tokens
-from duckkb.llm.windows import halves, unit_mean
+from duckkb.llm.windows import estimated_tokens, halves, unit_mean
 from duckkb.settings import EmbeddingSettings
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from duckkb.errors import Unavailable
-from duckkb.indexing.segment import chinese_words, reference_words
+from duckkb.indexing.chinese import chinese_words, reference_words
 from duckkb.ports import Embedder
 from duckkb.review.health.check import Look, Skipped, Surroundings, Verdict, error, ok, warning, worst
 from duckkb.settings import DEFAULT_MODEL

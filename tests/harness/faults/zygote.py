@@ -24,7 +24,7 @@ HEAVY = (
     "duckdb", "tantivy", "pyarrow", "pyarrow.parquet", "numpy", "orjson", "jsonschema", "jsonschema_rs", "rjieba", "yaml",
     "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index.survey", "duckkb.review.check.findings",
     "duckkb.lanes.type_lanes", "duckkb.lanes.lexical.lexical", "duckkb.lanes.sql.tables",
-    "duckkb.lanes.vectors.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team", "duckkb.indexing.cache_format",
+    "duckkb.lanes.vectors.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team_files", "duckkb.indexing.cache_format",
     "duckkb.cli.main", "duckkb.cli.verbs.base", "duckkb.cli.verbs.care", "duckkb.cli.verbs.find", "duckkb.cli.lines", "duckkb.cli.verbs.read",
     "duckkb.cli.verbs.write", "duckkb.actions.resolve", "duckkb.truth.commit.protocol", "duckkb.__main__", "tests.harness.faults.session",
     "duckkb.actions.asking", "duckkb.actions.reading", "duckkb.lanes.sql.arrow", "duckkb.lanes.sql.rows",

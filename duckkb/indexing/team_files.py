@@ -1,0 +1,308 @@
+"""The files of the team's cache: where they lie, how their bytes are read, which rows they should hold, and what is wrong
+with those that are there.
+
+It is `data/indices/search_cache.parquet`, or from 8 MB on the segments in `data/indices/search_cache/`, each named after its
+kind and the hash of its bytes, of which a night's change adds a small one. Whoever made the clone made them: they may be
+anything. They are looked at from both ends when they are listed, and taken into the store once.
+"""
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import BufferedReader
+from pathlib import Path
+
+from duckkb.errors import Finding
+from duckkb.indexing.cache_rows import KINDS, Batch, CacheRow, Damaged, Kind, digest
+from duckkb.indexing.cache_store import CacheStore, Known, stamp_of
+from duckkb.store.place import Unusable
+from duckkb.values import dataclass
+
+TEAM_FILE = "data/indices/search_cache.parquet"
+TEAM_FOLDER = "data/indices/search_cache"
+LARGEST = 512 * 1024 * 1024
+"""Bytes of a cache file at most; duckkb writes none near it."""
+SINGLE_LIMIT = 8 * 1024 * 1024
+"""Bytes from which on one file becomes a folder of segments; also what the rows of a new segment come to at most."""
+
+_SMALL = 1024 * 1024
+_MANY_SMALL = 16
+_DEAD_SHARE = 0.25
+_SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
+_OPEN = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_HEAD = 64
+_FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
+_WHO = "find out who changed it, then `duckkb index build`"
+
+
+@dataclass(frozen=True)
+class TeamFile:
+    """A file that should be a cache: its path relative to the base."""
+
+    root: Path
+    path: str
+
+    @property
+    def stamp(self) -> tuple[int, ...]:
+        """Size, times in ns, inode and device, which tell whether it changed; nothing where it is gone."""
+        try:
+            return stamp_of((self.root / self.path).lstat())
+        except OSError:
+            return ()
+
+    @contextmanager
+    def opened(self) -> Iterator[BufferedReader]:
+        """The file, open to read. Raises `Damaged` for a link or what is no file, FileNotFoundError where it is gone."""
+        target = self.root / self.path
+        if any(folder.is_symlink() for folder in target.parents if self.root in folder.parents):
+            raise Damaged("it lies behind a link", "replace the link by the folder")
+        try:
+            number = os.open(target, _OPEN)
+        except FileNotFoundError:
+            raise
+        except OSError as problem:
+            raise Damaged(f"it cannot be opened ({problem.strerror})") from problem
+        about = os.fstat(number)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
+            os.close(number)
+            raise Damaged("it is no regular file, or too large", "remove it, then `duckkb index build`")
+        with os.fdopen(number, "rb") as file:
+            yield file
+
+    def sniff(self) -> None:
+        """Look at both ends alone, which shows pointers, conflict markers and most torn files; raises as `opened` does."""
+        with self.opened() as file:
+            head = file.read(_HEAD)
+            file.seek(-min(4, len(head)), os.SEEK_END)
+            _refuse(head, file.read())
+
+    def refuse_misnamed(self, file_hash: str) -> None:
+        """Raise `Damaged` for a segment whose name is not that of its bytes, by their hash."""
+        match = _SEGMENT.fullmatch(self.path.rsplit("/", 1)[-1])
+        if match and not self.path.endswith(_name(match[1], file_hash)):
+            raise Damaged("its content is not what its name says")
+
+    def finding(self, message: str, remedy: str, code: str = "W_CACHE") -> Finding:
+        return Finding(code, message, self.path, remedy=remedy)
+
+
+def team_files(root: Path) -> list[TeamFile]:
+    """The team's file, if it is there in whatever form, and the team's segments by name."""
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted(entry.name for entry in (root / TEAM_FOLDER).iterdir() if _SEGMENT.fullmatch(entry.name))
+    single = [TeamFile(root, TEAM_FILE)] if os.path.lexists(root / TEAM_FILE) else []
+    return [*single, *(TeamFile(root, f"{TEAM_FOLDER}/{name}") for name in names)]
+
+
+def segment_name(kind: Kind, data: bytes) -> str:
+    return _name(kind, digest(data))
+
+
+def _name(kind: str, file_hash: str) -> str:
+    return f"{kind}-{file_hash[:16]}.parquet"
+
+
+def _refuse(head: bytes, tail: bytes) -> None:
+    if head.startswith(b"version https://git-lfs"):
+        raise Damaged("it is a Git LFS pointer, not its content", "git lfs pull")
+    if head.startswith(b"<<<<<<<"):
+        raise Damaged("it holds git's conflict markers", "git checkout --ours FILE, then `duckkb index build`")
+    if not head.startswith(b"PAR1") or tail != b"PAR1":
+        raise Damaged("it is torn or not Parquet")
+
+
+class TeamReader:
+    """Which files there are, what is wrong with them, and their numbers in the store."""
+
+    def __init__(self, root: Path, store: CacheStore) -> None:
+        self._root, self._store = root, store
+        self._sound: list[TeamFile] | None = None
+        self._numbers: dict[TeamFile, int] | None = None
+        self._findings: list[Finding] = []
+        self.imperfect: set[TeamFile] = set()
+        """Those with rows that were left out."""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """As far as files were looked at."""
+        self._listed()
+        return tuple(dict.fromkeys(self._findings))
+
+    def look_again(self) -> None:
+        """Take the files as they are now."""
+        self._sound = self._numbers = None
+
+    def numbers(self) -> dict[TeamFile, int]:
+        """The files that can be read, by their numbers in the store, which knows them as present from now on."""
+        if self._numbers is None:
+            try:
+                self._numbers = self._taken_in()
+            except Unusable:
+                self._store.go_on_in_memory()
+                self._numbers = self._taken_in()
+            self._store.present = tuple(self._numbers.values())
+        return self._numbers
+
+    def drop(self, file: TeamFile) -> None:
+        """Use nothing of a file any more, neither now nor when it is opened again."""
+        with suppress(OSError, Damaged), file.opened() as opened:
+            forged = self._store.hash_of(opened, self._root / file.path)
+            try:
+                self._store.settle(forged, "forged", None)
+            except Unusable:
+                self._store.go_on_in_memory()
+                self._store.settle(forged, "forged", None)
+        self.look_again()
+        self.numbers()  # which says what became of it
+
+    def trust(self, file_hash: str) -> None:
+        """Have a file that was made here be used without a sample."""
+        known = self._store.known(file_hash)
+        if known is None or known.state != "read":
+            with suppress(Unusable):
+                self._store.settle(file_hash, "made", None)
+
+    def _listed(self) -> list[TeamFile]:
+        if self._sound is None:
+            self._findings, self.imperfect = [], set()
+            self._sound = [file for file in team_files(self._root) if self._is_sound(file)]
+        return self._sound
+
+    def _is_sound(self, file: TeamFile) -> bool:
+        try:
+            file.sniff()
+        except FileNotFoundError:
+            return False
+        except Damaged as problem:
+            self._findings.append(file.finding(str(problem), problem.remedy))
+            return False
+        return True
+
+    def _taken_in(self) -> dict[TeamFile, int]:
+        found = {}
+        for file in self._listed():
+            try:
+                known = self._known(file)
+            except FileNotFoundError:
+                continue
+            except Damaged as problem:
+                self._findings.append(file.finding(str(problem), problem.remedy))
+                continue
+            if known.state == "forged":
+                self._findings.append(file.finding(_FORGED, _WHO, "W_CACHE_UNTRUSTED"))
+                continue
+            for reason, count in sorted(known.said.items()):
+                self._findings.append(file.finding(f"{count} rows were left out: {reason}", "duckkb index build"))
+                self.imperfect.add(file)
+            found[file] = known.id
+        return found
+
+    def _known(self, file: TeamFile) -> Known:
+        """What is known of a file, which is read where it has to be. Raises `Damaged`, FileNotFoundError, `Unusable`."""
+        with file.opened() as opened:
+            name = self._store.hash_of(opened, self._root / file.path)
+            file.refuse_misnamed(name)
+            known = self._store.known(name)
+            if known is None or known.state in ("begun", "made"):
+                return self._read(opened, name, is_made_here=known is not None and known.state == "made")
+        if known.state == "damaged":
+            raise Damaged(*known.said)
+        return known
+
+    def _read(self, opened: BufferedReader, name: str, *, is_made_here: bool) -> Known:
+        number, left_out = self._store.begin(name), Counter[str]()
+        try:
+            for batch in self._batches(opened, name, is_made_here=is_made_here):
+                left_out += batch.left_out
+                self._store.hold(number, batch.kind, batch.rows, vouched=is_made_here)
+        except Damaged as problem:
+            self._store.settle(name, "damaged", [str(problem), problem.remedy])
+            raise
+        except OSError as problem:  # no process was to be had, or no memory: perhaps another time
+            raise Damaged(f"it cannot be read now ({problem.strerror})") from problem
+        return Known(self._store.settle(name, "read", left_out), "read", left_out)
+
+    def _batches(self, opened: BufferedReader, name: str, *, is_made_here: bool) -> Iterator[Batch]:
+        """What this machine wrote is no danger to it; anything else is read at arm's length."""
+        if not is_made_here:
+            from duckkb.indexing.foreign import read
+
+            yield from read(opened, name)
+            return
+        from duckkb.indexing.cache_format import decode
+
+        opened.seek(0)
+        data = opened.read()
+        if digest(data) != name:
+            raise Damaged("it changed while it was read")
+        yield from decode(data)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A segment that the team has and that may be kept: its bytes and the keys in it."""
+
+    path: str
+    kind: Kind
+    data: bytes
+    keys: Collection[bytes]
+
+
+def team_layout(rows: Mapping[Kind, Sequence[CacheRow]], standing: Iterable[Standing]) -> dict[str, bytes]:
+    """Path -> bytes of every file that the team's cache should consist of, a function of its arguments alone.
+
+    One file holds exactly these rows. Among segments, one of which a quarter or less is dead stays as it is, so that a
+    night's change does not rewrite the rest; its dead rows go with the next rewrite.
+    """
+    if not any(rows.values()):
+        return {}
+    from duckkb.indexing.cache_format import encode
+
+    if _raw_bytes(rows) < 8 * SINGLE_LIMIT:
+        single = encode(rows["tokens"], rows["vector"])
+        if len(single) < SINGLE_LIMIT:
+            return {TEAM_FILE: single}
+    files: dict[str, bytes] = {}
+    for kind in KINDS:
+        files |= _segments(kind, rows[kind], [segment for segment in standing if segment.kind == kind])
+    return files
+
+
+def _segments(kind: Kind, rows: Sequence[CacheRow], standing: Sequence[Standing]) -> dict[str, bytes]:
+    kept = _kept({row[0] for row in rows}, standing)
+    from duckkb.indexing.cache_format import encode
+
+    covered = {key for segment in kept for key in segment.keys}
+    files = {segment.path: segment.data for segment in kept}
+    for batch in _batches([row for row in rows if row[0] not in covered]):
+        data = encode(batch, ()) if kind == "tokens" else encode((), batch)
+        files[f"{TEAM_FOLDER}/{segment_name(kind, data)}"] = data
+    return files
+
+
+def _kept(live: set[bytes], standing: Sequence[Standing]) -> list[Standing]:
+    kept = [segment for segment in standing if len(live & set(segment.keys)) >= (1 - _DEAD_SHARE) * len(segment.keys)]
+    small = [segment for segment in kept if len(segment.data) < _SMALL]
+    return [segment for segment in kept if segment not in small] if len(small) >= _MANY_SMALL else kept
+
+
+def _batches(rows: Iterable[CacheRow]) -> Iterator[list[CacheRow]]:
+    """Rows in the order of their keys, cut where their payloads come to the limit."""
+    batch: list[CacheRow] = []
+    size = 0
+    for row in sorted(rows, key=lambda row: row[0]):
+        batch.append(row)
+        size += len(row[3])
+        if size >= SINGLE_LIMIT:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _raw_bytes(rows: Mapping[Kind, Sequence[CacheRow]]) -> int:
+    return sum(len(row[3]) for kind in KINDS for row in rows[kind])
