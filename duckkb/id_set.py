@@ -13,7 +13,7 @@ class IdSet(Set[int]):
     by bisection: to look up many, ask `holds`. Where it holds the records that have certain texts in certain fields, and no
     others, `texts` has those: (field, text)."""
 
-    __slots__ = ("__weakref__", "array", "texts")
+    __slots__ = ("array", "texts")
 
     def __init__(self, array: "NDArray[np.int64]", texts: Sequence[tuple[str, str]] = ()) -> None:
         self.array = array

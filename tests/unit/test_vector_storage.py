@@ -10,8 +10,7 @@ import duckkb.lanes.vectors.storage as storage_module
 from duckkb.entries import IndexEntry
 from duckkb.lanes.memory_rows import MemoryRows
 from duckkb.lanes.vectors.cosine import make_unit
-from duckkb.lanes.vectors.recall import Nearest, questions, recall
-from duckkb.lanes.vectors.storage import packed, products, unit_blocks
+from duckkb.lanes.vectors.storage import Nearest, packed, products, questions, recall, unit_blocks
 from duckkb.lanes.vectors.vectors import CosineLane
 from duckkb.ports import Row, RowVersion
 from duckkb.records import Record

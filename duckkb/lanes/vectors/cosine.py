@@ -16,9 +16,6 @@ Mask = NDArray[np.bool_]
 _DECIMALS = 6
 _DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
 _SURE = 1e-6  # how far a square summed in 32 bits may be from 1 where the length surely is near enough to it
-_STRETCH = 64  # values of which only the greatest is looked at first,
-_WORTH = 4  # where there are so many times more stretches than values are wanted
-_CEILING = np.array([-np.inf, np.inf], np.float32)  # of what is dead, and of what is alive
 _BLOCK = 4096  # rows that are widened to 64 bits at a time
 
 
@@ -48,25 +45,9 @@ def candidates(products: Floats, starts: Ints, alive: Mask, depth: int) -> Ints:
         return np.empty(0, np.int64)
     best = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
     if not alive.all():
-        best = np.minimum(
-            best, np.take(_CEILING, alive.view(np.uint8))
-        )  # a third of what it takes to set them one by one
-    return np.flatnonzero(best >= _greatest(best, count) - _DOUBT)
-
-
-def _greatest(values: Floats, place: int) -> np.float32:
-    """The value at this place, from 1, of the values in falling order. So many stretches have a value each that is no less
-    than the least of the greatest of these, so that all but a few values are ruled out by one look at each."""
-    stretches = values[: len(values) // _STRETCH * _STRETCH].reshape(-1, _STRETCH)
-    if len(stretches) > _WORTH * place:
-        floor = _at(stretches.max(axis=1), place)
-        values = values[values >= floor]
-    return _at(values, place)
-
-
-def _at(values: Floats, place: int) -> np.float32:
-    found: np.float32 = np.partition(values, len(values) - place)[len(values) - place]
-    return found
+        best = np.where(alive, best, np.float32(-np.inf))
+    least = np.partition(best, len(best) - count)[len(best) - count]
+    return np.flatnonzero(best >= least - np.float32(_DOUBT))
 
 
 def exact_cosines(matrix: NDArray[Any], query: Doubles) -> Doubles:

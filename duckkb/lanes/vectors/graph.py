@@ -6,16 +6,14 @@ minutes for a million rows; only index jobs do. It only names candidates: their 
 """
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from duckkb.lanes.files import LaneFiles
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
-from duckkb.lanes.vectors.recall import DEPTH, Nearest, questions, recall
 from duckkb.lanes.vectors.record_vectors import View
-from duckkb.lanes.vectors.storage import unit_blocks
+from duckkb.lanes.vectors.storage import DEPTH, nearest, questions, recall, unit_blocks
 
 MATERIAL = "1 faiss hnsw 16 64 8bit"
 _FILE = "graph"
@@ -32,20 +30,17 @@ class Graph:
     """`rows` is how many rows of the matrix it knows; `recall` the share of the true first ten of a sample of questions
     that it led to when it was made."""
 
-    def __init__(self, library: Any, index: Any, recall: float = 0.0) -> None:
+    def __init__(self, library: Any, index: Any, recall: float) -> None:
         self._library = library
         self._index = index
         self.recall = recall
-
-    @property
-    def rows(self) -> int:
-        return int(self._index.ntotal)
+        self.rows = int(index.ntotal)
 
     def nearest(self, query: Doubles | Floats, count: int) -> Ints:
         """Up to `count` rows that are probably the nearest, in no order."""
         effort = self._library.SearchParametersHNSW(efSearch=max(count, _LEAST_EFFORT))
-        _, ((*found,),) = self._index.search(query.astype(np.float32)[None], count, params=effort)
-        rows: Ints = np.array(found, np.int64)
+        _, found = self._index.search(query.astype(np.float32)[None], count, params=effort)
+        rows: Ints = found[0].astype(np.int64)
         return rows[rows >= 0]
 
     def slots(self, view: View, query: Doubles, wanted: int, matching: int) -> Ints | None:
@@ -60,13 +55,6 @@ class Graph:
                 return slots
             count *= 4
         return None
-
-    def add(self, unit: Floats) -> None:
-        """Know these rows, of unit length, too; for a graph in memory."""
-        self._index.add(unit)
-
-    def write(self, path: Path) -> None:
-        self._library.write_index(self._index, str(path))
 
 
 def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Graph | None:
@@ -97,12 +85,18 @@ def make(files: LaneFiles, view: View, revision: int, matrix: str) -> Graph | No
     if library is None:
         return None
     dimension = view.matrix.shape[1]
-    graph = load(files, matrix, dimension, mapped=False) or Graph(library, _empty(library, _sample(view)))
-    for start in range(graph.rows, len(view.matrix), _BLOCK):
-        graph.add(_unit(view, slice(start, start + _BLOCK)))
-    state = {"files": [_FILE], "matrix": matrix, "rows": graph.rows, "recall": _recall(graph, view)}
+    known = load(files, matrix, dimension, mapped=False)
+    index = known._index if known else _empty(library, _sample(view))
+    for start in range(index.ntotal, len(view.matrix), _BLOCK):
+        index.add(_unit(view, slice(start, start + _BLOCK)))
+    state = {
+        "files": [_FILE],
+        "matrix": matrix,
+        "rows": index.ntotal,
+        "recall": _recall(Graph(library, index, 0.0), view),
+    }
     with files.locked(alone=True), files.begun() as generation:
-        graph.write(files.place(generation) / _FILE)
+        library.write_index(index, str(files.place(generation) / _FILE))
         files.seal(revision, generation, state)
     return load(files, matrix, dimension, mapped=True)
 
@@ -142,16 +136,8 @@ def _unit(view: View, rows: slice | Ints) -> Floats:
 
 
 def _recall(graph: Graph, view: View) -> float:
-    """How much of the first ten an exact search would have found, of questions near to a sample of the rows."""
-    exact = Nearest(questions(_sample(view)))
-    for start, block in unit_blocks(view.matrix, view.scales):
-        exact.show(block, start)
-    return recall([_first(graph, view, query) for query in exact.asked], exact.rows)
-
-
-def _first(graph: Graph, view: View, query: Floats) -> Ints:
-    """The first rows by the graph, as a search has them: candidates by the graph, their order by the matrix."""
-    rows = np.sort(graph.nearest(query, over(DEPTH, 1.0)))
-    nearest = Nearest(query[None])
-    nearest.show(_unit(view, rows), 0)
-    return rows[nearest.rows[0]]
+    """How much of the first ten an exact search would have found, of questions near to a sample of the rows. A search has the
+    order of what the graph names from the matrix: what is named is found."""
+    asked = questions(_sample(view))
+    found = [graph.nearest(query, over(DEPTH, 1.0)) for query in asked]
+    return recall(found, nearest(asked, view.matrix, view.scales))

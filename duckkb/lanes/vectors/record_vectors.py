@@ -5,10 +5,10 @@ gets a new slot at the end and its old one dies. The matrix only grows; whose it
 anew beside it. Nothing here costs a Python object for each row.
 """
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
-from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +23,9 @@ MATRIX, SLOTS = "matrix", "slots"
 """The files: the numbers of each row; and scales, chunks, beginnings, ids and signs of life, one array after the other."""
 
 _SETS_HELD = 8
-_FEW = 16  # ids up to which looking at all slots for each of them costs less than sorting the slots
 
-
-class Chunked(NamedTuple):
-    """The vectors of some records: of each record its id and how many it has, of each vector, float32, the field and the
-    number of its chunk. As lists side by side: there may be millions."""
-
-    ids: list[int]
-    counts: list[int]
-    fields: list[str]
-    seqs: list[int]
-    vectors: list[Floats]
-
-    @classmethod
-    def none(cls) -> "Chunked":
-        return cls([], [], [], [], [])
+Chunk = tuple[str, int, Floats]
+"""The field of a chunk, its number there, and its vector, float32."""
 
 
 class View(NamedTuple):
@@ -73,30 +60,33 @@ class View(NamedTuple):
         return slot, View(self.matrix[row:], scales, self.chunks[row:], starts, self.ids[slot:], self.alive[slot:])
 
 
+class Slots(NamedTuple):
+    """A `View` without its matrix."""
+
+    scales: Floats = np.empty(0, np.float32)
+    chunks: NDArray[np.int32] = np.empty((0, 2), np.int32)
+    starts: Ints = np.empty(0, np.int64)
+    ids: Ints = np.empty(0, np.int64)
+    alive: Mask = np.empty(0, np.bool_)
+
+
 class RecordVectors:
-    """All slots of a type, dead ones too. `dimension` is that of the first vector seen, 0 before; `fields` are the names of the
-    numbered fields. `storage` says as what numbers the matrix is kept; in `folder`, where one is given, as `state` says that
+    """`storage` says as what numbers the matrix is kept; in `folder`, where one is given, as `state` says that
     it lies there. Raises OSError and ValueError for files that are not as it says."""
 
     def __init__(self, storage: VectorStorage, folder: Path | None = None, state: State | None = None) -> None:
         self.dimension = int(state["dimension"]) if state else 0
         self.fields: list[str] = list(state["fields"]) if state else []
+        self.rows = int(state["rows"]) if state else 0
         self._storage = storage
         self._folder = folder
-        self._reserved = 0
         self._matrix: Stored = np.empty((0, self.dimension), DTYPES[storage])
         self._file: IO[bytes] | None = None
-        self._slots = _read(folder / SLOTS, state) if folder and state else _Slots.none()
-        self._fresh: list[_Slots] = []
-        self.rows = len(self._slots.chunks)
+        self._slots = _read(folder / SLOTS, self.rows, int(state["slots"])) if folder and state else Slots()
+        self._fresh: list[Slots] = []
+        self._chosen: deque[tuple[IdSet, Ints]] = deque(maxlen=_SETS_HELD)
         if folder and self.rows:
             self._map(folder)
-        self._sorted: tuple[Ints, Ints] | None = None
-        self._chosen: list[tuple[ref[IdSet], Ints]] = []
-
-    def reserve(self, rows: int) -> None:
-        """Say how many rows there will be, about."""
-        self._reserved = rows
 
     def __len__(self) -> int:
         """How many slots are alive."""
@@ -111,7 +101,7 @@ class RecordVectors:
     def view(self) -> View:
         """All of them."""
         if self._fresh:
-            self._slots = _Slots(*map(np.concatenate, zip(self._slots, *self._fresh, strict=True)))
+            self._slots = Slots(*map(np.concatenate, zip(self._slots, *self._fresh, strict=True)))
             self._fresh = []
         if self._file is not None and self._folder is not None:
             self._file.flush()
@@ -120,31 +110,33 @@ class RecordVectors:
         matrix = self._matrix[: self.rows]
         return View(matrix, scales if self._storage != "float32" else None, chunks, starts, ids, alive)
 
-    def append(self, chunked: Chunked) -> Floats:
+    def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> Floats:
         """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set. Gives
         them back with unit length."""
-        if not chunked.vectors:
+        chunks = [chunk for _, found in records for chunk in found]
+        if not chunks:
             return np.empty((0, self.dimension), np.float32)
-        self.dimension = self.dimension or len(chunked.vectors[0])
-        unit = np.concatenate(chunked.vectors, dtype=np.float32).reshape(-1, self.dimension)
+        self.dimension = self.dimension or len(chunks[0][2])
+        unit = np.concatenate([vector for _, _, vector in chunks], dtype=np.float32).reshape(-1, self.dimension)
         make_unit(unit)
         stored, scales = packed(unit, self._storage)
-        counts = np.array(chunked.counts, np.int64)
+        counts = np.array([len(found) for _, found in records], np.int64)
         starts = self.rows + np.cumsum(counts) - counts
-        ids, alive = np.array(chunked.ids, np.int64), np.ones(len(counts), np.bool_)
-        self._fresh.append(_Slots(scales, self._numbered(chunked), starts, ids, alive))
+        ids, alive = np.array([record_id for record_id, _ in records], np.int64), np.ones(len(counts), np.bool_)
+        self.fields += [name for name in dict.fromkeys(name for name, _, _ in chunks) if name not in self.fields]
+        numbers = {name: number for number, name in enumerate(self.fields)}
+        numbered = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
+        self._fresh.append(Slots(scales, numbered, starts, ids, alive))
         self._add(stored)
-        self._changed()
+        self._chosen.clear()
         return unit
 
     def kill(self, ids: Iterable[int]) -> None:
         """Let the slots of these records die, as far as they have one."""
-        places = self.places(ids)
-        if len(places):
-            alive = self.view.alive.copy()
-            alive[places] = False
-            self._slots = self._slots._replace(alive=alive)
-            self._changed()
+        alive = self.view.alive.copy()
+        alive[self.places(ids)] = False
+        self._slots = self._slots._replace(alive=alive)
+        self._chosen.clear()
 
     def save(self) -> State:
         """Write down whose the rows are, where they lie in a folder; what has to be known to open them."""
@@ -168,7 +160,7 @@ class RecordVectors:
             self._file.write(np.ascontiguousarray(stored).data)
             return
         if self.rows > len(self._matrix):
-            room = np.empty((max(self.rows, before * 3 // 2, self._reserved), self.dimension), stored.dtype)
+            room = np.empty((max(self.rows, before * 3 // 2), self.dimension), stored.dtype)
             if before:
                 room[:before] = self._matrix[:before]
             self._matrix = room
@@ -182,62 +174,21 @@ class RecordVectors:
     def chosen(self, ids: IdSet) -> Ints:
         """As `places`; what was found for the last sets is held, for conditions are asked again and again."""
         for held, found in self._chosen:
-            if held() is ids:
+            if held is ids:
                 return found
         found = self.places(ids)
-        self._chosen = [*self._chosen[1 - _SETS_HELD :], (ref(ids), found)]
+        self._chosen.append((ids, found))
         return found
 
     def places(self, ids: Iterable[int]) -> Ints:
         """The numbers of the slots of these records that are alive, rising."""
-        wanted = IdSet.of(ids).array
-        if len(wanted) <= _FEW and self._sorted is None:
-            view = self.view
-            found = [np.flatnonzero((view.ids == record_id) & view.alive) for record_id in wanted]
-            return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
-        if self._sorted is None:
-            alive = np.flatnonzero(self.view.alive)
-            order = np.argsort(self.view.ids[alive], kind="stable")
-            self._sorted = self.view.ids[alive][order], alive[order]
-        known, slots = self._sorted
-        at = np.searchsorted(known, wanted)
-        at[at == len(known)] = 0
-        there = known[at] == wanted if len(known) else np.zeros(len(wanted), np.bool_)
-        return np.sort(slots[at[there]])
-
-    def _changed(self) -> None:
-        self._sorted = None
-        self._chosen = []
-
-    def _numbered(self, chunked: Chunked) -> NDArray[np.int32]:
-        """The chunk of each row: the number of its field, and its own."""
-        numbers = {name: number for number, name in enumerate(self.fields)}
-        for name in dict.fromkeys(chunked.fields):
-            if name not in numbers:
-                numbers[name] = len(self.fields)
-                self.fields.append(name)
-        return np.array([[numbers[name] for name in chunked.fields], chunked.seqs], np.int32).T
+        view = self.view
+        return np.flatnonzero(IdSet.of(ids).holds(view.ids) & view.alive)
 
 
-class _Slots(NamedTuple):
-    """A `View` without its matrix."""
-
-    scales: Floats
-    chunks: NDArray[np.int32]
-    starts: Ints
-    ids: Ints
-    alive: Mask
-
-    @classmethod
-    def none(cls) -> "_Slots":
-        integers = np.empty(0, np.int64)
-        return cls(np.empty(0, np.float32), np.empty((0, 2), np.int32), integers, integers, np.empty(0, np.bool_))
-
-
-def _read(path: Path, state: State) -> _Slots:
-    rows, slots = int(state["rows"]), int(state["slots"])
+def _read(path: Path, rows: int, slots: int) -> Slots:
     if not slots:
-        return _Slots.none()
+        return Slots()
     with path.open("rb") as file:
         scales = np.fromfile(file, np.float32, rows)
         chunks = np.fromfile(file, np.int32, 2 * rows).reshape(rows, 2)
@@ -245,4 +196,4 @@ def _read(path: Path, state: State) -> _Slots:
         alive = np.fromfile(file, np.bool_, slots)
     if len(alive) != slots:
         raise ValueError("it ends too soon")
-    return _Slots(scales, chunks, starts, ids, alive)
+    return Slots(scales, chunks, starts, ids, alive)

@@ -1,18 +1,16 @@
-"""Rows of a matrix as they are stored: 32-bit floats, or narrower numbers, which lose a little of them.
+"""Rows of a matrix as they are stored: 32-bit floats, or narrower numbers, which lose a little of them; and how much that is.
 
 A narrow row is known up to its length, which is all that a cosine asks for: a row is its stored numbers times its scale.
 """
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from threading import Thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from duckkb.lanes.vectors.cosine import Doubles, Floats
+from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
 from duckkb.settings import VectorStorage
 
 Stored = NDArray[Any]
@@ -23,6 +21,10 @@ DTYPES: dict[VectorStorage, type[np.float32 | np.float16 | np.int8]] = {
     "float16": np.float16,
     "int8": np.int8,
 }
+QUESTIONS, DEPTH = 100, 10
+"""Of a measurement: how much of what is nearest to questions that lie near to stored vectors is found."""
+_AWAY = 0.5  # length of the step that leads from a vector to a question: 27 degrees
+_DECIMALS = 6
 _LARGE = 12 << 20  # numbers of a matrix that hardly lies in the processor's caches
 _MOST_THREADS = 8
 _STRETCH = 4096  # rows that one of them takes at a time
@@ -69,26 +71,14 @@ def _shared(rows: int, work: Callable[[slice], object]) -> None:
     What this is for waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but
     where a matrix does not fit into the caches one of them needs twice as long for such a product as `einsum`.)
     """
-    left = iter([slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)])
-    problems: list[BaseException] = []
+    from concurrent.futures import ThreadPoolExecutor
 
-    def take_turns() -> None:
-        try:
-            for own in left:  # whoever is free takes the next one
-                work(own)
-        except BaseException as problem:  # raised again where somebody hears it
-            problems.append(problem)
-
-    threads = [Thread(target=take_turns, daemon=True) for _ in range(1, min(_cores(), _MOST_THREADS))]
-    with suppress(RuntimeError):  # no more threads here
-        for thread in threads:
-            thread.start()
-    take_turns()
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join()
-    if problems:
-        raise problems[0]
+    stretches = [slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)]
+    try:
+        with ThreadPoolExecutor(min(_cores(), _MOST_THREADS)) as pool:
+            list(pool.map(work, stretches))
+    except RuntimeError:  # no more threads here
+        work(slice(None))
 
 
 def _cores() -> int:
@@ -123,3 +113,60 @@ def _widened(matrix: Stored) -> Iterator[tuple[int, Floats]]:
         else:
             buffer[:count] = part
         yield start, buffer[:count]
+
+
+def questions(unit: Floats) -> Floats:
+    """At most `QUESTIONS` of these vectors, each moved by 27 degrees in a direction of its own; equal vectors give equal
+    questions."""
+    draw = np.random.default_rng(len(unit))
+    chosen = np.sort(draw.permutation(len(unit))[:QUESTIONS])
+    steps = draw.standard_normal((len(chosen), unit.shape[1]))
+    steps *= _AWAY / np.linalg.norm(steps, axis=1, keepdims=True)
+    made = unit[chosen] + steps
+    lengths = np.linalg.norm(made, axis=1, keepdims=True)
+    found: Floats = (made / lengths).astype(np.float32)
+    return found
+
+
+class Nearest:
+    """The `DEPTH` rows nearest to each question among those that were shown; of equally near ones the first."""
+
+    def __init__(self, asked: Floats) -> None:
+        self.asked = asked
+        self._scores = np.full((len(asked), DEPTH), -np.inf, np.float32)
+        self._rows = np.full((len(asked), DEPTH), -1, np.int64)
+
+    def show(self, unit: Floats, first: int) -> None:
+        """Rows of unit length; the first of them has this number. Numbers rise from one call to the next."""
+        for start in range(0, len(unit), _STRETCH):
+            self._show(unit[start : start + _STRETCH], first + start)
+
+    def _show(self, unit: Floats, first: int) -> None:
+        scores = (self.asked @ unit.T).round(_DECIMALS)
+        near = np.flatnonzero((scores > self._scores[:, -1:]).any(axis=0))
+        if not len(near):
+            return
+        scores = np.hstack((self._scores, scores[:, near]))
+        rows = np.hstack((self._rows, np.broadcast_to(first + near, (len(scores), len(near)))))
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :DEPTH]
+        self._scores = np.take_along_axis(scores, best, axis=1)
+        self._rows = np.take_along_axis(rows, best, axis=1)
+
+    @property
+    def rows(self) -> list[Ints]:
+        """By question, best first."""
+        return [found[found >= 0] for found in self._rows]
+
+
+def nearest(asked: Floats, matrix: Stored, scales: Floats | None) -> list[Ints]:
+    """By question, the `DEPTH` rows of a stored matrix that are nearest to it."""
+    found = Nearest(asked)
+    for start, block in unit_blocks(matrix, scales):
+        found.show(block, start)
+    return found.rows
+
+
+def recall(found: list[Ints], right: list[Ints]) -> float:
+    """The share of what is right that was found, over all questions; 1 where nothing was to be found."""
+    hits = sum(len(np.intersect1d(one, other)) for one, other in zip(found, right, strict=True))
+    return round(hits / (sum(map(len, right)) or 1), 4) if any(map(len, right)) else 1.0

@@ -20,10 +20,8 @@ from duckkb.lanes.files import LaneFiles, State
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import best_first
 from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints, candidates, exact_cosines, unit_query
-from duckkb.lanes.vectors.missing import MissingVectors
-from duckkb.lanes.vectors.recall import Nearest, questions, recall
-from duckkb.lanes.vectors.record_vectors import Chunked, RecordVectors, View
-from duckkb.lanes.vectors.storage import products, unit_blocks
+from duckkb.lanes.vectors.record_vectors import Chunk, RecordVectors, View
+from duckkb.lanes.vectors.storage import Nearest, nearest, products, questions, recall
 from duckkb.ports import Row, Rows, RowVersion
 from duckkb.queries import LaneHit
 from duckkb.settings import VectorSettings
@@ -34,6 +32,47 @@ if TYPE_CHECKING:
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
 _SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
+
+
+class MissingVectors:
+    """Texts to embed by their keys, and the records that wait for them; kept up record by record. `unread` are records that
+    are known to wait, for texts that were not read yet."""
+
+    def __init__(self) -> None:
+        self.unread: set[int] = set()
+        self._texts: dict[bytes, str] = {}
+        self._waiting: dict[bytes, set[int]] = {}
+        self._keys: dict[int, set[bytes]] = {}
+
+    @property
+    def records(self) -> frozenset[int]:
+        """The ids of the records whose texts are known."""
+        return frozenset(self._keys)
+
+    def pairs(self) -> list[tuple[bytes, str]]:
+        """(vector key, text), each key once, in an order that depends on the records alone."""
+        return sorted(self._texts.items())
+
+    def waiting(self, keys: Iterable[bytes]) -> set[int]:
+        """The records that wait for one of these."""
+        return {record_id for key in keys for record_id in self._waiting.get(key, ())}
+
+    def note(self, row: Row) -> None:
+        """Take in a record as it is now, in the place of what was known of it."""
+        self.drop(row.record.id)
+        for entry in row.entries:
+            if entry.vector_key is not None and entry.vector is None:
+                self._texts.setdefault(entry.vector_key, entry.content)
+                self._waiting.setdefault(entry.vector_key, set()).add(row.record.id)
+                self._keys.setdefault(row.record.id, set()).add(entry.vector_key)
+
+    def drop(self, record_id: int) -> None:
+        """Forget a record."""
+        self.unread.discard(record_id)
+        for key in self._keys.pop(record_id, ()):
+            self._waiting[key].discard(record_id)
+            if not self._waiting[key]:
+                del self._waiting[key], self._texts[key]
 
 
 class CosineLane(RowMirror):
@@ -56,8 +95,8 @@ class CosineLane(RowMirror):
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
         Cosines are those of the stored numbers, exact to six decimals: the fast 32-bit product, or a graph, only picks the
-        candidates. Raises `UsageError` for a
-        vector that is not one row of finite numbers, is zero, or has another dimension than what is stored.
+        candidates. Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension
+        than what is stored.
         """
         query = unit_query(vector)
         self._settle()
@@ -131,22 +170,16 @@ class CosineLane(RowMirror):
     def _build(self, folder: Path | None) -> State:
         self._set(folder, {})
         self._lengths = self._rows.version.lengths()
-        self._records.reserve(len(self._rows))
         exact: Nearest | None = None
         for rows in self._rows.batches(self.lane):
             unit = self._append(rows)
             if len(unit) and self._settings.storage != "float32":
                 exact = exact or Nearest(questions(unit))
                 exact.show(unit, self._records.rows - len(unit))
-        self._recall = 1.0 if exact is None else self._measured(exact)
+        if exact is not None:  # the share of what is nearest before rounding that is nearest as stored
+            view = self._records.view
+            self._recall = recall(nearest(exact.asked, view.matrix, view.scales), exact.rows)
         return self._state()
-
-    def _measured(self, exact: Nearest) -> float:
-        """The share of what is nearest before rounding that is nearest as stored."""
-        stored, view = Nearest(exact.asked), self._records.view
-        for start, block in unit_blocks(view.matrix, view.scales):
-            stored.show(block, start)
-        return recall(stored.rows, exact.rows)
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         if self._rows.version.lengths() != self._lengths:
@@ -184,7 +217,8 @@ class CosineLane(RowMirror):
 
     def _append(self, rows: Iterable[Row]) -> Floats:
         """Give these rows slots; the vectors that they got, with unit length."""
-        made, expected = Chunked.none(), self._records.dimension
+        made: list[tuple[int, list[Chunk]]] = []
+        expected = self._records.dimension
         for row in rows:
             self._missing.note(row)
             found = [(one.field, one.seq, one.vector) for one in row.entries if one.vector is not None]
@@ -193,12 +227,7 @@ class CosineLane(RowMirror):
             if lengths - {expected}:
                 self._mixed |= {expected, *lengths}
             elif found:
-                made.ids.append(row.record.id)
-                made.counts.append(len(found))
-                for field, seq, vector in found:
-                    made.fields.append(field)
-                    made.seqs.append(seq)
-                    made.vectors.append(vector)
+                made.append((row.record.id, found))
         return self._records.append(made)
 
     def _refuse_mixed(self) -> None:
