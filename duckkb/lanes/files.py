@@ -68,7 +68,9 @@ class LaneFiles:
     def read(self) -> LaneMeta | None:
         """What is there, None where it is of no use. The caller holds the lock."""
         try:
-            seal, _, body = _content(self._folder / _META).partition(b"\n")
+            if not stat.S_ISREG((self._folder / _META).lstat().st_mode):
+                return None  # a link, or a FIFO, whose reader would wait
+            seal, _, body = (self._folder / _META).read_bytes().partition(b"\n")
             if seal.decode("ascii", "replace") != _seal(body):
                 return None
             found = json.loads(body)
@@ -104,7 +106,11 @@ class LaneFiles:
         body = json.dumps(
             {**self._names, "revision": revision, "generation": generation, "state": state, "stamps": stamps}
         )
-        _replace(self._folder / _META, f"{_seal(body.encode())}\n{body}".encode())
+        temporary = (
+            self._folder / f"{_META}.{os.urandom(6).hex()}"
+        )  # swept by the next one where this is all that is left
+        temporary.write_bytes(f"{_seal(body.encode())}\n{body}".encode())
+        temporary.replace(self._folder / _META)
         self._sweep(generation)
         return LaneMeta(self._store, revision, generation, state, stamps)
 
@@ -166,12 +172,6 @@ def _stamp(status: os.stat_result) -> FileStamp:
     return status.st_size, status.st_mtime_ns
 
 
-def _content(path: Path) -> bytes:
-    """The bytes of a file of our own; a FIFO, whose reader would wait, gives none. Raises OSError."""
-    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _NO_FOLLOW), "rb") as file:
-        return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
-
-
 def _remove(path: Path) -> None:
     """Remove what may be a folder, as far as that can be done."""
     with suppress(OSError):
@@ -185,12 +185,3 @@ def _remove(path: Path) -> None:
 
 def _seal(body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -8,8 +8,8 @@ of which those of some ids are picked.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +30,6 @@ _LONGEST = 10_000  # characters; Tantivy drops terms over 65,530 bytes
 _STEMS_KEPT = 200_000
 _MOST_MARKED = 16
 _LONGEST_MARK = 64  # bytes of a text; longer ones are hardly what a condition compares with
-
-
-class _Stems(dict[str, str]):
-    """Words seen so far and their terms. Showing a hit's best chunk looks up every word of a record."""
-
-    def __init__(self, analyzer: TextAnalyzer) -> None:
-        super().__init__()
-        self._analyzer = analyzer
-
-    def __missing__(self, word: str) -> str:
-        term: str = (self._analyzer.analyze(word) or [word])[0]
-        self[word] = term
-        return term
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +55,12 @@ class WordsField:
 
     def stems(self, words: Iterable[str]) -> Iterator[str]:
         """The term of each word, as the index has it."""
-        if len(self._stems) > _STEMS_KEPT:
-            self._stems.clear()
-        return map(self._stems.__getitem__, words)
+        return map(self._stem, words)
 
     @cached_property
-    def _stems(self) -> _Stems:
-        return _Stems(self.analyzer)
+    def _stem(self) -> Callable[[str], str]:
+        # showing a hit's best chunk looks up every word of a record
+        return lru_cache(_STEMS_KEPT)(lambda word: (self.analyzer.analyze(word) or [word])[0])
 
 
 def words_fields(kind: RecordType, language: str) -> tuple[WordsField, ...]:
@@ -131,19 +117,13 @@ def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], se
     made.add_integer(ID, row.record.id)
     for mark in marks_of(row.record.fields, marked) if marked else ():
         made.add_text(MARKS, mark)
-    if len(row.entries) == len(fields) == 1 and not sequence:  # most records, and the short way to the same
-        (entry,), (target,) = row.entries, fields
-        tokens = entry.tokens if target.holds(entry.field) else None
-        made.add_text(target.name, clipped(tokens.words) if tokens is not None else "")
-        return made
     words: dict[str, list[str]] = {}
     sequences: dict[str, list[str]] = {}
     for entry in row.entries:
         if entry.tokens is not None:
             words.setdefault(entry.field, []).append(entry.tokens.words)
-            if sequence:
-                sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
-    for pieces in sequences.values():
+            sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
+    for pieces in sequences.values() if sequence else ():
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:
         pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]

@@ -31,10 +31,10 @@ from duckkb.lanes.lexical.fields import (
     words_fields,
 )
 from duckkb.lanes.lexical.query import (
-    ChunkClauses,
     Clause,
     Clauses,
     any_of,
+    chunk_weight,
     clause_query,
     clauses,
     narrowed,
@@ -98,8 +98,17 @@ class Lexical(RowMirror):
     def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
         """The field and number of the record's chunk that holds the most of what the query asks for; ("", 0) where it has none."""
         entries = self._rows.words(record_id)
-        wanted = self._wanted(self._clauses(query)) if len(entries) > 1 else ChunkClauses()
-        best = wanted.best(entries)
+        wanted = self._clauses(query).counted if len(entries) > 1 else ()
+        if not wanted:
+            return (entries[0].field, entries[0].seq) if entries else ("", 0)
+        searcher = self._searcher(self._clauses(query))
+
+        @cache
+        def rarity(field: str, token: str) -> float:
+            frequency = searcher.doc_freq(field, token)
+            return math.log1p((searcher.num_docs - frequency + 0.5) / (frequency + 0.5))
+
+        best = max(entries, key=lambda entry: chunk_weight(entry, wanted, self._fields, rarity))
         return best.field, best.seq
 
     def excluded(self, query: LexicalQuery) -> IdSet:
@@ -258,19 +267,6 @@ class Lexical(RowMirror):
         if clause.part == "prefix" or len(clause.tokens) > 1:
             return len(self._ids([clause], searcher))
         return searcher.doc_freq(clause.field, clause.tokens[0])
-
-    def _wanted(self, found: Clauses) -> ChunkClauses:
-        """What to look for in chunks, each thing by how rare it is."""
-        if not found.counted:
-            return ChunkClauses()
-        searcher = self._searcher(found)
-        total = searcher.num_docs
-
-        def rarity(field: str, token: str) -> float:
-            frequency = searcher.doc_freq(field, token)
-            return math.log1p((total - frequency + 0.5) / (frequency + 0.5))
-
-        return ChunkClauses(found.counted, self._fields, cache(rarity))
 
     def _sources(self, clause: Clause) -> list[str]:
         for words in self._fields:

@@ -21,7 +21,6 @@ _MOST_TERMS = 4_096
 """Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
 _MOST_EXPANSIONS = 16_000
 _PREFIX_SCORE = 1.0
-_NOTHING = IndexEntry("", 0, "")
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
@@ -67,47 +66,28 @@ class Clauses:
         return self.required + self.scored
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkClauses:
-    """The clauses that a chunk is searched for. `rarity` of a field's token says how much one find counts."""
+def chunk_weight(
+    entry: IndexEntry, wanted: Iterable[Clause], fields: Iterable[WordsField], rarity: Callable[[str, str], float]
+) -> float:
+    """How much a chunk holds of what is wanted, each thing once; `rarity` of a field's token says how much one find counts.
 
-    clauses: Sequence[Clause] = ()
-    fields: Sequence[WordsField] = ()
-    rarity: Callable[[str, str], float] = lambda field, token: 0.0
-
-    def best(self, entries: Iterable[IndexEntry]) -> IndexEntry:
-        """The entry with the most weight of distinct finds, the first of equals."""
-        searched = list(entries)
-        if not self.clauses or len(searched) < 2:
-            return searched[0] if searched else _NOTHING
-        return max(searched, key=self._weight)
-
-    def _weight(self, entry: IndexEntry) -> float:
-        assert entry.tokens is not None, "only entries with tokens are weighed"
-        stems = {
-            words.name: set(words.stems(set(split(entry.tokens.words))))
-            for words in self.fields
-            if words.holds(entry.field)
-        }
-        sequence = set(split(entry.tokens.sequence))
-        return sum(
-            self._stem_weight(clause, stems)
-            if clause.part == "word"
-            else self._token_weight(clause, entry.tokens, sequence)
-            for clause in self.clauses
-        )
-
-    def _stem_weight(self, clause: Clause, stems: dict[str, set[str]]) -> float:
-        (term,) = clause.tokens
-        return clause.weight * self.rarity(clause.field, term) if term in stems.get(clause.field, ()) else 0.0
-
-    def _token_weight(self, clause: Clause, tokens: Tokens, sequence: set[str]) -> float:
-        """A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk."""
-        if clause.part == "prefix":
-            return float(any(token.startswith(clause.tokens[-1]) for token in sequence))
-        weight = sum(self.rarity(clause.field, token) for token in clause.tokens if token in sequence)
-        whole = len(clause.tokens) > 1 and f" {' '.join(clause.tokens)} " in f" {tokens.sequence} "
-        return weight * (2.0 if whole else 1.0)
+    A phrase counts once for each of its tokens and again as a whole: half of it may lie in the next chunk.
+    """
+    assert entry.tokens is not None, "only entries with tokens are weighed"
+    held = [words for words in fields if words.holds(entry.field)]
+    stems = {words.name: set(words.stems(set(split(entry.tokens.words)))) for words in held}
+    sequence, weight = set(split(entry.tokens.sequence)), 0.0
+    for clause in wanted:
+        if clause.part == "word":
+            (term,) = clause.tokens
+            weight += clause.weight * rarity(clause.field, term) if term in stems.get(clause.field, ()) else 0.0
+        elif clause.part == "prefix":
+            weight += any(token.startswith(clause.tokens[-1]) for token in sequence)
+        else:
+            whole = len(clause.tokens) > 1 and f" {' '.join(clause.tokens)} " in f" {entry.tokens.sequence} "
+            found = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
+            weight += found * (2.0 if whole else 1.0)
+    return weight
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
