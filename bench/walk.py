@@ -32,7 +32,7 @@ nodes:
 """
 GOALS = {
     "lanes.vectors.storage.products": "the product of vectors",
-    "lanes.sql.process.isolated._exchanged": "the process of DuckDB",
+    "lanes.sql.process.isolated._ask": "the process of DuckDB",
     "os.replace": "the replaced file",
 }
 _COMMIT = "truth.commit."  # other files are replaced too

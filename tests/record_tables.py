@@ -33,7 +33,7 @@ class RecordTables(Tables):
 
     def columns(self, kind: RecordType) -> Columns:
         """The columns of a type's table as its records are now."""
-        return self._table(kind).rows.columns
+        return self._columns(kind)
 
 
 class _Given(MemoryRows):

@@ -73,7 +73,7 @@ def engine() -> Iterator[Confined]:
 
 
 def _by_engine(engine: Confined, rows: RowTable, fragment: str) -> list[int]:
-    engine.register("thing", rows.pieces()["base"].visible)
+    engine.register("thing", rows.pieces()["base"].data)
     asked = read_condition(engine, "thing", rows.columns, fragment, datetime.now(UTC))
     return list(engine.ids(asked.sql, 10))
 

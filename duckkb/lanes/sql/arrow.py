@@ -37,7 +37,6 @@ _TYPES = {
     "boolean": pa.bool_(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us"),
-    "json": pa.json_(),
 }
 
 
@@ -57,9 +56,9 @@ def record_table(columns: Columns, records: Sequence[Record], ends: Ends | None 
 
 
 def arrow_file(source: "pa.Buffer | Path") -> pa.Table:
-    """What statements see of an Arrow file, which is mapped or lies in memory already: all but its last column."""
-    data = source if isinstance(source, pa.Buffer) else pa.memory_map(str(source)).read_buffer()
-    table = pa.ipc.open_file(pa.BufferReader(data)).read_all()
+    """What statements see of an Arrow file, which is mapped or lies in memory already: all but its last column. Raises
+    OSError and ValueError for a file that is none."""
+    table = pa.ipc.open_file(source if isinstance(source, pa.Buffer) else pa.memory_map(str(source))).read_all()
     return table.remove_column(table.num_columns - 1)
 
 
@@ -72,36 +71,18 @@ def _undeclared(columns: Columns, records: Sequence[Record]) -> list[dict[str, A
 
 
 def _array(kind: str, values: list[Any]) -> pa.Array:
-    if set(map(type, values)) <= {type(None)}:
-        return pa.nulls(len(values), _arrow_type(kind))
+    convert = _CONVERSIONS.get(element(kind))
+    if convert is not None and is_list(kind):
+        values = [None if value is None else [convert(one) for one in value] for value in values]
+    elif convert is not None:
+        values = [None if value is None else convert(value) for value in values]
     if kind == "json":
-        texts = [None if value is None else _encode(value) for value in values]
-        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts, pa.string()))
+        return pa.ExtensionArray.from_storage(pa.json_(), pa.array(values, pa.string()))
     if kind == "json[]":
-        texts = pa.array(
-            [None if value is None else [_encode(one) for one in value] for value in values], pa.list_(pa.string())
-        )
+        texts = pa.array(values, pa.list_(pa.string()))
         items = pa.ExtensionArray.from_storage(pa.json_(), texts.values)
         return pa.ListArray.from_arrays(texts.offsets, items, mask=texts.is_null())
-    if is_list(kind):
-        return pa.array([_converted_list(element(kind), value) for value in values], _arrow_type(kind))
-    convert = _CONVERSIONS.get(kind)
-    if convert:
-        values = _converted(convert, values)
-    return pa.array(values, _arrow_type(kind))
-
-
-def _arrow_type(kind: str) -> pa.DataType:
-    return pa.list_(_TYPES[element(kind)]) if is_list(kind) else _TYPES[kind]
-
-
-def _converted_list(kind: str, values: list[Any] | None) -> list[Any] | None:
-    convert = _CONVERSIONS.get(kind)
-    return values if values is None or convert is None else _converted(convert, values)
-
-
-def _converted(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
-    return [None if value is None else convert(value) for value in values]
+    return pa.array(values, pa.list_(_TYPES[element(kind)]) if is_list(kind) else _TYPES[kind])
 
 
 def _canonical_times(texts: list[str]) -> pa.Array:
@@ -110,11 +91,13 @@ def _canonical_times(texts: list[str]) -> pa.Array:
 
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "integer": int,
-    "number": float,
-    "date": parse_date,
-    "timestamp": parse_timestamp,
+    "integer": lambda value: None if value is None else int(value),
+    "number": lambda value: None if value is None else float(value),
+    "date": lambda value: None if value is None else parse_date(value),
+    "timestamp": lambda value: None if value is None else parse_timestamp(value),
+    "json": _encode,
 }
+"""What becomes of a value, and of each member of a list: None is a member that is missing, and a value of JSON."""
 
 
 def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
@@ -136,14 +119,6 @@ def entry_table(rows: Iterable[tuple[str, int, IndexEntry]]) -> pa.Table:
 
 def _vectors(vectors: Sequence["np.ndarray | None"]) -> pa.Array:
     """Arrays of one length where they all have it, as DuckDB's functions of arrays want them; else lists."""
-    present = [np.asarray(vector, np.float32) for vector in vectors if vector is not None]
-    if len({len(vector) for vector in present}) == 1:
-        blank = np.zeros_like(present[0])
-        whole = np.concatenate([blank if vector is None else np.asarray(vector, np.float32) for vector in vectors])
-        gaps = pa.array([vector is None for vector in vectors], pa.bool_())
-        return pa.FixedSizeListArray.from_arrays(pa.array(whole, pa.float32()), len(blank), mask=gaps)
-    flat = np.concatenate(present) if present else np.zeros(0, np.float32)
-    sizes = np.array([0 if vector is None else len(vector) for vector in vectors], np.int64)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    missing = pa.array([vector is None for vector in vectors], pa.bool_())
-    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(flat, pa.float32()), mask=missing)
+    lengths = {len(vector) for vector in vectors if vector is not None}
+    kind = pa.list_(pa.float32(), lengths.pop()) if len(lengths) == 1 else pa.large_list(pa.float32())
+    return pa.array([None if vector is None else vector.astype(np.float32, copy=False) for vector in vectors], kind)

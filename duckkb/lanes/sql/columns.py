@@ -5,14 +5,15 @@ Fields that the schema does not declare live in `__extra` and stay reachable by 
 they are columns too, of the type that all their values have.
 """
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
 from duckkb.errors import FilterError
-from duckkb.lanes.sql.kinds import kind_of_shapes, misfits, shape_of, sql_type
+from duckkb.lanes.sql.kinds import fitting, kind_of_shapes, shape_of, sql_type
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
 from duckkb.values import dataclass
@@ -117,70 +118,57 @@ def _type_name(rule: Mapping[str, Any]) -> str:
     return json_names.get(kinds.pop(), "") if len(kinds) == 1 else ""
 
 
-Fact = tuple[str, str, bool]
-"""Something that a record says about the columns: a field's name with a kind that its value does not fit, or, for a field
-that no schema declares (True), with the shape of its value."""
-
-
 class Observation:
-    """What the stored records of one type say about its columns; kept up to date at the cost of each change.
+    """What the stored records of one type say about its columns: `counts` tells how many of them say each thing.
 
-    Adding and removing the same facts leaves it as it was, so a table that saw changes has the columns that a fresh load
-    of the same records would give it. Most records say nothing, so their facts are kept at little cost.
+    Adding and taking away the same leaves it as it was, so a table that saw changes has the columns that a fresh load of the
+    same records would give it. What a record says is the empty text where all is as the schema declares it; else a JSON list
+    of [field, kind that its value does not fit, false] and, for a field that no schema declares, [field, shape, true].
     """
 
-    def __init__(self, kind: RecordType) -> None:
+    def __init__(self, kind: RecordType, counts: Mapping[str, int] | None = None) -> None:
         self._kind = kind
         self._declared = declared_columns(kind)
-        self._names = frozenset(column.name for column in self._declared)
-        self._misfits: Counter[tuple[str, str]] = Counter()
-        self._extra: dict[str, Counter[str]] = {}
+        self.counts = Counter(counts or {})
 
-    def add(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+    def add(self, records: Sequence[Record]) -> list[str]:
         """Count records; what each of them said, to take it away again."""
-        facts = self.facts(records)
-        self.count(facts, 1)
-        return facts
+        found = self.said_by(records)
+        self.counts.update(found)
+        return found
 
-    def facts(self, records: Sequence[Record]) -> list[tuple[Fact, ...]]:
+    def said_by(self, records: Sequence[Record]) -> list[str]:
         """What each of the records says, without counting it."""
-        found: dict[int, list[Fact]] = {}
+        found: dict[int, list[tuple[str, str, bool]]] = {}
         for column in self._declared:
-            values = [record.fields.get(column.name) for record in records]
             for kind in column.candidates:
-                if misfits(kind, values):
-                    for at, value in enumerate(values):
-                        if misfits(kind, [value]):
-                            found.setdefault(at, []).append((column.name, kind, False))
+                fits = fitting(kind)
+                for at, record in enumerate(records):
+                    if not fits(record.fields.get(column.name)):
+                        found.setdefault(at, []).append((column.name, kind, False))
+        declared = {column.name for column in self._declared}
         for at, record in enumerate(records):
-            if not record.fields.keys() <= self._names:
-                loose = sorted(record.fields.keys() - self._names)
+            if not record.fields.keys() <= declared:
+                loose = sorted(record.fields.keys() - declared)
                 found.setdefault(at, []).extend((name, shape_of(record.fields[name]), True) for name in loose)
-        return [tuple(found[at]) if at in found else () for at in range(len(records))]
-
-    def count(self, facts: Iterable[tuple[Fact, ...]], sign: int) -> None:
-        """Count what records say as often as `sign` says, or (`sign` -1) take it away."""
-        for said in facts:
-            for name, word, is_extra in said:
-                if is_extra:
-                    self._extra.setdefault(name, Counter())[word] += sign
-                else:
-                    self._misfits[name, word] += sign
-
-    def counted(self, fact: Fact) -> int:
-        """How many records say this."""
-        name, word, is_extra = fact
-        return self._extra.get(name, Counter())[word] if is_extra else self._misfits[name, word]
+        return [json.dumps(found[at]) if at in found else "" for at in range(len(records))]
 
     def columns(self) -> "Columns":
         """The columns as the records seen so far allow them."""
-        business = [Column(column.name, column.sql_name, self._kind_of(column)) for column in self._declared]
-        shapes = {name: {shape for shape, count in found.items() if count > 0} for name, found in self._extra.items()}
-        loose = sorted(name for name, found in shapes.items() if found)
+        facts = [fact for said, count in self.counts.items() if said and count > 0 for fact in json.loads(said)]
+        unfit = {(name, kind) for name, kind, is_extra in facts if not is_extra}
+        shapes: dict[str, set[str]] = {}
+        for name, shape, is_extra in facts:
+            if is_extra:
+                shapes.setdefault(name, set()).add(shape)
+        kinds = [
+            next((kind for kind in one.candidates if (one.name, kind) not in unfit), "json") for one in self._declared
+        ]
+        business = [Column(one.name, one.sql_name, kind) for one, kind in zip(self._declared, kinds, strict=True)]
         taken = {name.casefold() for name in (*_system_names(self._kind), *(column.sql_name for column in business))}
-        columns = [name for name in loose if self._is_column(name, shapes[name])]
+        columns = [name for name in sorted(shapes) if self._is_column(name, shapes[name])]
         business += [Column(name, _free(name, taken), kind_of_shapes(shapes[name])) for name in columns]
-        extra = frozenset(loose).difference(columns)
+        extra = frozenset(shapes).difference(columns)
         shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
         return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by)
 
@@ -193,10 +181,6 @@ class Observation:
                 return shapes != {"json"}
             case named:
                 return name in named
-
-    def _kind_of(self, column: Declared) -> str:
-        fitting = (kind for kind in column.candidates if not self._misfits[column.name, kind])
-        return next(fitting, "json")
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ kind followed by `[]` is a list of it. `json` holds what is nested or mixed, `js
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 SQL_TYPES = {
@@ -22,8 +21,8 @@ SQL_TYPES = {
     "json": "JSON",
 }
 
-_INT64 = 1 << 63
-_EXACT = 1 << 53  # every integer up to here is a double
+INT64 = 1 << 63
+EXACT = 1 << 53  # every integer up to here is a double
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)([Zz]|[+-]\d\d:\d\d)?",
@@ -44,26 +43,13 @@ def element(kind: str) -> str:
     return kind.removesuffix("[]")
 
 
-def misfits(kind: str, values: Sequence[Any]) -> int:
-    """How many of the values a column of this kind could not hold exactly; None always fits.
-
-    The set of Python types decides for most columns at once; single values are looked at where it does not.
-    """
-    types = set(map(type, values))
-    if types <= _EVIDENT.get(kind, _NOTHING):
-        return 0
+def fitting(kind: str) -> Callable[[Any], bool]:
+    """What tells whether a column of this kind can hold a value exactly; None always fits."""
     if is_list(kind):
-        return _list_misfits(element(kind), values)
-    if kind == "integer" and types <= {int, _NONE} and _within_int64(values):
-        return 0
-    fits = FITS[kind]
-    return sum(value is not None and not fits(value) for value in values)
-
-
-def _list_misfits(kind: str, values: Sequence[Any]) -> int:
-    if set(map(type, values)) <= {list, type(None)} and not misfits(kind, _flat(values)):
-        return 0
-    return sum(value is not None and (type(value) is not list or misfits(kind, value) > 0) for value in values)
+        inner = fitting(element(kind))
+        return lambda value: value is None or (type(value) is list and all(map(inner, value)))
+    fits = _FITS[kind]
+    return lambda value: value is None or fits(value)
 
 
 def shape_of(value: Any) -> str:
@@ -71,9 +57,9 @@ def shape_of(value: Any) -> str:
     double is equal to, `empty[]` a list without a member."""
     kind = type(value)
     if kind is int:
-        if not -_INT64 <= value < _INT64:
+        if not -INT64 <= value < INT64:
             return "bigint"
-        return "integer" if abs(value) <= _EXACT or int(float(value)) == value else "inexact"
+        return "integer" if abs(value) <= EXACT or int(float(value)) == value else "inexact"
     if kind is list:
         shapes = {shape_of(one) for one in value}
         inner = kind_of_shapes(shapes) if None not in value else "json"
@@ -96,15 +82,6 @@ def kind_of_shapes(shapes: Iterable[str]) -> str:
     if found <= {"integer", "number"}:
         return "number"
     return found.pop() if len(found) == 1 and found <= {"text", "boolean"} else "json"
-
-
-def _within_int64(values: Iterable[int | None]) -> bool:
-    present = [value for value in values if value is not None]
-    return min(present) >= -_INT64 and max(present) < _INT64
-
-
-def _flat(values: Iterable[Any]) -> list[Any]:
-    return list(chain.from_iterable(value for value in values if value))
 
 
 @lru_cache(maxsize=4096)
@@ -131,47 +108,23 @@ def parse_timestamp(text: str) -> datetime | None:
         return None
 
 
-def _fits_text(value: Any) -> bool:
-    return type(value) is str
-
-
 def _fits_integer(value: Any) -> bool:
     if type(value) is float:
-        return value.is_integer() and abs(value) <= _EXACT
-    return type(value) is int and -_INT64 <= value < _INT64
+        return value.is_integer() and abs(value) <= EXACT
+    return type(value) is int and -INT64 <= value < INT64
 
 
 def _fits_number(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) < _INT64 and int(float(value)) == value)
+    return type(value) is float or (type(value) is int and abs(value) < INT64 and int(float(value)) == value)
 
 
-def _fits_boolean(value: Any) -> bool:
-    return type(value) is bool
-
-
-def _fits_date(value: Any) -> bool:
-    return type(value) is str and parse_date(value) is not None
-
-
-def _fits_timestamp(value: Any) -> bool:
-    return type(value) is str and parse_timestamp(value) is not None
-
-
-def _fits_json(value: Any) -> bool:
-    return True
-
-
-FITS: dict[str, Callable[[Any], bool]] = {
-    "text": _fits_text,
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: type(value) is str,
     "integer": _fits_integer,
     "number": _fits_number,
-    "boolean": _fits_boolean,
-    "date": _fits_date,
-    "timestamp": _fits_timestamp,
-    "json": _fits_json,
+    "boolean": lambda value: type(value) is bool,
+    "date": lambda value: type(value) is str and parse_date(value) is not None,
+    "timestamp": lambda value: type(value) is str and parse_timestamp(value) is not None,
+    "json": lambda value: True,
 }
-
 _SHAPES = {str: "text", bool: "boolean", float: "number"}
-_NONE = type(None)
-_NOTHING = {_NONE}
-_EVIDENT = {"text": {str, _NONE}, "number": {float, _NONE}, "boolean": {bool, _NONE}}

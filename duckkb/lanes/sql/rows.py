@@ -1,7 +1,7 @@
 """Rows of an answer as plain JSON values, up to the caps."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 _PART_BYTES = 4 * 1024 * 1024
 
 
-def taken(
-    batches: "Iterable[pa.RecordBatch]", names: Sequence[str], types: Sequence[str], limits: SqlLimits
-) -> SqlResult:
+def taken(batches: "pa.RecordBatchReader", types: Sequence[str], limits: SqlLimits) -> SqlResult:
     """Rows up to the caps; `truncated` where there was one more. Bytes are those of the rows as JSON."""
+    names = tuple(batches.schema.names)
     convert = [_PARSED.get(name, plain) for name in types]
     rows: list[tuple[Any, ...]] = []
     size = 0
@@ -28,9 +27,9 @@ def taken(
         for row in zip(*columns, strict=True):
             size += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             if len(rows) >= limits.rows or size > limits.bytes:
-                return SqlResult(tuple(names), tuple(rows), truncated=True)
+                return SqlResult(names, tuple(rows), truncated=True)
             rows.append(row)
-    return SqlResult(tuple(names), tuple(rows))
+    return SqlResult(names, tuple(rows))
 
 
 def _small(batch: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":

@@ -4,15 +4,15 @@ The engine sees immutable Arrow data: a base, and after changes a delta with the
 Records are read when the data is built and not held; what is kept of them is what they say about the columns.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from duckkb.errors import FilterError, UsageError
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.answers import Answers
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
@@ -22,7 +22,6 @@ from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits
 from duckkb.queries import SqlResult
 from duckkb.records import ID, Record
-from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,28 +30,7 @@ SEARCH_INDEX, SEARCH_CACHE = "search_index", "search_cache"
 FILTER_SECONDS = 30.0
 MAX_SECONDS = 3_600
 
-Answer = TypeVar("Answer")
-
-Ends = Callable[[RecordType, Record], tuple[int | None, int | None]]
-
-
-@dataclass
-class _Table:
-    """One type's rows, the state that they were in when that was last looked at, and what the engine has of them: pieces by
-    name, in the generation of the engine that they were registered in. `answers` are those to conditions over the rows as
-    they are."""
-
-    number: int
-    rows: RowTable
-    state: str = ""
-    nodes: str = ""
-    registered: dict[str, Piece] = field(default_factory=dict)
-    generation: int = -1
-    answers: Answers = field(default_factory=Answers)
-
-    @property
-    def kind(self) -> RecordType:
-        return self.rows.kind
+EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
 class Tables:
@@ -66,7 +44,7 @@ class Tables:
         self,
         ontology: Ontology,
         rows: Callable[[RecordType], Rows],
-        ends: Ends | None = None,
+        ends: EdgeEnds | None = None,
         cache_rows: "Callable[[], pa.Table] | None" = None,
         *,
         engine: Engine | None = None,
@@ -78,50 +56,38 @@ class Tables:
         self._now = now
         self._engine: Engine = engine or Confined()
         self._ontology = ontology
-        self._numbers = {(kind.kind, kind.name): number for number, kind in enumerate(ontology)}
-        self._tables: dict[tuple[str, str], _Table] = {}
+        self._tables: dict[tuple[str, str], RowTable] = {}
+        self._registered: dict[str, Piece] = {}  # what the engine has, by name, in the generation of it
+        self._generation = 0
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         table = self._table(kind)
-        columns = table.rows.columns
+        columns = table.columns
         if tests := simple.tests(condition, columns):
-            return table.answers.get(tests, lambda: self._matching(table, tests))
+            return table.answer(
+                tests, lambda: IdSet(table.lasting(lambda: table.matching(tests)).array, simple.texts(tests))
+            )
         self._offer()
-        with self._engine.within(FILTER_SECONDS):
+        with self._engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
             asked = read_condition(self._engine, kind.table, columns, condition, self._now())
-
-            def answer() -> IdSet:
-                self._build(table)
-                return self._answered("E_FILTER", lambda: self._engine.ids(asked.sql, FILTER_SECONDS))
-
-            return table.answers.get(asked.sql, answer)
-
-    def columns(self, kind: RecordType) -> Columns:
-        """The columns of a type's table as its records are now."""
-        return self._table(kind).rows.columns
-
-    def _matching(self, table: _Table, asked: Sequence[simple.Test]) -> IdSet:
-        # What lies there may have been replaced by another process since it was looked at; or it is damaged.
-        for give_up in (table.rows.forget, table.rows.drop):
-            try:
-                return IdSet(table.rows.matching(asked).array, simple.texts(asked))
-            except (OSError, ValueError):
-                give_up()
-        return IdSet(table.rows.matching(asked).array, simple.texts(asked))
+            return table.answer(asked.sql, lambda: self._shown(table).ids(asked.sql, FILTER_SECONDS))
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
+        known: dict[str, Callable[[], Columns | None]] = {SEARCH_INDEX: lambda: None, SEARCH_CACHE: lambda: None}
+        known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
         self._offer()
         with self._engine.within(limits.seconds):
-            asked = read_statement(self._engine, self._known(), statement, self._now())
+            asked = read_statement(self._engine, known, statement, self._now())
             if asked is None:
-                names = tuple((name,) for name in self._names())
-                return SqlResult(("name",), names[: limits.rows], truncated=len(names) > limits.rows)
-            self._prepare(asked.tables)
-            return self._answered("E_SQL", lambda: self._engine.rows(asked.sql, limits), asked.tables)
+                names = sorted([*(kind.table for kind in self._ontology), SEARCH_INDEX, SEARCH_CACHE])
+                return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
+            with _refusals("E_SQL", asked.tables):
+                self._prepare(asked.tables)
+                return self._engine.rows(asked.sql, limits)
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
@@ -129,129 +95,86 @@ class Tables:
 
     def _offer(self) -> None:
         """Let the engine have the files that lie ready, if it has just begun."""
-        self._engine.offer(lambda: [path for kind in self._ontology for path in self._table(kind).rows.files()])
+        self._engine.offer(lambda: [path for kind in self._ontology for path in self._table(kind).files()])
 
-    def _table(self, kind: RecordType) -> _Table:
-        """A type's table over its rows as they are now. Edges keep the ids of their ends, so they are read anew where nodes
-        that may be ends have changed."""
+    def _columns(self, kind: RecordType) -> Columns:
+        return self._table(kind).columns
+
+    def _table(self, kind: RecordType) -> RowTable:
         rows, key = self._rows(kind), (kind.kind, kind.name)
-        nodes, state = self._nodes_of(kind), _named(rows)
         table = self._tables.get(key)
-        if table is None or table.rows.rows is not rows:
-            table = self._tables[key] = _Table(self._numbers[key], self._row_table(kind, rows), state, nodes)
-        if (table.state, table.nodes) != (state, nodes):
-            if table.nodes != nodes:
-                table.rows.forget()
-            table.state, table.nodes = state, nodes
-            table.answers.clear()
+        if table is None or table.rows is not rows:
+            ends = self._ends if isinstance(kind, EdgeType) else None
+            found_by = None if ends is None else partial(ends, kind)
+            table = self._tables[key] = RowTable(kind, rows, found_by, partial(self._nodes_of, kind))
         return table
-
-    def _known(self) -> dict[str, Callable[[], Columns | None]]:
-        """By table, what gives its columns."""
-        found: dict[str, Callable[[], Columns | None]] = {SEARCH_INDEX: lambda: None, SEARCH_CACHE: lambda: None}
-        return found | {kind.table.casefold(): partial(self.columns, kind) for kind in self._ontology}
-
-    def _answered(self, code: str, answer: Callable[[], Answer], tables: Collection[str] = ()) -> Answer:
-        """What the engine answers; what it refuses is told without its own words."""
-        try:
-            return answer()
-        except Rejected as error:
-            raise _refusal(error, code, tables) from error
-
-    def _names(self) -> list[str]:
-        return sorted([*(kind.table for kind in self._ontology), SEARCH_INDEX, SEARCH_CACHE])
-
-    def _prepare(self, wanted: Collection[str]) -> None:
-        """Build what a statement names."""
-        for kind in self._ontology:
-            if kind.table.casefold() in wanted:
-                self._build(self._table(kind))
-        if SEARCH_INDEX in wanted:
-            self._build_index()
-        if SEARCH_CACHE in wanted:
-            self._build_cache()
-
-    def _row_table(self, kind: RecordType, rows: Rows) -> RowTable:
-        ends = self._ends
-        if not isinstance(kind, EdgeType) or ends is None:
-            return RowTable(kind, rows)
-        return RowTable(kind, rows, lambda record: ends(kind, record), lambda: self._nodes_of(kind))
 
     def _nodes_of(self, kind: RecordType) -> str:
         """Names the nodes that an edge type may lead to, as they are; empty for nodes."""
         if not isinstance(kind, EdgeType) or self._ends is None:
             return ""
         names = dict.fromkeys((*kind.from_types, *kind.to_types))
-        return " ".join(f"{name}:{_named(self._rows(self._ontology.nodes[name]))}" for name in names)
+        versions = {name: self._rows(self._ontology.nodes[name]).version for name in names}
+        return " ".join(f"{name}:{version.store}:{version.revision}" for name, version in versions.items())
 
-    def _build(self, table: _Table) -> None:
-        """Have the engine see the records of a type as they are now."""
-        try:
-            self._show(table)
-        except OSError:  # another process has replaced the files since they were looked at
-            table.rows.forget()
-            self._show(table)
+    def _prepare(self, wanted: Collection[str]) -> None:
+        """Have the engine see what a statement names."""
+        for kind in self._ontology:
+            if kind.table.casefold() in wanted:
+                self._shown(self._table(kind))
+        if SEARCH_INDEX in wanted:
+            from duckkb.lanes.sql.arrow import entry_table
 
-    def _show(self, table: _Table) -> None:
-        pieces = table.rows.pieces()
-        if table.generation != self._engine.generation:
-            table.registered.clear()
-        changed = [name for name, piece in pieces.items() if self._register(table, f"__{name}_{table.number}", piece)]
-        select = f"SELECT * FROM __base_{table.number}"
-        if "gone" in pieces:
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{table.number})"
-            select += f" UNION ALL BY NAME SELECT * FROM __delta_{table.number}"
+            kinds = [(kind.table, rows) for kind in self._ontology for rows in self._rows(kind).batches()]
+            entries = ((table, row.record.id, entry) for table, rows in kinds for row in rows for entry in row.entries)
+            self._engine.register(SEARCH_INDEX, entry_table(entries))
+        if SEARCH_CACHE in wanted:
+            from duckkb.lanes.sql.arrow import CACHE_SCHEMA
+
+            rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
+            self._engine.register(SEARCH_CACHE, rows)
+
+    def _shown(self, table: RowTable) -> Engine:
+        """The engine, which sees the records of a type as they are now."""
+        table.lasting(partial(self._show, table))
+        return self._engine
+
+    def _show(self, table: RowTable) -> None:
+        if self._generation != self._engine.generation:
+            self._registered.clear()
+            self._generation = self._engine.generation
+        pieces, view = table.pieces(), quoted(table.kind.table)
+        number = list(self._ontology).index(table.kind)
+        changed = {f"__{name}_{number}": piece for name, piece in pieces.items()}
+        changed = {name: piece for name, piece in changed.items() if self._registered.get(name) is not piece}
+        for name, piece in changed.items():
+            self._engine.register(name, piece.data)
+            self._registered[name] = piece
+        select = f"SELECT * FROM __base_{number}"
+        if "delta" in pieces:
+            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{number})"
+            select += f" UNION ALL BY NAME SELECT * FROM __delta_{number}"
         if changed:
-            self._engine.define(f"CREATE OR REPLACE TEMP VIEW {quoted(table.kind.table)} AS {select}")
-        table.generation = self._engine.generation
-
-    def _register(self, table: _Table, name: str, piece: Piece) -> bool:
-        """Let the engine see a piece; False where it does already."""
-        if table.registered.get(name) is piece:
-            return False
-        if piece.path is None:
-            self._engine.register(name, piece.visible)
-        else:
-            self._engine.attach(name, piece.path)
-        table.registered[name] = piece
-        return True
-
-    def _build_index(self) -> None:
-        from duckkb.lanes.sql.arrow import entry_table
-
-        rows = (
-            (kind.table, row.record.id, entry)
-            for kind in self._ontology
-            for rows in self._rows(kind).batches()
-            for row in rows
-            for entry in row.entries
-        )
-        self._engine.register(SEARCH_INDEX, entry_table(rows))
-
-    def _build_cache(self) -> None:
-        from duckkb.lanes.sql.arrow import CACHE_SCHEMA
-
-        rows = self._cache_rows() if self._cache_rows else CACHE_SCHEMA.empty_table()
-        self._engine.register(SEARCH_CACHE, rows)
+            self._engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
 
 
-def _named(rows: Rows) -> str:
-    version = rows.version
-    return f"{version.store}:{version.revision}"
-
-
-def _refusal(error: Rejected, code: str, tables: Collection[str]) -> FilterError:
+@contextmanager
+def _refusals(code: str, tables: Collection[str] = ()) -> Iterator[None]:
     """What the engine would not run is the caller's to mend, but its words are not the caller's to read."""
-    what = "condition" if code == "E_FILTER" else "statement"
-    described = min(tables, default="")
-    advice = f'duckkb sql "DESCRIBE {described}"' if described else "compare values of one kind, or CAST one side"
-    match error.reason:
-        case "column":
-            message = f"The {what} names a column that does not exist: {error.name}."
-        case "value":
-            message, advice = "A value does not convert or is out of range.", "use TRY_CAST"
-        case "fit":
-            message = f"The {what} does not fit the tables: check column names, types and arguments."
-        case _:
-            message = f"The {what} cannot be evaluated over these records."
-    return FilterError(message, code=code, suggestion=advice, details={"construct": error.reason})
+    try:
+        yield
+    except Rejected as error:
+        described = min(tables, default="")
+        advice = f'duckkb sql "DESCRIBE {described}"' if described else "compare values of one kind, or CAST one side"
+        what = "condition" if code == "E_FILTER" else "statement"
+        match error.reason:
+            case "column":
+                message = f"The {what} names a column that does not exist: {error.name}."
+            case "value":
+                message, advice = "A value does not convert or is out of range.", "use TRY_CAST"
+            case "fit":
+                message = f"The {what} does not fit the tables: check column names, types and arguments."
+            case _:
+                message = f"The {what} cannot be evaluated over these records."
+        details = {"construct": error.reason}
+        raise FilterError(message, code=code, suggestion=advice, details=details) from error

@@ -4,6 +4,7 @@ Requests come on stdin, answers go to what stdout was. The process starts with a
 that it may map, and from then on has no file open but these two pipes, and cannot open another.
 """
 
+import mmap
 import os
 import socket
 import sys
@@ -18,17 +19,17 @@ from duckkb.lanes.sql.arrow import arrow_file
 from duckkb.lanes.sql.process.bounds import UNKNOWN_VERSION, Bounds
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Rejected
-from duckkb.lanes.sql.process.frames import can_hand_over, receive, send, taken_over
+from duckkb.lanes.sql.process.isolated import MOST_FILES, receive, send
 from duckkb.ports import SqlLimits
 
-MOST = 1024**3  # bytes of one request or answer, tables apart
-STACK = (
-    64 * 1024**2
-)  # bytes; the parser goes as deep as a statement does, and this machine may allow its processes little
+_STACK = 64 * 1024**2
+"""Bytes: the parser goes as deep as a statement does, and this machine may allow its processes little."""
+
+_Request = tuple[str, list[Any], float, "pa.Table | None"]
 
 
 def main() -> NoReturn:
-    """Answer requests; ends when stdin does."""
+    """Answer requests; ends when stdin does, or where anything goes wrong with it: then nobody waits for an answer."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     engine = Confined()
@@ -37,41 +38,18 @@ def main() -> NoReturn:
     except Unavailable:
         os._exit(UNKNOWN_VERSION)
     files = _files()
-    bounds = Bounds()
-    requests: SimpleQueue[tuple[Any, pa.Table | None]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
-    threading.stack_size(STACK)
-    worker = threading.Thread(target=_serve, args=(engine, files, bounds, requests, answers))
-    worker.start()
+    bounds, requests = Bounds(), SimpleQueue[_Request]()
+    threading.stack_size(_STACK)
+    threading.Thread(target=_serve, args=(engine, bounds, requests, answers), daemon=True).start()
     threading.stack_size(0)
-    worker.join()
-    os._exit(1)  # it never ends but by a defect
-
-
-def _serve(
-    engine: Confined,
-    files: list[pa.Buffer],
-    bounds: Bounds,
-    requests: "SimpleQueue[tuple[Any, pa.Table | None]]",
-    answers: IO[bytes],
-) -> NoReturn:
-    """Answer one request after the other."""
-    while True:
-        request, table = requests.get()
-        bounds.allow(request.get("seconds", 60.0))
-        if request["op"] == "attach":
-            table = arrow_file(files[request["file"]])
-        send(answers, _answer(engine, request, table))
-
-
-def _files() -> list[pa.Buffer]:
-    """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
-    if not can_hand_over():
-        return []
     try:
-        with socket.socket(fileno=int(sys.argv[2])) as channel:
-            return [pa.py_buffer(content) for content in taken_over(channel)]
-    except (EOFError, OSError):
+        while True:
+            op, given, seconds = receive(sys.stdin.buffer)
+            table = pa.ipc.open_stream(sys.stdin.buffer).read_all() if op == "register" else None
+            if op == "map":
+                op, table = "register", arrow_file(files[given.pop()])
+            requests.put((op, given, seconds, table))
+    finally:
         os._exit(0)
 
 
@@ -79,24 +57,42 @@ def _warm(engine: Confined) -> None:
     """Import and open whatever a statement will need, while files can still be opened."""
     engine.register("__warm", pa.table({"n": [1]}))
     engine.rows("SELECT n, now()::DATE, '{}'::JSON FROM __warm", SqlLimits())
+    engine.ids("SELECT 1", 60)
     engine.drop()
     engine.parse("SELECT 1")
 
 
-def _listen(stream: IO[bytes], requests: "SimpleQueue[tuple[Any, pa.Table | None]]") -> None:
-    """Take requests in. Whatever goes wrong here, and the end of the pipe too, ends the process: nobody waits for it."""
+def _files() -> list[pa.Buffer]:
+    """What the parent lets us see of its files. From now on none can be opened; these are mapped, and closed."""
+    if len(sys.argv) < 3:
+        return []
+    try:
+        with socket.socket(fileno=int(sys.argv[2])) as channel:
+            begun, files, _, _ = socket.recv_fds(channel, 1, MOST_FILES)
+        mapped = [pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ)) for file in files]
+    except OSError:
+        begun = b""
+    if not begun:
+        os._exit(0)
+    for file in files:
+        os.close(file)
+    return mapped
+
+
+def _serve(engine: Confined, bounds: Bounds, requests: "SimpleQueue[_Request]", answers: IO[bytes]) -> NoReturn:
+    """Answer one request after the other."""
     try:
         while True:
-            request = receive(stream, MOST)
-            table = pa.ipc.open_stream(stream).read_all() if request["op"] == "register" else None
-            requests.put((request, table))
+            op, given, seconds, table = requests.get()
+            bounds.allow(seconds)
+            send(answers, _answer(engine, op, [*given, *([table] if op == "register" else ())], seconds))
     finally:
-        os._exit(0)
+        os._exit(1)  # it never ends but by a defect
 
 
-def _answer(engine: Confined, request: Any, table: "pa.Table | None") -> dict[str, Any]:
+def _answer(engine: Confined, op: str, given: list[Any], seconds: float) -> dict[str, Any]:
     try:
-        return {"value": _done(engine, request, table)}
+        return {"value": _done(engine, op, given, seconds)}
     except Rejected as error:
         return {"rejected": [error.reason, error.name]}
     except Unavailable as error:
@@ -107,23 +103,18 @@ def _answer(engine: Confined, request: Any, table: "pa.Table | None") -> dict[st
         return {"unavailable": "E_INTERNAL"}
 
 
-def _done(engine: Confined, request: Any, table: "pa.Table | None") -> Any:
-    match request:
-        case {"op": "parse", "text": text}:
-            return engine.parse(text)
-        case {"op": "unparse", "tree": tree}:
-            return engine.unparse(tree)
-        case {"op": "register" | "attach", "name": name}:
-            return engine.register(name, table)
-        case {"op": "define", "statement": statement}:
-            return engine.define(statement)
-        case {"op": "ids", "statement": statement, "seconds": seconds}:
-            return [number for column in engine.columns(statement, seconds) for number in column.to_pylist()]
-        case {"op": "rows", "statement": statement, "caps": caps, "seconds": seconds}:
-            found = engine.rows(statement, SqlLimits(caps[0], caps[1], seconds))
+def _done(engine: Confined, op: str, given: list[Any], seconds: float) -> Any:
+    match op:
+        case "parse" | "unparse" | "register" | "define":
+            return getattr(engine, op)(*given)
+        case "ids":
+            return engine.ids(given[0], seconds).array.tolist()
+        case "rows":
+            statement, rows, size = given
+            found = engine.rows(statement, SqlLimits(rows, size, seconds))
             return [found.columns, found.rows, found.truncated]
         case _:
-            raise ValueError(request)
+            raise ValueError(op)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ which leaves out strings and lists. `isolated` bounds both.
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.process.engine import Rejected, Timed, broken, over_limit, unknown_version
+from duckkb.lanes.sql.process.engine import Engine, Reason, Rejected, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Result = TypeVar("Result")
-Take = Callable[["Iterable[pa.RecordBatch]", Sequence[str], Sequence[str]], Result]
+Take = Callable[["pa.RecordBatchReader", list[str]], Result]
+"""What is made of a statement's rows and of the names of its columns' types."""
 
 # In this order: what loads code first, the file system next, the lock last. DuckDB calls these defence in depth; what
 # holds is that only text rendered or accepted by our own walk over the syntax tree is ever executed here.
@@ -48,81 +50,76 @@ SETTINGS = (
     "lock_configuration=true",
 )
 
-
 MOST_TREE = 16 * 1024**2  # characters of a syntax tree; a statement of 64 KiB without tricks has about a third of it
 KNOWN_VERSION = "1."  # 2.0 writes other syntax trees
+_ROWS = 2048  # that are taken from the engine at a time
+_REASONS: dict[str, Reason] = {
+    "Conversion": "value",
+    "Out of Range": "value",
+    "Invalid Input": "value",
+    "Binder": "fit",
+    "Catalog": "fit",
+    "Parser": "fit",
+}
+"""By how the text of a failure begins. One that comes while rows are read does so through Arrow, which has nothing else."""
 
 
-class Confined(Timed):
-    """Implements `engine.Engine`: a connection that opens on first use and is replaced after a fatal error."""
+class Confined(Engine):
+    """A connection that opens on first use and is replaced after a fatal error."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
-        self.generation = 0
 
     def parse(self, text: str) -> Any:
-        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
         try:
-            with self._guarded() as connection:
-                row = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
+            found = self._value("SELECT json_serialize_sql(?::VARCHAR)", text)
         except Rejected:
             return {"error": True, "error_type": "other"}
-        text = row[0] if row else "{}"
-        if len(text) > MOST_TREE:
+        if len(found) > MOST_TREE:
             return {"error": True, "error_type": "size"}
         try:
-            return json.loads(text)
+            return json.loads(found)
         except RecursionError:
             return {"error": True, "error_type": "nesting"}
 
     def unparse(self, tree: Any) -> str:
-        """The SQL text of a syntax tree that `parse` gave."""
-        with self._guarded() as connection:
-            row = connection.execute("SELECT json_deserialize_sql(?::JSON)", [json.dumps(tree)]).fetchone()
-            return str(row[0]) if row else ""
+        return self._value("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
 
-    def register(self, name: str, table: "pa.Table") -> None:
-        """Make Arrow data visible under a name, in place of what had it."""
+    def register(self, name: str, data: "pa.Table | Path") -> None:
+        from duckkb.lanes.sql.arrow import arrow_file
+
+        table = arrow_file(data) if isinstance(data, Path) else data
         with self._guarded() as connection:
             connection.register(name, table)
 
-    def offer(self, files: Callable[[], Sequence[Path]]) -> None:
-        """Every file can be attached, without being known before."""
-
-    def attach(self, name: str, file: Path) -> None:
-        """As `register`, for the data in an Arrow file, whose last column statements do not see."""
-        from duckkb.lanes.sql.arrow import arrow_file
-
-        self.register(name, arrow_file(file))
-
     def define(self, statement: str) -> None:
-        """Run a statement of our own that defines a view."""
         with self._guarded() as connection:
             connection.execute(statement)
 
     def ids(self, statement: str, seconds: float) -> IdSet:
-        """The integers of a statement's one column."""
         import numpy as np
 
-        pieces = [column.to_numpy().astype(np.int64, copy=False) for column in self.columns(statement, seconds)]
-        return IdSet(np.unique(np.concatenate(pieces))) if pieces else IdSet.of(())
-
-    def columns(self, statement: str, seconds: float) -> "list[pa.Array]":
-        """A statement's one column, in pieces."""
-        return self._read(statement, seconds, lambda batches, names, types: [batch.column(0) for batch in batches])
+        pieces = self._read(
+            statement, seconds, lambda batches, types: [batch.column(0).to_numpy() for batch in batches]
+        )
+        return IdSet(np.unique(np.concatenate([np.empty(0, np.int64), *pieces])))
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """The rows of a statement as plain JSON values, up to the caps."""
         from duckkb.lanes.sql.rows import taken
 
-        return self._read(statement, limits.seconds, lambda batches, names, types: taken(batches, names, types, limits))
+        return self._read(statement, limits.seconds, lambda batches, types: taken(batches, types, limits))
 
     def drop(self) -> None:
-        """Close the instance; the next use opens another."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             self.generation += 1
             connection.close()
+
+    def _value(self, statement: str, given: str) -> str:
+        """The one text that a statement of our own gives."""
+        with self._guarded() as connection:
+            row = connection.execute(statement, [given]).fetchone()
+            return str(row[0]) if row else ""
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
@@ -132,9 +129,7 @@ class Confined(Timed):
                 with _interrupted_after(connection, self._left(seconds)):
                     connection.execute(statement)
                     types = [str(column[1]) for column in connection.description or ()]
-                    with _arrow_failures_told():
-                        reader = _reader(connection)
-                        return take(reader, reader.schema.names, types)
+                    return take(connection.to_arrow_reader(_ROWS), types)
             finally:
                 self._roll_back(connection)
 
@@ -151,18 +146,29 @@ class Confined(Timed):
     def _guarded(self, seconds: float | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
         """The connection, with the engine's failures as errors of ours that carry none of its text."""
         import duckdb
+        import pyarrow as pa
 
         try:
             yield self._open()
-        except (duckdb.FatalException, duckdb.InternalException) as error:
-            self.drop()
-            raise broken() from error
-        except (duckdb.InterruptException, duckdb.OutOfMemoryException, MemoryError) as error:
+        except MemoryError as error:
             raise over_limit(seconds) from error
-        except duckdb.Error as error:
-            raise _rejected(error) from error
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._told(error, seconds) from error
         except (OverflowError, RecursionError, ValueError) as error:
             raise Rejected("value") from error  # one that Python does not have: the year 290000, a row without names
+
+    def _told(self, error: Exception, seconds: float | None) -> Unavailable | Rejected:
+        """What is told of a failure. A column's name comes from the statement itself."""
+        text = str(error)
+        match text.partition(" Error")[0]:
+            case "FATAL" | "INTERNAL":
+                self.drop()
+                return broken()
+            case "INTERRUPT" | "Out of Memory":
+                return over_limit(seconds)
+            case kind:
+                name = re.search(r'Referenced column "([^"]{1,200})" not found', text)
+                return Rejected("column", name[1]) if name else Rejected(_REASONS.get(kind, "other"))
 
     def _open(self) -> "duckdb.DuckDBPyConnection":
         if self._connection is None:
@@ -188,48 +194,3 @@ def _interrupted_after(connection: "duckdb.DuckDBPyConnection", seconds: float) 
     finally:
         timer.cancel()
         timer.join()  # a late interrupt must not hit the next statement
-
-
-def _reader(connection: "duckdb.DuckDBPyConnection") -> "pa.RecordBatchReader":
-    rows_per_batch = 2048
-    if hasattr(connection, "to_arrow_reader"):
-        return connection.to_arrow_reader(rows_per_batch)
-    return connection.fetch_record_batch(rows_per_batch)
-
-
-@contextmanager
-def _arrow_failures_told() -> Iterator[None]:
-    """A statement that fails while its rows are read does so through Arrow, which knows no more than the engine's text:
-    the kind of failure is told by how that text begins."""
-    import duckdb
-    import pyarrow as pa
-
-    try:
-        yield
-    except MemoryError:
-        raise
-    except (OSError, pa.ArrowException) as error:
-        kinds = {
-            "INTERRUPT": duckdb.InterruptException,
-            "Out of Memory": duckdb.OutOfMemoryException,
-            "INTERNAL": duckdb.InternalException,
-            "FATAL": duckdb.FatalException,
-            "Conversion": duckdb.ConversionException,
-            "Out of Range": duckdb.OutOfRangeException,
-            "Invalid Input": duckdb.InvalidInputException,
-        }
-        raise kinds.get(str(error).partition(" Error")[0], duckdb.Error)() from error
-
-
-def _rejected(error: "duckdb.Error") -> Rejected:
-    """What is told of a failure. A column's name comes from the statement itself."""
-    import duckdb
-
-    name = re.search(r'Referenced column "([^"]{1,200})" not found', str(error))
-    if name:
-        return Rejected("column", name[1])
-    if isinstance(error, (duckdb.ConversionException, duckdb.OutOfRangeException, duckdb.InvalidInputException)):
-        return Rejected("value")
-    if isinstance(error, (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)):
-        return Rejected("fit")
-    return Rejected("other")

@@ -4,10 +4,12 @@ Both give the same answers. They hold no state of their own: tables are Arrow da
 tells its users that what they registered is gone.
 """
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
@@ -15,9 +17,6 @@ from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     import pyarrow as pa
 
 Reason = Literal["column", "value", "fit", "other"]
@@ -36,60 +35,15 @@ class Rejected(Exception):
         self.name = name
 
 
-class Engine(Protocol):
-    """One in-memory DuckDB without files, network, extensions or a way to change its settings.
+class Engine(ABC):
+    """One in-memory DuckDB without files, network, extensions or a way to change its settings. Not for several threads at
+    once.
 
     Every method raises `errors.Unavailable` (`E_LIMIT` over time or memory, `E_INTERNAL` where the engine failed in itself,
     with `retryable` among its details); what runs a statement raises Rejected.
     """
 
-    generation: int
-
-    def within(self, seconds: float) -> AbstractContextManager[None]:
-        """Whatever is asked inside is over after so many seconds, all of it together."""
-        ...
-
-    def parse(self, text: str) -> Any:
-        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
-        ...
-
-    def unparse(self, tree: Any) -> str:
-        """The SQL text of a syntax tree that `parse` gave."""
-        ...
-
-    def register(self, name: str, table: "pa.Table") -> None:
-        """Make Arrow data visible under a name, in place of what had it."""
-        ...
-
-    def offer(self, files: "Callable[[], Sequence[Path]]") -> None:
-        """Say which Arrow files `attach` will name. It is asked for them where it can take them without copying."""
-        ...
-
-    def attach(self, name: str, file: "Path") -> None:
-        """As `register`, for the data in an Arrow file, whose last column statements do not see. Raises OSError and
-        ValueError for a file that is none."""
-        ...
-
-    def define(self, statement: str) -> None:
-        """Run a statement of our own that defines a view."""
-        ...
-
-    def ids(self, statement: str, seconds: float) -> IdSet:
-        """The integers of a statement's one column."""
-        ...
-
-    def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """The rows of a statement as plain JSON values, up to the caps."""
-        ...
-
-    def drop(self) -> None:
-        """Let the instance go; the next use opens another."""
-        ...
-
-
-class Timed:
-    """One deadline for several things that are asked of an engine. Not for several threads at once."""
-
+    generation = 0
     _given: float | None = None
     _end = 0.0
 
@@ -110,6 +64,38 @@ class Timed:
         if left <= 0:
             raise over_limit(self._given)
         return left
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
+
+    @abstractmethod
+    def unparse(self, tree: Any) -> str:
+        """The SQL text of a syntax tree that `parse` gave."""
+
+    def offer(self, files: Callable[[], Sequence[Path]]) -> None:  # noqa: B027 - what needs no offer does nothing
+        """Say which files `register` will name. It is asked for them where it can take them without copying."""
+
+    @abstractmethod
+    def register(self, name: str, data: "pa.Table | Path") -> None:
+        """Make Arrow data visible under a name, in place of what had it. Of a file, statements do not see the last column;
+        raises OSError and ValueError for one that is none."""
+
+    @abstractmethod
+    def define(self, statement: str) -> None:
+        """Run a statement of our own that defines a view."""
+
+    @abstractmethod
+    def ids(self, statement: str, seconds: float) -> IdSet:
+        """The integers of a statement's one column."""
+
+    @abstractmethod
+    def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
+        """The rows of a statement as plain JSON values, up to the caps."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Let the instance go; the next use opens another."""
 
 
 def over_limit(seconds: float | None) -> Unavailable:

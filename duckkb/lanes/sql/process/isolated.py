@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from signal import Signals
+from time import monotonic
 from typing import IO, TYPE_CHECKING, Any
 
 from duckkb.errors import Unavailable
 from duckkb.id_set import IdSet
 from duckkb.lanes.sql.process.bounds import OVER_MEMORY, UNKNOWN_VERSION
-from duckkb.lanes.sql.process.engine import Rejected, Timed, broken, over_limit, unknown_version
-from duckkb.lanes.sql.process.frames import MOST_FILES, can_hand_over, hand_over, receive, send
+from duckkb.lanes.sql.process.engine import Engine, Rejected, broken, over_limit, unknown_version
 from duckkb.ports import SqlLimits
 from duckkb.queries import SqlResult
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 0.5  # for a statement that heeds the interrupt, before the process is killed
 LONGEST_SECONDS = 120.0  # for what is asked without a deadline: a new process on a busy machine may need them
-MOST = 1024**3  # bytes of an answer
+MOST = 1024**3
+"""Bytes of one message, tables apart: JSON on a line of its own."""
+MOST_FILES = 64
+"""Files that are handed over at most: what else there is goes through the pipe."""
 
 # -I: neither the current folder nor variables of the environment can put code into the process
 _START = (
@@ -39,11 +42,10 @@ _START = (
 _MEMORY_SIGNALS = ("SIGKILL", "SIGABRT", "SIGXCPU")  # the kernel's, the C++ library's, and the end of processor time
 
 
-class Isolated(Timed):
-    """Implements `engine.Engine` by asking another process. Not for several threads at once."""
+class Isolated(Engine):
+    """An engine that asks another process."""
 
     def __init__(self) -> None:
-        self.generation = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._ready = False  # whether the process has answered before
@@ -59,47 +61,39 @@ class Isolated(Timed):
             self._owner, self._ready, self._files = os.getpid(), False, []
 
     def parse(self, text: str) -> Any:
-        """The syntax tree of SELECT statements as JSON gives it, with `error` set where there is none; nothing runs."""
         self.start()
-        return self._ask({"op": "parse", "text": text})
+        return self._ask("parse", text)
 
     def unparse(self, tree: Any) -> str:
-        """The SQL text of a syntax tree that `parse` gave."""
-        return str(self._ask({"op": "unparse", "tree": tree}))
-
-    def register(self, name: str, table: "pa.Table") -> None:
-        """Make Arrow data visible under a name, in place of what had it."""
-        self._ask({"op": "register", "name": name}, table=table)
+        return str(self._ask("unparse", tree))
 
     def offer(self, files: Callable[[], Sequence[Path]]) -> None:
-        """Say which files to hand over for `attach` to name; a process that is at work already takes no more."""
+        """As `Engine.offer`; a process that is at work already takes no more."""
         self.start()
         if self._channel is not None:
             self._files = list(files()[:MOST_FILES])
 
-    def attach(self, name: str, file: Path) -> None:
-        """As `register`, for an Arrow file: mapped by the process where it was offered, else sent."""
+    def register(self, name: str, data: "pa.Table | Path") -> None:
+        """As `Engine.register`; a file is mapped by the process where it was offered, else sent."""
         with suppress(OSError):  # a process that has ended is found out by what it is asked
             self._begin()
-        if file in self._files:
-            self._ask({"op": "attach", "name": name, "file": self._files.index(file)})
-            return
-        from duckkb.lanes.sql.arrow import arrow_file
+        if not isinstance(data, Path):
+            self._ask("register", name, table=data)
+        elif data in self._files:
+            self._ask("map", name, self._files.index(data))
+        else:
+            from duckkb.lanes.sql.arrow import arrow_file
 
-        self.register(name, arrow_file(file))
+            self._ask("register", name, table=arrow_file(data))
 
     def define(self, statement: str) -> None:
-        """Run a statement of our own that defines a view."""
-        self._ask({"op": "define", "statement": statement})
+        self._ask("define", statement)
 
     def ids(self, statement: str, seconds: float) -> IdSet:
-        """The integers of a statement's one column."""
-        return IdSet.of(map(int, self._ask({"op": "ids", "statement": statement}, seconds)))
+        return IdSet.of(map(int, self._ask("ids", statement, seconds=seconds)))
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
-        """The rows of a statement as plain JSON values, up to the caps."""
-        request = {"op": "rows", "statement": statement, "caps": [limits.rows, limits.bytes]}
-        columns, rows, truncated = self._ask(request, limits.seconds)
+        columns, rows, truncated = self._ask("rows", statement, limits.rows, limits.bytes, seconds=limits.seconds)
         return SqlResult(tuple(columns), tuple(map(tuple, rows)), bool(truncated))
 
     def drop(self) -> None:
@@ -115,13 +109,14 @@ class Isolated(Timed):
             with suppress(OSError):
                 if pipe:
                     pipe.close()
-        self._channel = None
-        self._files = []
+        self._channel, self._files = None, []
 
     def _begin(self) -> None:
         """Hand over the files that were offered, if any: the process waits for that."""
         if self._channel is None:
             return
+        import socket
+
         channel, self._channel = self._channel, None
         opened: dict[Path, int] = {}
         try:
@@ -129,25 +124,35 @@ class Isolated(Timed):
                 with suppress(OSError):  # another process has replaced it since
                     opened[file] = os.open(file, os.O_RDONLY)
             self._files = list(opened)
-            hand_over(channel, list(opened.values()))
+            socket.send_fds(channel, [b"\0"], list(opened.values()))
         finally:
             for descriptor in opened.values():
                 os.close(descriptor)
             channel.close()
 
-    def _ask(self, request: dict[str, Any], seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
+    def _ask(self, op: str, *given: Any, seconds: float = LONGEST_SECONDS, table: "pa.Table | None" = None) -> Any:
         """One request and its answer; kills the process once the time and the grace are over."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise broken()
         seconds = self._left(seconds)
         waits_for_start = not self._ready and self._given is None
-        clock = _Clock(process, seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0))
+        patience = seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0)
+        end, clock = monotonic() + patience, threading.Timer(patience, process.kill)
+        clock.daemon = True
+        clock.start()
         try:
             self._begin()
-            answer = _exchanged(process.stdin, process.stdout, {**request, "seconds": seconds}, table)
+            send(process.stdin, [op, given, seconds])
+            if table is not None:
+                import pyarrow as pa
+
+                with pa.ipc.new_stream(process.stdin, table.schema) as writer:
+                    writer.write_table(table)
+                process.stdin.flush()
+            answer = receive(process.stdout)
         except (EOFError, OSError, ValueError) as error:
-            raise self._ended(process, clock) from error
+            raise self._ended(process, monotonic() >= end) from error
         except BaseException:
             self.drop()  # half of a message may be on its way
             raise
@@ -156,9 +161,8 @@ class Isolated(Timed):
         self._ready = True
         return self._value(answer)
 
-    def _ended(self, process: "subprocess.Popen[bytes]", clock: "_Clock") -> Unavailable:
+    def _ended(self, process: "subprocess.Popen[bytes]", too_late: bool) -> Unavailable:
         """The error for a process that did not answer."""
-        clock.cancel()
         from subprocess import TimeoutExpired
 
         with suppress(TimeoutExpired):
@@ -167,7 +171,7 @@ class Isolated(Timed):
         self.drop()
         if code == UNKNOWN_VERSION:
             return unknown_version()
-        return over_limit(self._given) if clock.rang or _is_over_memory(code) else broken()
+        return over_limit(self._given) if too_late or _is_over_memory(code) else broken()
 
     def _value(self, answer: dict[str, Any]) -> Any:
         match answer:
@@ -180,30 +184,18 @@ class Isolated(Timed):
                 raise over_limit(self._given) if answer.get("unavailable") == "E_LIMIT" else broken()
 
 
-class _Clock(threading.Timer):
-    """Kills a process when its time is over."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
-        super().__init__(seconds, self._ring)
-        self.daemon = True
-        self.rang = False
-        self._process = process
-        self.start()
-
-    def _ring(self) -> None:
-        self.rang = True
-        self._process.kill()
+def send(stream: IO[bytes], message: Any) -> None:
+    """Write one message."""
+    stream.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+    stream.flush()
 
 
-def _exchanged(requests: IO[bytes], answers: IO[bytes], request: Any, table: "pa.Table | None") -> Any:
-    send(requests, request)
-    if table is not None:
-        import pyarrow as pa
-
-        with pa.ipc.new_stream(requests, table.schema) as writer:
-            writer.write_table(table)
-        requests.flush()
-    return receive(answers, MOST)
+def receive(stream: IO[bytes]) -> Any:
+    """Read one message; raises EOFError where there is no whole one."""
+    line = stream.readline(MOST)
+    if not line.endswith(b"\n"):
+        raise EOFError
+    return json.loads(line)
 
 
 def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
@@ -211,7 +203,7 @@ def _started() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     import socket
     import subprocess
 
-    ours, theirs = socket.socketpair() if can_hand_over() else (None, None)
+    ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
     handed = (theirs.fileno(),) if theirs else ()
     try:
         process = subprocess.Popen(

@@ -2,15 +2,16 @@
 accepted, and looked at once more before it runs."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.reader.names import Scope
-from duckkb.lanes.sql.reader.reading import Reading, Tables
+from duckkb.lanes.sql.reader.reading import Tables, TreeReader
 from duckkb.lanes.sql.reader.syntax import (
     MAX_FILTER,
     Node,
@@ -22,8 +23,6 @@ from duckkb.lanes.sql.reader.syntax import (
 )
 from duckkb.records import ID
 from duckkb.values import dataclass
-
-Asked = TypeVar("Asked")
 
 _MOST_IN_FILTER, _MOST_IN_STATEMENT = 20_000, 400_000  # expressions, once all is written out
 
@@ -46,12 +45,13 @@ def read_condition(engine: Engine, table: str, columns: Columns, text: str, now:
         scope = Scope()
         scope.add("", columns)
         query = tree["statements"][0]["node"]
-        query["where_clause"] = Reading(source, {}, now=now).condition(condition, scope).node
+        query["where_clause"] = TreeReader(source, {}, now=now).condition(condition, scope).node
         query["select_list"] = [{"class": "COLUMN_REF", "type": "COLUMN_REF", "column_names": [ID]}]
         query["from_table"]["table_name"] = table
         return _question(engine, source, tree, (table.casefold(),))
 
-    return _advised(engine, Source(text, is_filter=True), question, lambda: columns)
+    with _advised(engine, Source(text, is_filter=True), question, lambda: columns):
+        return question(text)
 
 
 def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> Question | None:
@@ -65,7 +65,7 @@ def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> 
         if shown.get("type") == "SHOW_REF" and shown.get("table_name", "").strip('"') == "tables":
             return None
         try:
-            Reading(source, tables, lambda node: _printed(engine, node), now).query(query)
+            TreeReader(source, tables, lambda node: _printed(engine, node), now).query(query)
         except RecursionError:
             raise too_deep(source) from None
         return _question(engine, source, tree, tables)
@@ -75,12 +75,13 @@ def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> 
         named = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
         return next((found for name in named if (found := tables[name]()) is not None), None)
 
-    return _advised(engine, Source(text), question, columns)
+    with _advised(engine, Source(text), question, columns):
+        return question(text)
 
 
 def _question(engine: Engine, source: Source, tree: Any, tables: Iterable[str]) -> Question:
     """The text of an accepted tree; what it says has to be allowed as well."""
-    again = Reading(Source(source.text), dict.fromkeys(tables, lambda: None), again=True)
+    again = TreeReader(Source(source.text), dict.fromkeys(tables, lambda: None), again=True)
     try:
         if _size(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
             raise source.refused("so many repeated parts", "Make the condition simpler.")
@@ -108,33 +109,27 @@ def _size(value: Any, known: dict[int, int]) -> int:
     return known[id(value)]
 
 
+@contextmanager
 def _advised(
-    engine: Engine, source: Source, question: Callable[[str], Asked], columns: Callable[[], Columns | None]
-) -> Asked:
-    """What is asked; a refusal gets the advice that works, if there is any."""
+    engine: Engine, source: Source, question: Callable[[str], object], columns: Callable[[], Columns | None]
+) -> Iterator[None]:
+    """Give a refusal the advice that works, if there is any."""
     try:
-        return question(source.text)
+        yield
     except FilterError as error:
         known = columns() if len(source.text) <= MAX_FILTER else None
         if known is not None:
             from duckkb.lanes.sql.reader.advice import Slip, mended
 
             def reserved(text: str) -> list[str]:
-                return _reserved(engine, known, text)
+                """Which field names of a text SQL keeps for itself, as `order` or `from`."""
+                names = {name.casefold() for name in known.names}
+                words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
+                return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
             command = mended(Slip(source, known, question, reserved), error)
-            error.suggestion = command or _in_quotes(reserved(source.text), error) or error.suggestion
+            if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
+                names = ", ".join(map(quoted, words[:5]))
+                command = f"put field names that are words of SQL in double quotes: {names}"
+            error.suggestion = command or error.suggestion
         raise
-
-
-def _in_quotes(words: Sequence[str], error: FilterError) -> str:
-    if not words or error.details.get("construct") != "syntax":
-        return ""
-    return f"put field names that are words of SQL in double quotes: {', '.join(map(quoted, words[:5]))}"
-
-
-def _reserved(engine: Engine, columns: Columns, text: str) -> list[str]:
-    """Which field names of a text SQL keeps for itself, as `order` or `from`."""
-    known = {name.casefold() for name in columns.names}
-    words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
-    return [word for word in words if word.casefold() in known and is_reserved(engine, word)]

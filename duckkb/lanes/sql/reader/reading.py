@@ -48,7 +48,7 @@ _LAMBDAS = ("_transform", "_apply", "_filter")
 _LIKES = frozenset(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"))
 
 
-class Reading:
+class TreeReader:
     """One walk over one tree; `tables` collects the runtime tables that it reads. `printed` gives the text of an expression.
     With `again` the tree is our own: only what it is made of is looked at."""
 
