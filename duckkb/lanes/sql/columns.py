@@ -14,6 +14,7 @@ from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.kinds import fitting, kind_of_shapes, shape_of, sql_type
+from duckkb.ontology.kinds import kind_of, target
 from duckkb.ontology.model import RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT, Record
 from duckkb.values import dataclass
@@ -23,7 +24,6 @@ FROM_ID, TO_ID = "from_id", "to_id"
 
 _SCALARS = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 _FORMATS = {"date": "date", "date-time": "timestamp"}
-_PYTHON = {str: "text", bool: "boolean", int: "integer", float: "number"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,14 @@ def _resolved(rule: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
     for _ in range(8):
         if not isinstance(rule, Mapping):
             return {}
-        if isinstance(rule.get("$ref"), str):
-            rule = _pointed(root, rule["$ref"])
+        if "$ref" in rule:
+            rule = target(root, rule["$ref"])
             continue
         choices = [item for key in ("anyOf", "oneOf") for item in rule.get(key, ()) if item != {"type": "null"}]
         if len(choices) != 1:
             return rule
         rule = choices[0]
     return {}
-
-
-def _pointed(root: Mapping[str, Any], reference: str) -> Any:
-    found: Any = root
-    for step in reference.removeprefix("#").split("/")[1:]:
-        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
 
 
 def _type_name(rule: Mapping[str, Any]) -> str:
@@ -113,9 +106,8 @@ def _type_name(rule: Mapping[str, Any]) -> str:
         rest = [name for name in named if name != "null"]
         return rest[0] if len(rest) == 1 else ""
     values = [value for value in rule.get("enum", [rule["const"]] if "const" in rule else []) if value is not None]
-    kinds = {_PYTHON.get(type(value), "") for value in values}
-    json_names = {kind: name for name, kind in _SCALARS.items()}
-    return json_names.get(kinds.pop(), "") if len(kinds) == 1 else ""
+    (name, *others) = {kind_of(value) for value in values} or {""}
+    return name if not others and name in _SCALARS else ""
 
 
 class Observation:
