@@ -17,7 +17,6 @@ import numpy as np
 from scale import timed
 
 import duckkb
-from duckkb import app
 
 DIMENSION = 64
 LEVELS = ("debug", "info", "warn", "error")
@@ -46,7 +45,7 @@ def logs(root: Path, count: int, repeats: int) -> dict[str, float]:
     (root / "logs.jsonl").write_bytes(data)
     source = str(root / "logs.jsonl")
     found = {"read_json": timed(lambda: duckdb.sql(f"SELECT count(ms) FROM read_json('{source}')").fetchall(), repeats)}
-    app.init(root / "kb")
+    duckkb.init(root / "kb")
     with duckkb.open(root / "kb") as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.list("logs")
@@ -69,7 +68,7 @@ def vectors(root: Path, count: int, repeats: int) -> dict[str, float]:
     question = rng.normal(size=DIMENSION).astype(np.float32)
     unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
     found = {"numpy": timed(lambda: np.argsort(-(unit @ question))[:10], repeats)}
-    app.init(root / "kb")
+    duckkb.init(root / "kb")
     with duckkb.open(root / "kb") as kb:
         kb.collections.init("features", policy="feature-store")
         lines = [{"id": f"f{at}", "tensor": row.tolist(), "group": "abc"[at % 3]} for at, row in enumerate(matrix)]

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import duckkb
-from duckkb import app
 
 POLICIES = ("simple-kv", "structured-logs", "feature-store", "knowledge-base", "vector-store")
 DIMENSION = 16
@@ -73,7 +72,7 @@ class Bench:
 
     def __init__(self, home: Path, policy: str, size: int) -> None:
         self.home, self.policy, self.next = home, policy, size
-        app.init(home)
+        duckkb.init(home)
         (home / "all.jsonl").write_bytes(lines(policy, 0, size))
         with duckkb.open(home) as kb:
             kb.collections.init("things", policy=policy)

@@ -11,7 +11,8 @@ Names are imported when they are first used, so that `import duckkb` costs next 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.app import KnowledgeBase, check, diff, init, open
+    from duckkb.actions.folder import init
+    from duckkb.app import KnowledgeBase, check, diff, open
     from duckkb.errors import DuckkbError, Finding
     from duckkb.queries import FindResult, Hit, Notice, Receipt, SqlResult
     from duckkb.records import Change, Changeset, Record
@@ -21,7 +22,7 @@ _HOMES = {
     "KnowledgeBase": "app",
     "check": "app",
     "diff": "app",
-    "init": "app",
+    "init": "actions.folder",
     "open": "app",
     "DuckkbError": "errors",
     "Finding": "errors",

@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from io import TextIOWrapper
 
-from duckkb.cli import stdin, stop
+from duckkb.cli import stop
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     code = 0
     try:
         _open_closed_streams()
-        stdin.await_input()
+        stop.await_input()
         from duckkb.cli.main import run
 
         for stream in (sys.stdout, sys.stderr):

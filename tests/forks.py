@@ -22,11 +22,11 @@ from typing import Any, NoReturn
 
 PATIENCE = 300.0
 _WARM = (
-    "actions.asking", "actions.caring", "actions.collecting", "actions.comparing", "actions.merging", "actions.reading",
+    "actions.asking", "actions.caring", "actions.collecting", "actions.branches", "actions.reading",
     "actions.tracing", "actions.vector_run", "actions.writing", "actions.diffing", "actions.folder", "actions.impact",
-    "app.knowledge", "actions.proposing", "actions.vector_store", "lanes.type_lanes", "lanes.lexical.lexical",
+    "app.knowledge", "actions.branches", "actions.vector_store", "lanes.type_lanes", "lanes.lexical.lexical",
     "lanes.sql.tables", "cli.verbs.base", "cli.verbs.care", "cli.verbs.collect", "cli.verbs.diff", "cli.verbs.find", "cli.git_driver", "cli.verbs.health",
-    "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read", "cli.table",
+    "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read",
     "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",
     "indexing.cache_format", "indexing.chinese", "indexing.cache_store", "indexing.tokens",
     "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.check.regressions", "review.reports.formats",

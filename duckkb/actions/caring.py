@@ -15,8 +15,7 @@ from duckkb.engine.index import job_state, survey
 from duckkb.engine.index import repair as repairing
 from duckkb.engine.index.cleanup import Cleaned
 from duckkb.engine.index.glance import glance
-from duckkb.engine.index.repair import Options as RepairOptions
-from duckkb.engine.index.repair import Repaired
+from duckkb.engine.index.repair import Repaired, RepairOptions
 from duckkb.errors import StateError, UsageError
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings

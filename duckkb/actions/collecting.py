@@ -5,22 +5,45 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from duckkb.actions.packing import (
+    digest,
+    folder_of,
+    own_file,
+    pack,
+    parts_of,
+    refuse_incomplete,
+    refuse_reserved,
+    unfit,
+    unpack,
+)
 from duckkb.actions.resolve import kind_named, regular_file
-from duckkb.engine import collections
 from duckkb.engine.base import Base
-from duckkb.engine.collections import Changed
-from duckkb.errors import Finding, NotFound, OntologyError, UsageError
+from duckkb.engine.guard import refuse_agent_of
+from duckkb.engine.write import emptying, writable
+from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
 from duckkb.ontology.load import load
 from duckkb.ontology.model import EVERY, Ontology, Policy, RecordType, SearchField
 from duckkb.ontology.names import is_policy_name, name_known
 from duckkb.ontology.presets import find_policy, presets
 from duckkb.ontology.rules import MODES
-from duckkb.ontology.snapshot import define
+from duckkb.ontology.snapshot import collection_of, define, path_of, renamed
 from duckkb.ontology.source import read_yaml
-from duckkb.truth.commit import outside
+from duckkb.truth import layout
+from duckkb.truth.commit import outside, protocol
+from duckkb.truth.files import render
+from duckkb.values import dataclass
 
 BaseNow = Callable[[], AbstractContextManager[Base]]
 """Gives a base as its files are now, for one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What became of a collection: its name, the records in it, and the files that were written or removed."""
+
+    name: str
+    records: int
+    files: tuple[str, ...]
 
 
 class Collections:
@@ -36,7 +59,7 @@ class Collections:
         """
         with self._base() as base:
             sound, chosen = sound_name(name), policy_named(base, policy)
-            return collections.create(base, sound, define(sound, chosen, params or {}))
+            return create(base, sound, define(sound, chosen, params or {}))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, policy, records and bytes of each collection."""
@@ -49,19 +72,56 @@ class Collections:
             return _shown(base, collection_named(base, name))
 
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
-        """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`."""
+        """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`, and
+        (E_EDGES) where edges touch them."""
         with self._base() as base:
-            return collections.remove(base, collection_named(base, name), confirmed=confirmed)
+            kind = collection_named(base, name)
+            with writable(base):
+                refuse_agent_of(base, kind)
+                definition = own_file(base, kind)
+                count = base.tree.count(kind)
+                if count and not confirmed:
+                    raise Refused(
+                        f"{kind.name} holds {count} record{'s' if count > 1 else ''}",
+                        code="E_SHRINK",
+                        suggestion=f"duckkb col rm {kind.name} --yes",
+                    )
+                _refuse_edges(base, kind)
+                _refuse_named(base, kind)
+                changes = [protocol.FileChange(path, digest(data), None) for path, data in parts_of(base, kind).items()]
+                changes.append(protocol.FileChange(path_of(kind.name), digest(definition), None))
+                return _committed(base, kind.name, count, changes)
 
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name; its records keep ids, identities and times."""
         with self._base() as base:
-            return collections.rename(base, collection_named(base, name), sound_name(new))
+            kind, new = collection_named(base, name), sound_name(new)
+            with writable(base):
+                refuse_agent_of(base, kind)
+                definition = own_file(base, kind)
+                refuse_reserved(new)
+                _refuse_taken(base, new)
+                _refuse_named(base, kind)
+                refuse_incomplete(base, kind)
+                redefined = renamed(definition, new)
+                found, findings = collection_of(redefined, path_of(new))
+                if found is None:
+                    raise unfit(new, findings)
+                changes = [protocol.FileChange(path_of(kind.name), digest(definition), None)]
+                changes.append(protocol.FileChange(path_of(new), None, redefined))
+                for path, data in parts_of(base, kind).items():
+                    moved = f"{folder_of(found)}/{path.removeprefix(folder_of(kind) + '/')}"
+                    if moved != path:
+                        changes += [
+                            protocol.FileChange(moved, None, data),
+                            protocol.FileChange(path, digest(data), None),
+                        ]
+                return _committed(base, new, base.tree.count(kind), changes)
 
     def snapshot(self, name: str, path: str | Path, *, force: bool = False) -> int:
         """Write a collection to one self-contained file; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
         with self._base() as base:
-            data = collections.pack(base, collection_named(base, name))
+            data = pack(base, collection_named(base, name))
             outside.write(path, [data], base.root, base.wiring.env, force=force)
             return len(data)
 
@@ -69,7 +129,13 @@ class Collections:
         """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
         with self._base() as base:
             packed = regular_file(base, path, "a snapshot").read_bytes()
-            return collections.unpack(base, packed, None if name is None else sound_name(name))
+            kind, definition, parts = unpack(base, packed, None if name is None else sound_name(name))
+            with writable(base):
+                _refuse_taken(base, kind.name)
+                if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
+                    said = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
+                    raise Conflict(said, code="E_EXISTS", suggestion="restore under another name: --as NAME")
+                return _added(base, kind.name, definition, parts)
 
     def policies(self) -> "Sequence[dict[str, Any]]":
         """Every policy that `init` takes, with a description and where it stands: the base's own, then those of the package
@@ -107,6 +173,78 @@ def _shown(base: Base, kind: RecordType) -> dict[str, Any]:
         "default": kind.policy.default_intent,
         "fields": types,
     }
+
+
+def create(base: Base, name: str, definition: bytes) -> Changed:
+    """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
+    it clashes with another type."""
+    with writable(base):
+        return _added(base, name, definition, {})
+
+
+def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
+    refuse_reserved(name)
+    _refuse_taken(base, name)
+    changes = [protocol.FileChange(path_of(name), None, definition)]
+    changes += [protocol.FileChange(path, None, data) for path, data in parts.items()]
+    return _committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
+
+
+def _committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
+    """Commit, once the ontology as it will be has been read."""
+    definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
+    _refuse_unfit(base, name, definitions)
+    known = render.format_change(base.root)
+    extra = [protocol.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
+    with emptying(base, changes):
+        protocol.commit(base.root, [*changes, *extra])
+    base.take_in({change.path: None for change in changes if change.path in base.tree.parts and change.data is None})
+    return Changed(name, records, tuple(sorted(change.path for change in changes)))
+
+
+def _refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]) -> None:
+    try:
+        base.wiring.preview(definitions)
+    except OntologyError as problem:
+        if all(finding.code == "E_YAML" for finding in problem.findings):
+            raise  # a file that cannot be read now says nothing of the collection
+        raise unfit(name, problem.findings) from problem
+
+
+def _refuse_taken(base: Base, name: str) -> None:
+    """What stands there now counts, not what stood there when the base was opened."""
+    taken = base.ontology.find(name)
+    if taken is not None or (base.root / path_of(name)).exists():
+        raise Conflict(
+            f"{name} exists already" + (f" as {taken.name}" if taken and taken.name != name else ""),
+            code="E_EXISTS",
+            suggestion=f"duckkb col show {name}",
+        )
+
+
+def _refuse_edges(base: Base, kind: RecordType) -> None:
+    touching = {
+        (edge.name, found.record.id)
+        for row in base.tree.rows(kind)
+        for edge, found, _ in base.tree.edges_at(kind.name, row.record.identity)
+    }
+    if touching:
+        labels = ", ".join(sorted({name for name, _ in touching}))
+        raise Refused(
+            f"{len(touching)} edges ({labels}) touch records of {kind.name}",
+            code="E_EDGES",
+            suggestion=f"duckkb delete {kind.name} IDENTITY --cascade, for each of them",
+        )
+
+
+def _refuse_named(base: Base, kind: RecordType) -> None:
+    """The ontology names collections as ends of edge types, in files that this write leaves alone."""
+    naming = [edge for edge in base.ontology.edges.values() if kind.name in (*edge.from_types, *edge.to_types)]
+    if naming:
+        raise UsageError(
+            f"{kind.name} is an end of {', '.join(edge.name for edge in naming)} in the ontology",
+            suggestion=f"change {' and '.join(edge.place for edge in naming)} first",
+        )
 
 
 def collection_named(base: Base, name: str) -> RecordType:

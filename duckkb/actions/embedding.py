@@ -36,10 +36,10 @@ class Embedding:
     notices: tuple[Notice, ...] = ()
 
 
-def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
-    """The vector of each text, or of as much of it as the model reads in one go; raises `errors.UsageError` for what is no
-    text and `errors.Unavailable` without a model."""
-    sound = _sound(texts, exit_code=2)
+def embed(base: Base, texts: str | Sequence[str], *, passage: bool = False) -> Embedding:
+    """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
+    truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
+    sound = _sound([texts] if isinstance(texts, str) else texts, exit_code=2)
     model = base.wiring.embedder
     cuts = model.cut(sound, passage=passage)
     vectors = (model.embed_passages if passage else model.embed_queries)([cut.text for cut in cuts])
@@ -47,8 +47,10 @@ def embed(base: Base, texts: Sequence[str], passage: bool) -> Embedding:
     return Embedding(tuple(to_hex(vectors)), model.fingerprint.name, sum(cut.tokens for cut in cuts), notices)
 
 
-def embed_input(base: Base, text: str | None, file: str | None, batch: bool, stdin: BinaryIO | None) -> list[str]:
-    """The texts that an argument, a file or stdin means; raises `errors.UsageError`, with exit code 1 where a file's
+def embed_input(
+    base: Base, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
+) -> list[str]:
+    """The texts that an `embed` command line means by an argument, a file or stdin; raises `errors.UsageError`, with exit code 1 where a file's
     content is wrong. CR LF is taken for LF, and line ends at the end are left out."""
     most = base.limits.max_record_bytes
     if file is not None:
@@ -132,8 +134,9 @@ def _notice(number: int, cut: Cut) -> Notice:
     return Notice("W_TRUNCATED", f"text {number} was cut: {counts}", "embed it in parts")
 
 
-def vector_input(base: Base, file: str, stdin: BinaryIO | None) -> "np.ndarray":
-    """As `read_vector`, of what a file holds, or stdin for `-`."""
+def vector_input(base: Base, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
+    """The vector (float32, 1-d) that a file holds, or stdin for `-`: a JSON array of numbers or of 8 hex digits each.
+    Raises `errors.UsageError`."""
     most = base.limits.max_record_bytes
     if file == "-":
         return read_vector(stdin.read(most) if stdin else b"")

@@ -17,7 +17,7 @@ from duckkb.truth.commit import lock, outside, protocol
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
-    from duckkb.actions.comparing import Matching
+    from duckkb.actions.diffing import Matching
 
 _LFS_NEXT = (
     "git keeps data/indices/ in Git LFS from now on: `git lfs install`, then `git add --renormalize data/indices`"
@@ -256,5 +256,6 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str,
 
 def config_show(path: "str | Path | None" = None) -> dict[str, Any]:
     """The whole configuration, normalised, each value with its origin."""
-    root, env = find(path), config.environment()
-    return config.normalised(config.load(root, env))
+    from duckkb.config.show import normalised
+
+    return normalised(config.load(find(path), config.environment()))

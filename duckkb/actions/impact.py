@@ -12,7 +12,7 @@ from duckkb.engine import boot as booting
 from duckkb.engine.at import configuration
 from duckkb.engine.base import Progress, Wiring
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
-from duckkb.ontology.questions import questions_in
+from duckkb.ontology.load import questions_in
 from duckkb.ports import Embedder
 from duckkb.review.check.guards import allowed, of_questions
 from duckkb.review.diff import sides

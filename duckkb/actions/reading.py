@@ -40,20 +40,21 @@ def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
     return {ID: record.id, **record.fields, **times, "_type": kind.name, "_etag": etag(row.line)}
 
 
-def field_names(base: Base, type_name: str) -> tuple[str, ...]:
+def field_names(base: Base, type: str) -> tuple[str, ...]:
     """The fields of a type: those that its schema declares, then those that its records have besides."""
-    kind = kind_named(base, type_name)
+    kind = kind_named(base, type)
     return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observed(kind).types()]))
 
 
-def given_vectors(base: Base, type_name: str) -> dict[str, tuple[str, ...]]:
-    """By the name of a type, or of each for `all`, its fields that hold vectors which callers gave."""
-    kinds = list(base.ontology) if type_name == "all" else [kind_named(base, type_name)]
+def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
+    """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
+    kinds = list(base.ontology) if type == "all" else [kind_named(base, type)]
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
 
 
-def get(base: Base, type_name: str, identity: Any) -> dict[str, Any]:
-    kind = kind_named(base, type_name)
+def get(base: Base, type: str, identity: Any) -> dict[str, Any]:
+    """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
+    kind = kind_named(base, type)
     named = plain_identity(base.tree, kind, identity_named(base, kind, identity))
     row = base.tree.get(kind, named)
     if row is None:
@@ -68,9 +69,10 @@ def no_record(base: Base, kind: RecordType, named: Identity) -> NotFound:
     return NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
 
 
-def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
+def page(base: Base, type: str, *, after: Any = None, limit: int = 100) -> Page:
+    """Records in the order of their identities, behind `after`: a page that iterates over its records."""
     limit = positive(limit)
-    kind = kind_named(base, type_name)
+    kind = kind_named(base, type)
     behind = None if after is None else identity_named(base, kind, after)
     total = base.tree.count(kind)
     wanted = list(islice(base.tree.in_order(kind, behind), min(limit, total) + 1))
@@ -79,31 +81,29 @@ def page(base: Base, type_name: str, after: Any, limit: int) -> Page:
     return Page(tuple(line_of(kind, row) for row in shown), total, more)
 
 
-def export(base: Base, type_name: str) -> Iterator[dict[str, Any]]:
-    """Lazy in making lines alone: the rows are those of the moment of the call."""
-    kind = kind_named(base, type_name)
-    rows = base.tree.in_order(kind)
+def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
+    """Every record of a type as `import` takes it: fields and times."""
+    kind = kind_named(base, type)
+    rows = base.tree.in_order(kind)  # those of the moment of the call: only lines are made later
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
 
 
-def export_file(base: Base, type_name: str, named: str | Path, force: bool) -> int:
-    """Write the export to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
-    shape = LineShape(kind_named(base, type_name).identity_fields)
-    lines = (encode(line, shape) + b"\n" for line in export(base, type_name))
-    return outside.write(named, lines, base.root, base.wiring.env, force=force)
+def export_file(base: Base, type: str, path: str | Path, *, force: bool = False) -> int:
+    """Write `export` to a file; returns the number of records. Raises `errors.UsageError` (E_PATH)."""
+    shape = LineShape(kind_named(base, type).identity_fields)
+    lines = (encode(line, shape) + b"\n" for line in export(base, type))
+    return outside.write(path, lines, base.root, base.wiring.env, force=force)
 
 
-def kinds(base: Base, type_name: str | None) -> list[RecordType]:
-    return list(base.ontology) if type_name is None else [kind_named(base, type_name)]
+def described(base: Base, type: str | None) -> list[tuple[RecordType, list[Record]]]:
+    """One type, or all, each with the records that say what its columns are; none where its schema alone does."""
+    kinds = list(base.ontology) if type is None else [kind_named(base, type)]
+    return [(kind, [row.record for row in base.tree.rows(kind)] if kind.is_collection else []) for kind in kinds]
 
 
-def stored(base: Base, kind: RecordType) -> list[Record]:
-    """The records that say what the columns of a type are; none where its schema alone does."""
-    return [row.record for row in base.tree.rows(kind)] if kind.is_collection else []
-
-
-def types(base: Base) -> list[dict[str, Any]]:
+def types(base: Base) -> Sequence[dict[str, Any]]:
+    """Each type with its kind, table, identity, search fields and number of records."""
     return [_type_line(base, kind) for kind in base.ontology]
 
 
@@ -117,6 +117,7 @@ def _type_line(base: Base, kind: RecordType) -> dict[str, Any]:
     return line | {"records": base.tree.count(kind)}
 
 
-def schema(base: Base, type_name: str) -> dict[str, Any]:
-    kind = kind_named(base, type_name)
+def schema(base: Base, type: str) -> dict[str, Any]:
+    """The JSON Schema of one type."""
+    kind = kind_named(base, type)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind.name, **kind.schema}

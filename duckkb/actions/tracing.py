@@ -13,11 +13,11 @@ from duckkb.engine.ends import plain_identity
 from duckkb.engine.query import Intent
 from duckkb.errors import NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Hit
+from duckkb.queries import Hit, Mode
 from duckkb.records import Identity, identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
-from duckkb.review.provenance import citation, provenance, provenance_log
+from duckkb.review.provenance import provenance, provenance_log
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
 from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
@@ -87,18 +87,22 @@ class Provenance:
             return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
 
 
-def parse_citation(uri: str) -> Citation:
-    """`duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ` as a value; raises `errors.UsageError`."""
-    return citation.parse(uri)
-
-
-def why(base: Base, type_name: str, identity: Any, intent: Intent) -> Why:
-    """Why a record is found where it is; the intent comes without its types."""
-    positive(intent.limit)
-    if not (text_or_none(intent.text, "a query") or "").strip():
+def why(
+    base: Base,
+    type: str,
+    identity: Any,
+    query: str,
+    *,
+    mode: Mode | None = None,
+    where: str | None = None,
+    limit: int = 10,
+) -> Why:
+    """Why a question finds a record where it does, or does not find it. Raises as `find` and `get` do."""
+    positive(limit)
+    if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
-    kind, named = _named(base, type_name, identity)
-    return explanation.why(base, kind, _row(base, kind, named), replace(intent, kinds=(kind,)))
+    kind, named = _named(base, type, identity)
+    return explanation.why(base, kind, _row(base, kind, named), Intent(query, mode, where, limit, kinds=(kind,)))
 
 
 def _named(base: Base, type_name: str, identity: Any) -> tuple[RecordType, Identity]:

@@ -28,14 +28,6 @@ class Action:
     required: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A checked action, its arguments by their names in snake_case; those left out are not among them."""
-
-    action: str
-    arguments: Mapping[str, Any]
-
-
 ACTIONS: Mapping[str, Action] = {
     "import_file": Action(
         "Keep the path of a text file behind its contents. Gives the key, a UUID.",
@@ -87,8 +79,8 @@ def schema(name: str | None = None) -> dict[str, Any]:
     return head | {"title": "duckkb vector run", "description": "One action of the vector store.", "oneOf": many}
 
 
-def parse(given: Mapping[str, Any] | bytes) -> Call:
-    """Check an action; raises `errors.UsageError` that names the action or argument that is unknown, missing or wrong."""
+def parse(given: Mapping[str, Any] | bytes) -> tuple[str, dict[str, Any]]:
+    """Check an action: its name, and its arguments by their names in snake_case, without those left out. Raises `errors.UsageError` that names the action or argument that is unknown, missing or wrong."""
     values = _object(given)
     name = values.get("action")
     if name is None:
@@ -107,7 +99,7 @@ def parse(given: Mapping[str, Any] | bytes) -> Call:
         raise UsageError(f"{name}: {named} missing", suggestion=f"duckkb vector schema {name}")
     for argument, value in found.items():
         _check(name, argument, action.arguments[argument], value)
-    return Call(str(name), {_snake(argument): value for argument, value in found.items()})
+    return str(name), {_snake(argument): value for argument, value in found.items()}
 
 
 def _object(given: Mapping[str, Any] | bytes) -> Mapping[str, Any]:

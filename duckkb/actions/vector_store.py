@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb.actions import vector_run, writing
-from duckkb.actions.collecting import BaseNow, policy_named, sound_name
+from duckkb.actions.collecting import BaseNow, create, policy_named, sound_name
 from duckkb.actions.embedding import decoded, flaw
 from duckkb.actions.folder import make
 from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
-from duckkb.engine import boot, collections, vectors
+from duckkb.engine import boot, vectors
 from duckkb.engine.base import Base
 from duckkb.engine.vectors import fill_pending
-from duckkb.engine.write import WriteOptions
 from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, RecordType
 from duckkb.ontology.snapshot import collection_of, define, path_of
@@ -37,7 +36,7 @@ _SHORTEST_PREFIX, _MOST_NAMED = 4, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Sequence[dict[str, Any]]):
+class VectorRows(Sequence[dict[str, Any]]):
     """Records of a vector store, each as a dict, and what must be said of them."""
 
     rows: tuple[dict[str, Any], ...]
@@ -64,7 +63,11 @@ class VectorStore:
         with self._base() as base:
             _prepare(base, collection, embedding_text, value)
         with self._base() as base:
-            return _store(base, collection, embedding_text, value)
+            kind, _ = _collection(base, collection)
+            key = _key(base, kind, embedding_text)
+            record = {kind.identity[0]: key, TEXT: embedding_text, VALUE: value}
+            writing.put(base, kind.name, record, merge=True)  # other fields of the record stay
+            return key
 
     def retrieve(self, key: str, *, collection: str = COLLECTION) -> Any:
         """The value behind a key, or a unique beginning of 4 or more characters. Raises `errors.NotFound`, or
@@ -78,24 +81,36 @@ class VectorStore:
         with self._base() as base:
             kind, _ = _collection(base, collection)
             row = _named(base, kind, key)
-            writing.delete(base, kind.name, [identity_text(row.record.identity)], False, WriteOptions())
+            writing.delete(base, kind.name, identity_text(row.record.identity))
             return _key_of(row)
 
-    def list(self, *, limit: int = 50, offset: int = 0, collection: str = COLLECTION) -> Rows:
+    def list(self, *, limit: int = 50, offset: int = 0, collection: str = COLLECTION) -> VectorRows:
         """Records in the order of their keys: key, embedding_text, value, embedding (of unit length; of a text longer than
         a chunk the mean of its chunks; None where there is no model to compute it)."""
         with self._base() as base:
-            return _listing(base, collection, limit, offset)
+            limit = positive(limit)
+            if type(offset) is not int or offset < 0:
+                raise UsageError(f"offset must be a whole number from 0 on, not {offset!r}", suggestion="leave it out")
+            kind, is_there = _collection(base, collection)
+            count = base.tree.count(kind)
+            if not is_there or offset >= count:
+                return VectorRows((), () if is_there else (_missing(collection),))
+            return _embedded(base, kind, [*islice(base.tree.in_order(kind), offset, min(count, offset + limit))])
 
-    def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> Rows:
+    def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> VectorRows:
         """The nearest records, the nearest first: key, embedding_text, value, score (cosine distance, 0 to 2, of the best
         chunk). Raises `errors.Unavailable` without a usable model."""
         with self._base() as base:
-            return _search(base, collection, query, top_k)
+            top_k, text = positive(top_k, "top_k"), _sound_text(query, "query")
+            kind, is_there = _collection(base, collection)
+            chunks = vectors.question(base, kind, TEXT, text)
+            if not base.tree.count(kind):
+                return VectorRows((), () if is_there else (_missing(collection),))
+            return _nearest(base, kind, chunks, text, top_k)
 
     def import_file(self, path: str | Path, *, collection: str = COLLECTION) -> str:
         """Keep the path of a text file, as it is given, behind its contents; returns the key."""
-        return self._import_file(path, collection, typed=True)
+        return self._import_file(path, collection=collection, typed=True)
 
     def set_database(self, path: str | Path) -> str:
         """Let these actions work on another knowledge base, made where there is none, from now on and in this clone only;
@@ -105,15 +120,10 @@ class VectorStore:
     def run(self, action: Mapping[str, Any] | bytes) -> Any:
         """Do one action given as JSON, `{"action": NAME, ...}`, and return what it gives. Paths are relative to this base and
         must not lead out of it."""
-        call = vector_run.parse(action)
-        given = dict(call.arguments)
-        match call.action:
-            case "import_file":
-                return self._import_file(given["path"], given.get("collection", COLLECTION), typed=False)
-            case "set_database":
-                return self._set_database(given["path"], typed=False)
-            case _:
-                return getattr(self, call.action)(**given)
+        name, given = vector_run.parse(action)
+        if name in ("import_file", "set_database"):
+            return getattr(self, f"_{name}")(**given, typed=False)
+        return getattr(self, name)(**given)
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -121,9 +131,9 @@ class VectorStore:
         with self._base() as base:
             return tuple(boot.notices(base))
 
-    def _import_file(self, path: str | Path, collection: str, *, typed: bool) -> str:
+    def _import_file(self, path: str | Path, *, collection: str = COLLECTION, typed: bool) -> str:
         with self._home() as home:
-            text = _read(home, _readable(home, path, typed=typed), path)
+            text = _read(home, path, typed=typed)
         return self.store(text, str(path), collection=collection)
 
     def _set_database(self, path: str | Path, *, typed: bool) -> str:
@@ -163,72 +173,34 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
         with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
-            collections.create(base, name, _definition(base, name))
-
-
-def _store(base: Base, name: str, text: str, value: Any) -> str:
-    """Keep a value behind a text; returns its key, the same for the same text. Other fields of the record stay."""
-    kind, _ = _collection(base, name)
-    key = _key(base, kind, text)
-    writing.put(base, kind.name, {kind.identity[0]: key, TEXT: text, VALUE: value}, WriteOptions(merge=True))
-    return key
-
-
-def _listing(base: Base, name: str, limit: int, offset: int) -> Rows:
-    """Some records in the order of their keys, each with its embedding."""
-    limit = positive(limit)
-    if type(offset) is not int or offset < 0:
-        raise UsageError(f"offset must be a whole number from 0 on, not {offset!r}", suggestion="leave it out")
-    kind, is_there = _collection(base, name)
-    count = base.tree.count(kind)
-    if not is_there or offset >= count:
-        return Rows((), () if is_there else (_missing(name),))
-    rows = list(islice(base.tree.in_order(kind), offset, min(count, offset + limit)))
-
-    return _embedded(base, kind, rows)
+            create(base, name, _definition(base, name))
 
 
 @boot.answered
-def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> Rows:
+def _embedded(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> VectorRows:
     notices = fill_pending(base, [kind])
     found = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
-    return Rows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
-
-
-def _search(base: Base, name: str, query: Any, top_k: int) -> Rows:
-    """The records nearest to a question, each with its cosine distance as score, the nearest first."""
-    top_k = positive(top_k, "top_k")
-    text = _sound_text(query, "query")
-    kind, is_there = _collection(base, name)
-    chunks = vectors.question(base, kind, TEXT, text)
-    if not base.tree.count(kind):
-        return Rows((), () if is_there else (_missing(name),))
-    return _nearest(base, kind, chunks, text, top_k)
+    return VectorRows(tuple({**_shown(row), "embedding": embedding} for row, embedding in found), notices)
 
 
 @boot.answered
-def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> Rows:
+def _nearest(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> VectorRows:
     notices = fill_pending(base, [kind])
     found = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in _holders(base, kind, text))
     if same - found.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
         found |= {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)}
     ordered = sorted(found.values(), key=lambda one: (one[1], one[0].record.id not in same, _key_of(one[0])))
-    return Rows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
+    return VectorRows(tuple({**_shown(row), "score": distance} for row, distance in ordered[:top_k]), notices)
 
 
-def _readable(base: Base, path: str | Path, *, typed: bool) -> Path:
-    """The text file that is to be imported: `typed` by a person, else inside the base. Raises `errors.UsageError` (E_PATH)."""
-    place = granted(base, path) if typed else confined(base, path)
+def _read(base: Base, path: str | Path, *, typed: bool) -> str:
+    """The text of a file, its path `typed` by a person, else inside the base. Raises `errors.UsageError`: E_PATH, or for one
+    that is empty, too large or no text."""
+    place, most = granted(base, path) if typed else confined(base, path), base.limits.max_record_bytes
     if place.is_dir():
         raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
-    return regular_file(base, place, "a text file")
-
-
-def _read(base: Base, place: Path, path: str | Path) -> str:
-    """The text of a file, `path` as it was named; raises `errors.UsageError` for one that is empty, too large or no text."""
-    most = base.limits.max_record_bytes
-    with place.open("rb") as file:
+    with regular_file(base, place, "a text file").open("rb") as file:
         text = decoded(file.read(most + 1), str(path), most, exit_code=1)
     return _sound_text(text, str(path), exit_code=1)
 

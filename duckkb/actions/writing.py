@@ -17,8 +17,7 @@ from duckkb.actions.resolve import (
 )
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert
-from duckkb.engine.write import WriteOptions as WriteOptions
-from duckkb.engine.write import write
+from duckkb.engine.write import WriteOptions, write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
@@ -32,29 +31,54 @@ _PIECE = 1 << 20  # bytes of a file that are read at once
 
 
 def put(
-    base: Base, type_name: str, records: Mapping[str, Any] | Sequence[Mapping[str, Any]], options: WriteOptions
+    base: Base,
+    type: str,
+    records: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+    *,
+    merge: bool = False,
+    if_match: str | None = None,
+    dry_run: bool = False,
+    embed: bool = True,
+    allow_shrink: bool = False,
 ) -> Receipt:
+    """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
+    `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
     single = isinstance(records, Mapping)
     many = [records] if isinstance(records, Mapping) else records
     if not isinstance(many, Iterable):
         raise _no_record(many)
     items = [(f"record {number}" if not single else "", plain(base, one)) for number, one in enumerate(many, 1)]
-    return _upsert(base, kind_named(base, type_name), items, options, single=single)
+    options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
+    return _upsert(base, kind_named(base, type), items, options, single=single)
 
 
-def put_json(base: Base, type_name: str, data: bytes, single: bool, options: WriteOptions) -> Receipt:
-    kind = kind_named(base, type_name)
-    items = [_one(base, type_name, data)] if single else _stream(base, data)
+def put_json(
+    base: Base,
+    type: str,
+    data: bytes,
+    *,
+    single: bool,
+    merge: bool = False,
+    if_match: str | None = None,
+    dry_run: bool = False,
+    embed: bool = True,
+) -> Receipt:
+    """`put` of JSON text: one object where `single`, else JSONL."""
+    kind, options = kind_named(base, type), WriteOptions(merge, if_match, dry_run, embed)
+    items = [_one(base, type, data)] if single else _stream(base, data)
     return _upsert(base, kind, items, options, single=single)
 
 
-def put_batch(base: Base, type_name: str, data: bytes, options: WriteOptions) -> Receipt:
-    """As `put_json` for a stream, but lines that cannot be stored keep no other from it: the receipt has them."""
-    kind = kind_named(base, type_name)
-    given, wrong = sorted_out(base, kind, _stream(base, data), partial=options.merge)
+def put_batch(
+    base: Base, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
+) -> Receipt:
+    """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
+    the others, and its counts and their number add up to the lines read."""
+    kind, options = kind_named(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
+    given, wrong = sorted_out(base, kind, _stream(base, data), partial=merge)
     while True:
         try:
-            receipt = write(base, Upsert(kind, given, options.merge), options)
+            receipt = write(base, Upsert(kind, given, merge), options)
             break
         except (InvalidRecord, Conflict, Refused) as problem:
             given, refused = _without_refused(kind, given, problem.findings)
@@ -105,45 +129,71 @@ def _stream(base: Base, data: bytes) -> list[Item]:
 
 
 def import_files(
-    base: Base, type_name: str, files: Sequence[str | Path], mapping: Mapping[str, str], options: WriteOptions
+    base: Base,
+    type: str,
+    *files: str | Path,
+    map: Mapping[str, str] | None = None,
+    merge: bool = False,
+    if_match: str | None = None,
+    dry_run: bool = False,
+    embed: bool = True,
 ) -> Receipt:
-    kind = kind_named(base, type_name)
-    items = ((place, _mapped(item, mapping)) for path in files for place, item in _read(base, path))
+    """Upsert the lines of JSONL files, all or nothing; `map` is {target: source}. Files are only read."""
+    kind, options = kind_named(base, type), WriteOptions(merge, if_match, dry_run, embed)
+    items = ((place, _mapped(item, map or {})) for path in files for place, item in _read(base, path))
     with collector_paused():
         return _upsert(base, kind, items, options, single=False, keep_times=True)
 
 
-def delete(base: Base, type_name: str, identities: Sequence[Any], cascade: bool, options: WriteOptions) -> Receipt:
-    kind = kind_named(base, type_name)
+def delete(
+    base: Base,
+    type: str,
+    *identities: Any,
+    cascade: bool = False,
+    allow_shrink: bool = False,
+    if_match: str | None = None,
+    dry_run: bool = False,
+) -> Receipt:
+    """Delete records; `cascade` deletes the edges that touch them. Raises `errors.NotFound`, `errors.Refused`."""
+    kind = kind_named(base, type)
     named = tuple(identity_named(base, kind, identity) for identity in identities)
     if not named:
-        raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type_name} IDENTITY")
-    if options.if_match is not None and len(named) != 1:
+        raise UsageError("give an identity to delete", suggestion=f"duckkb delete {type} IDENTITY")
+    if if_match is not None and len(named) != 1:
         raise _one_only(len(named))
-    return write(base, Delete(kind, named, cascade, options.if_match), options)
+    options = WriteOptions(if_match=if_match, dry_run=dry_run, allow_shrink=allow_shrink)
+    return write(base, Delete(kind, named, cascade, if_match), options)
 
 
-def rename(base: Base, type_name: str, old: Any, new: Any, options: WriteOptions) -> Receipt:
-    kind = kind_named(base, type_name)
+def rename(base: Base, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
+    """Give a record another identity; its `__id` stays and its edges follow."""
+    kind = kind_named(base, type)
     request = Rename(kind, identity_named(base, kind, old), new_identity(base, kind, new))
-    return write(base, request, options)
+    return write(base, request, WriteOptions(dry_run=dry_run))
 
 
-def apply(base: Base, changeset: Changeset, options: WriteOptions) -> Receipt:
-    return write(base, Apply(changeset), options)
+def apply(base: Base, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
+    """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
+    return write(base, Apply(changeset), WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
-def apply_patch(base: Base, data: bytes, reverse: bool, options: WriteOptions) -> Receipt:
-    """What `diff --format patch` printed, or with `reverse` its inverse."""
+def apply_patch(
+    base: Base,
+    patch: bytes | str | Path,
+    *,
+    reverse: bool = False,
+    allow_shrink: bool = False,
+    dry_run: bool = False,
+) -> Receipt:
+    """Apply what `duckkb diff --format patch` printed, given as bytes or as the path of a file: every line on its old
+    side must be as it is stored, and all of it is written or nothing. Raises `errors.InvalidRecord` (E_PATCH),
+    `errors.Conflict` (E_STALE, E_EXISTS), `errors.Refused`."""
     from duckkb.review.diff.patch import parse
 
-    patch = parse(data, base.limits)
-    return write(base, (patch.reversed() if reverse else patch).request(base.ontology, base.limits), options)
-
-
-def patch_file(base: Base, path: str | Path) -> bytes:
-    """The bytes of a patch's file; raises `errors.UsageError` (E_PATH)."""
-    return regular_file(base, path, "a patch").read_bytes()
+    data = patch if isinstance(patch, bytes) else regular_file(base, patch, "a patch").read_bytes()
+    parsed = parse(data, base.limits)
+    request = (parsed.reversed() if reverse else parsed).request(base.ontology, base.limits)
+    return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
 def _upsert(

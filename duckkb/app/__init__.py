@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.actions.caring import cleanup, status_unread
-    from duckkb.actions.folder import Unopened, config_show, init, recover, trust
-    from duckkb.actions.tracing import parse_citation
+    from duckkb.actions.folder import Unopened
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.base import Progress
     from duckkb.engine.index.repair import Repaired
@@ -17,22 +15,7 @@ if TYPE_CHECKING:
     from duckkb.review.health.check import Check
     from duckkb.review.health.examine import Health
 
-__all__ = [
-    "KnowledgeBase",
-    "check",
-    "cleanup",
-    "config_show",
-    "diff",
-    "doctor",
-    "init",
-    "open",
-    "parse_citation",
-    "recover",
-    "repair",
-    "status_unread",
-    "trust",
-    "unopened",
-]
+__all__ = ["KnowledgeBase", "check", "diff", "doctor", "open", "repair", "unopened"]
 
 
 def open(
@@ -74,7 +57,7 @@ def open(
 
 
 def unopened(path: "str | Path | None" = None) -> "Unopened":
-    """A base for what needs none that loads: `duckkb.actions.merging`, `impact` and `proposing`. Raises `errors.StateError`
+    """A base for what needs none that loads: `duckkb.actions.branches`, `impact` and `proposing`. Raises `errors.StateError`
     (E_NO_KB)."""
     from duckkb.actions.folder import Unopened, find
     from duckkb.app import wiring
@@ -127,11 +110,11 @@ def diff(
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
     `errors.OntologyError`, `errors.FilterError`.
     """
-    from duckkb.actions import comparing, diffing
+    from duckkb.actions import diffing
     from duckkb.review.diff.sides import parse_range
 
     ends = parse_range(range, staged=staged, worktree=worktree)
-    wanted = comparing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
+    wanted = diffing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)
     return diffing.diff(unopened(path), wanted)
 
 
@@ -156,27 +139,15 @@ def repair(
     """Drop and rebuild derived state that is damaged; with `everything`, all of it. `check_only` says what
     would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE), `errors.Unavailable` (E_LOCKED, E_IO)."""
     from duckkb.actions import caring
-    from duckkb.engine.index.repair import Options as RepairOptions
+    from duckkb.engine.index.repair import RepairOptions
 
     return caring.repair(unopened(path), RepairOptions(everything, check_only, lock_timeout))
 
 
-_HOMES = {
-    "KnowledgeBase": "app.knowledge",
-    "cleanup": "actions.caring",
-    "config_show": "actions.folder",
-    "init": "actions.folder",
-    "parse_citation": "actions.tracing",
-    "recover": "actions.folder",
-    "status_unread": "actions.caring",
-    "trust": "actions.folder",
-}
-
-
 def __getattr__(name: str) -> Any:
     """What few processes need is imported when it is used."""
-    if name not in _HOMES:
+    if name != "KnowledgeBase":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from duckkb.app.knowledge import KnowledgeBase
 
-    return getattr(import_module(f"duckkb.{_HOMES[name]}"), name)
+    return KnowledgeBase

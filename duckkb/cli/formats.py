@@ -10,16 +10,31 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from duckkb.cli import printed, table
-from duckkb.cli.printed import without_commands
+from duckkb.cli import printed
+from duckkb.cli.printed import one_line, without_commands
+from duckkb.review.reports import markup
 from duckkb.values import dataclass
 
 Record = Mapping[str, Any]
-Writer = Callable[[Sequence[Record], Sequence[str]], table.RowLines]
-"""What records are in the columns that they have."""
 _PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
+_GAP = "  "
+_NARROWEST = 8  # a column is not cut below this: the lines of many columns are then longer than the terminal
+_WIDEST = 200  # of a cell where there is no terminal to fit
+_ELLIPSIS = "…"
+
+
+@dataclass(frozen=True, slots=True)
+class RowLines:
+    """Rows as lines without their ends, and how many of their cells are not whole."""
+
+    lines: tuple[str, ...]
+    cut: int = 0
+
+
+Writer = Callable[[Sequence[Record], Sequence[str]], RowLines]
+"""What records are in the columns that they have."""
 
 
 def dumps(value: Any) -> str:
@@ -61,7 +76,7 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
     return found
 
 
-def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.RowLines:
+def as_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
     import csv
 
@@ -70,26 +85,74 @@ def as_csv(records: Sequence[Record], columns: Sequence[str]) -> table.RowLines:
         line = io.StringIO()
         csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
         lines.append(line.getvalue().removesuffix("\r\n"))
-    return table.RowLines(tuple(lines))
+    return RowLines(tuple(lines))
 
 
-def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> table.RowLines:
+def as_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
     mentions anybody, or hides."""
-    from duckkb.review.reports import markup
-
     names = (name if not name or _PLAIN.fullmatch(name) else markup.cell(without_commands(name)) for name in columns)
     head = ("| " + " | ".join(names) + " |", "|" + " --- |" * len(columns))
-    return table.RowLines((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
+    return RowLines((*head, *(_markdown_line([record.get(name) for name in columns]) for record in records)))
 
 
-def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> table.RowLines:
+def as_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
     """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
     from shutil import get_terminal_size
 
     width = get_terminal_size((0, 0)).columns if width is None else width
     right = [_numbers(record.get(name) for record in records) for name in columns]
-    return table.draw(columns, [_row(record, columns) for record in records], right, width)
+    return _drawn(columns, [_row(record, columns) for record in records], right, width)
+
+
+def _drawn(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
+    """A header, a rule, a line a row, at most `width` places wide where its columns can be cut so far (0: no limit).
+    `right` says which columns are aligned to the right."""
+    most = width or _WIDEST
+    shown = [[_cut(text, most)[0] for text in row] for row in (columns, *rows)]
+    widths = [max(markup.places(text) for text in column) for column in zip(*shown, strict=True)]
+    if width:
+        widths = _fitted(columns, widths, width - len(_GAP) * (len(widths) - 1))
+    lines, cut = [], 0
+    for row in (columns, *rows):
+        cells = [_cut(text, limit) for text, limit in zip(row, widths, strict=True)]
+        cut += sum(missing for _, missing in cells)
+        lines.append(_line([text for text, _ in cells], widths, right))
+    return RowLines((lines[0], _GAP.join("-" * one for one in widths), *lines[1:]), cut)
+
+
+def _cut(text: str, limit: int) -> tuple[str, bool]:
+    """The text on one line in at most `limit` places, and whether something of it is missing."""
+    start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
+    shown = one_line(start)
+    if len(start) == len(text) and (len(shown) * 2 <= limit or markup.places(shown) <= limit):
+        return shown, False
+    kept, room = [], limit - 1
+    for character in shown:
+        room -= markup.place(character)
+        if room < 0:
+            break
+        kept.append(character)
+    return "".join(kept) + _ELLIPSIS, True
+
+
+def _fitted(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
+    """Widths that fit: first duckkb's own fields (`_etag`) give way, then the widest others."""
+    fitted = list(widths)
+    for which in ([name.startswith("_") for name in columns], [True] * len(columns)):
+        level = max(fitted, default=0)
+        while sum(fitted) > room and level > _NARROWEST:
+            level -= 1
+            fitted = [min(one, level) if yields else one for one, yields in zip(fitted, which, strict=True)]
+    return fitted
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = []
+    for text, width, to_right in zip(cells, widths, right, strict=True):
+        spaces = " " * (width - markup.places(text))
+        padded.append(spaces + text if to_right else text + spaces)
+    return _GAP.join(padded).rstrip(" ")
 
 
 def _row(record: Record, columns: Sequence[str]) -> list[str]:
@@ -97,8 +160,6 @@ def _row(record: Record, columns: Sequence[str]) -> list[str]:
 
 
 def _markdown_line(values: Sequence[Any]) -> str:
-    from duckkb.review.reports import markup
-
     def shown(value: Any) -> str:
         is_text = not isinstance(value, bool | int | float) and value not in (None, "")
         return markup.cell(without_commands(cell(value))) if is_text else cell(value)

@@ -113,7 +113,7 @@ def _rules(root: Path) -> "RulesByTable":
         return merge_rules.RulesByTable()
     if merge_rules.is_current(root):
         return merge_rules.load(root)
-    from duckkb.actions.merging import rules_at
+    from duckkb.actions.branches import rules_at
     from duckkb.errors import DuckkbError
 
     try:

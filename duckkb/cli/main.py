@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed, stop
-from duckkb.cli.common import Format, agree
+from duckkb.cli.options import Format, agree
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class VerbGroup(click.Group):
             from duckkb.cli.slips import VERBS as MEANT
             from duckkb.cli.slips import NoSuchVerb
 
-            raise NoSuchVerb(args[0], list(_BY_NAME), ctx, [MEANT[args[0]]] if args[0] in MEANT else [])
+            raise NoSuchVerb(args[0], list(_BY_NAME), ctx, MEANT.get(args[0], ()))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import formats
-from duckkb.cli.common import chosen_format, tell
+from duckkb.cli.options import chosen_format
+from duckkb.cli.out import tell
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class FieldChoice:
     """The names behind --fields, as typed: dotted paths into nested values; with a `+` in front they come beside the default
     form."""
 
@@ -30,7 +31,7 @@ class Fields:
     are_more: bool = True
 
 
-def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> Fields | None:
+def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> FieldChoice | None:
     """`A,B`, or `+A,B`; a name with a comma stands in double quotes."""
     if value is None:
         return None
@@ -44,7 +45,7 @@ def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> Fi
     if not are_more and any(path.startswith("+") for path in paths):
         every = ",".join(path.removeprefix("+") for path in paths)
         raise click.BadParameter(f"a + goes in front of all of them: --fields +{every}", ctx, param)
-    return Fields(paths, are_more)
+    return FieldChoice(paths, are_more)
 
 
 fields_option = click.option(
@@ -61,7 +62,7 @@ class Shape:
     """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
     callers gave, by type `given`."""
 
-    asked: Fields | None
+    asked: FieldChoice | None
     own: Sequence[str]
     given: Mapping[str, Sequence[str]]
 
@@ -72,7 +73,7 @@ class Shape:
         are_more = self.asked is None or self.asked.are_more
         line = {name: value for name, value in form.items() if name not in given} if are_more else {}
         paths = self.asked.paths if self.asked else ()
-        rows = chosen_format(click.get_current_context()) in formats.ROWS
+        rows = chosen_format() in formats.ROWS
         for path in paths:
             steps = _steps(path, whole)
             found = _inside(whole, steps)
@@ -112,7 +113,7 @@ class Shape:
         return ",".join(name for name in found if name not in named)
 
 
-def shape(kb: "KnowledgeBase", type_name: str, asked: Fields | None, own: Sequence[str] = OF_RECORDS) -> Shape:
+def shape(kb: "KnowledgeBase", type_name: str, asked: FieldChoice | None, own: Sequence[str] = OF_RECORDS) -> Shape:
     """What is printed of the records of a type, or of `all`."""
     return Shape(asked, own, kb.given_vectors(type_name))
 

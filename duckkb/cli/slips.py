@@ -7,82 +7,70 @@ import click
 
 from duckkb.errors import shell_word
 
-VERBS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("search", "query", "ask", "grep", "lookup", "vsearch", "retrieve", "select", "where", "filter"), "find"
-    ),
-    **dict.fromkeys(("add", "upsert", "insert", "set", "update", "save", "store", "create", "write", "edit"), "put"),
-    **dict.fromkeys(("show", "read", "fetch", "cat", "view"), "get"),
-    **dict.fromkeys(("rm", "remove", "del", "drop", "unset"), "delete"),
-    **dict.fromkeys(("ls", "all", "dir", "scan"), "list"),
-    **dict.fromkeys(("collection", "collections", "cols"), "col"),
-    **dict.fromkeys(("load", "ingest", "restore"), "import"),
-    "dump": "export",
-    "mv": "rename",
-    "move": "rename",
-    **dict.fromkeys(("exec", "count", "length"), "sql"),
-    "stats": "status",
-    "info": "status",
-    "types": "schema",
-    "describe": "schema",
-    "embedding": "embed",
-    "history": "log",
-    "validate": "check",
-    "format": "fmt",
-    "neighbors": "graph neighbors",
-    "policies": "policy list",
-    "rebuild": "index build",
-}
-_OF_GROUPS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("info", "describe", "get", "view", "cat", "status", "fields"), ("show",)),
-    **dict.fromkeys(("delete", "remove", "drop", "del"), ("rm", "delete")),
-    **dict.fromkeys(("create", "new", "add", "make"), ("init", "store")),
-    **dict.fromkeys(("ls", "all"), ("list",)),
-    "mv": ("rename",),
-    "export": ("snapshot",),
-    "import": ("restore", "import-file"),
-    "backup": ("snapshot",),
-    "get": ("show", "retrieve"),
-    "put": ("store",),
-    "find": ("search",),
-    "validate": ("check",),
-    "update": ("build",),
-}
-_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("--top-k", "--topk", "--top_k", "-k", "-n", "--max", "--max-results", "--count", "--size", "--num", "--first"),
-        ("--limit", "--top-k"),
-    ),
-    **dict.fromkeys(("--filter", "--filters", "--condition", "-f"), ("--where",)),
-    **dict.fromkeys(("--select", "--columns", "--cols", "--project", "--include", "--field", "--only"), ("--fields",)),
-    **dict.fromkeys(("--output", "--out", "--fmt", "--output-format", "--type"), ("--format",)),
-    **dict.fromkeys(("--cursor", "--start-after", "--from", "--since"), ("--after",)),
-    **dict.fromkeys(("--force", "--confirm", "-y", "--assume-yes"), ("--yes", "--allow-shrink", "--force")),
-    "--semantic": ("--similar",),
-    "--keyword": ("--match",),
-    "--text": ("--match",),
-    "--fts": ("--match",),
-    "--upsert": ("--merge",),
-    "--patch": ("--merge",),
-    "--partial": ("--merge",),
-    "--dry": ("--dry-run",),
-    "--base": ("--kb",),
-    "--db": ("--kb",),
-    "--database": ("--kb",),
-    "--path": ("--kb",),
-    "--ref": ("--at",),
-    "--etag": ("--if-match",),
-    "--template": ("--policy",),
-    "--config": ("--params",),
-    "--k": ("--limit", "--top-k"),
-    "--limit": ("--top-k",),
-    "-l": ("--top-k",),
-}
-_MODES: Mapping[str, tuple[str, ...]] = {
-    "--similar": ("similar", "semantic", "vector", "dense", "embedding", "meaning", "s"),
-    "--match": ("match", "keyword", "fts", "lexical", "bm25", "text", "words", "m"),
-    "--hybrid": ("hybrid", "both", "h"),
-}
+
+def _by_word(meant: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+    """Each word of a table of words by what they mean, with what it means: of several the one that there is."""
+    return {word: tuple(here.split(" or ")) for here, words in meant.items() for word in words.split()}
+
+
+VERBS = _by_word({
+    "find": "search query ask grep lookup vsearch retrieve select where filter",
+    "put": "add upsert insert set update save store create write edit",
+    "get": "show read fetch cat view",
+    "delete": "rm remove del drop unset",
+    "list": "ls all dir scan",
+    "col": "collection collections cols",
+    "import": "load ingest restore",
+    "export": "dump",
+    "rename": "mv move",
+    "sql": "exec count length",
+    "status": "stats info",
+    "schema": "types describe",
+    "embed": "embedding",
+    "log": "history",
+    "check": "validate",
+    "fmt": "format",
+    "graph neighbors": "neighbors",
+    "policy list": "policies",
+    "index build": "rebuild",
+})  # fmt: skip
+_OF_GROUPS = _by_word({
+    "show": "info describe view cat status fields",
+    "show or retrieve": "get",
+    "rm or delete": "delete remove drop del",
+    "init or store": "create new add make",
+    "list": "ls all",
+    "rename": "mv",
+    "snapshot": "export backup",
+    "restore or import-file": "import",
+    "store": "put",
+    "search": "find",
+    "check": "validate",
+    "build": "update",
+})  # fmt: skip
+_OPTIONS = _by_word({
+    "--limit or --top-k": "--top-k --topk --top_k -k -n --max --max-results --count --size --num --first --k",
+    "--where": "--filter --filters --condition -f",
+    "--fields": "--select --columns --cols --project --include --field --only",
+    "--format": "--output --out --fmt --output-format --type",
+    "--after": "--cursor --start-after --from --since",
+    "--yes or --allow-shrink or --force": "--force --confirm -y --assume-yes",
+    "--similar": "--semantic",
+    "--match": "--keyword --text --fts",
+    "--merge": "--upsert --patch --partial",
+    "--dry-run": "--dry",
+    "--kb": "--base --db --database --path",
+    "--at": "--ref",
+    "--if-match": "--etag",
+    "--policy": "--template",
+    "--params": "--config",
+    "--top-k": "--limit -l",
+})  # fmt: skip
+_MODES = _by_word({
+    "--similar": "similar semantic vector dense embedding meaning s",
+    "--match": "match keyword fts lexical bm25 text words m",
+    "--hybrid": "hybrid both h",
+})  # fmt: skip
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
 
@@ -214,7 +202,7 @@ def _behind(args: Sequence[str], option: str) -> str:
 def _mode(args: Sequence[str], option: str) -> str:
     """`--mode semantic` is `--similar`."""
     said = _behind(args, option)
-    flag = next((flag for flag, words in _MODES.items() if said.lower() in words), "")
+    flag = next(iter(_MODES.get(said.lower(), ())), "")
     at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), 0)
     length = 1 if "=" in args[at] else 2
     return _typed([*args[:at], flag, *args[at + length :]]) if flag else ""

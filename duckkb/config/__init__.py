@@ -1,45 +1,20 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
-from typing import TYPE_CHECKING, Any
+from duckkb.config.environment import around as around
+from duckkb.config.environment import byte_count as byte_count
+from duckkb.config.environment import environment as environment
+from duckkb.config.environment import in_workflow as in_workflow
+from duckkb.config.environment import secret as secret
+from duckkb.config.environment import wants_color as wants_color
+from duckkb.config.load import Loaded as Loaded
+from duckkb.config.load import config_paths as paths
+from duckkb.config.load import find_root as find_root
+from duckkb.config.load import load as load
+from duckkb.config.load import stamp as stamp
+from duckkb.config.remembered import accept as accept
+from duckkb.config.remembered import demands as demands
+from duckkb.config.remembered import is_trusted as is_trusted
+from duckkb.config.remembered import remember_schemas as remember_schemas
+from duckkb.config.remembered import trust_hash as trust_hash
 
-from duckkb.config.environment import around, byte_count, environment, in_workflow, secret, wants_color
-from duckkb.config.files import config_paths as paths
-from duckkb.config.files import find_root
-from duckkb.config.load import Loaded, load
-from duckkb.config.sound import remember_schemas
-from duckkb.config.stamp import Stamp, stamp
-from duckkb.config.trust import Demands, accept, demands, is_trusted, trust_hash
-
-if TYPE_CHECKING:
-    from duckkb.config.show import normalised
-
-__all__ = [
-    "Demands",
-    "Loaded",
-    "Stamp",
-    "accept",
-    "around",
-    "byte_count",
-    "demands",
-    "environment",
-    "find_root",
-    "in_workflow",
-    "is_trusted",
-    "load",
-    "normalised",
-    "paths",
-    "remember_schemas",
-    "secret",
-    "stamp",
-    "trust_hash",
-    "wants_color",
-]
-
-
-def __getattr__(name: str) -> Any:
-    """What few commands need is imported when they ask for it."""
-    if name == "normalised":
-        from duckkb.config.show import normalised
-
-        return normalised
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = ["paths"]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import reduce
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +20,7 @@ from duckkb.ontology.rules import (
     Text,
     Whole,
 )
-from duckkb.ontology.section import Section
+from duckkb.ontology.source import Section
 from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
 from duckkb.values import dataclass
 
@@ -247,40 +248,35 @@ VARIABLES: tuple[Variable, ...] = (
 
 def read_settings(root: Section) -> Settings:
     """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section."""
-    sections = _sections(root)
-    elsewhere = {key.leaf: key.name for key in KEYS}
+    sections = {path: _section(root, path) for path in _PATHS}
     for path, section in sections.items():
-        section.refuse_unknown(_known_in(path), elsewhere)
-    values = _with_endpoint({key.name: _value(sections[key.section], key) for key in KEYS})
+        section.refuse_unknown(_PATHS[path], _ELSEWHERE)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for key in KEYS:
+        section, leaf, standard = sections[key.section], key.leaf, key.of(_STANDARD)
+        is_absent = standard is None and section.value.get(leaf) is None
+        values[key.name] = None if is_absent else section.get(leaf, key.rule, standard)
+        origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
+    values = dict(_with_endpoint(values))
     _check_model(sections[("global",)], values)
-    origins = {key.name: _origin(sections[key.section], key) for key in KEYS}
     return _settings(values, origins)
 
 
-def _sections(root: Section) -> dict[tuple[str, ...], Section]:
-    found: dict[tuple[str, ...], Section] = {(): root}
-    for key in KEYS:
-        for depth in range(1, len(key.section) + 1):
-            path = key.section[:depth]
-            if path not in found:
-                found[path] = found[path[:-1]].sub(path[-1])
-    return found
+def _section(root: Section, path: tuple[str, ...]) -> Section:
+    return reduce(lambda section, key: section.sub(key), path, root)
 
 
-def _known_in(path: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys that may stand in a section; types and policies beside the settings at the top."""
-    below = [key.name.split(".")[len(path)] for key in KEYS if tuple(key.name.split(".")[: len(path)]) == path]
-    return tuple(dict.fromkeys(below if path else [*below, *SECTIONS]))
+def _paths() -> dict[tuple[str, ...], tuple[str, ...]]:
+    """By the place of a section the keys that may stand in it; types and policies beside the settings at the top."""
+    steps = [tuple(key.name.split(".")) for key in KEYS]
+    places = dict.fromkeys(path[:depth] for path in steps for depth in range(len(path)))
+    inside = {at: dict.fromkeys(path[len(at)] for path in steps if path[: len(at)] == at) for at in places}
+    return {at: (*keys, *(() if at else SECTIONS)) for at, keys in inside.items()}
 
 
-def _value(section: Section, key: Key) -> Any:
-    if key.default is None and section.value.get(key.leaf) is None:
-        return None
-    return section.get(key.leaf, key.rule, key.default)
-
-
-def _origin(section: Section, key: Key) -> str:
-    return section.place(key.leaf) if key.leaf in section else DEFAULT
+_PATHS = _paths()
+_ELSEWHERE = {key.leaf: key.name for key in KEYS}
 
 
 def _with_endpoint(values: Mapping[str, Any]) -> Mapping[str, Any]:

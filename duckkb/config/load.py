@@ -1,20 +1,22 @@
-"""config.yaml and ontology/**/*.yaml -> Settings and Ontology, or every problem at once."""
+"""config.yaml and ontology/**/*.yaml -> Settings and Ontology, or every problem at once: where a base is, which of its files
+count (regular ones, no link is followed), what they say, and whether somebody wrote a key or password into them."""
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from duckkb.config.files import read_documents
 from duckkb.config.keys import SECTIONS, read_settings
-from duckkb.config.secrets import secret_findings, without_secrets
-from duckkb.config.sound import recall_schemas
-from duckkb.errors import Finding, OntologyError
+from duckkb.config.remembered import recall_schemas
+from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import in_order
 from duckkb.ontology.load import load as load_ontology
+from duckkb.ontology.load import questions as read_questions
 from duckkb.ontology.model import Ontology
-from duckkb.ontology.questions import questions as read_questions
-from duckkb.ontology.section import root_section
-from duckkb.ontology.source import MAX_FINDINGS, Document
+from duckkb.ontology.rules import looks_secret
+from duckkb.ontology.source import MAX_BYTES, MAX_FINDINGS, Document, pointer, read_yaml, root_section
 from duckkb.settings import Environment, Settings
 from duckkb.values import dataclass
 
@@ -63,3 +65,208 @@ def _refusal(findings: Sequence[Finding]) -> OntologyError:
         suggestion="edit the lines named; config.example.yaml lists every setting",
         findings=tuple(findings[:MAX_FINDINGS]),
     )
+
+
+CONFIG, FOLDER = "config.yaml", "ontology"
+_SUFFIX = ".yaml"
+_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
+    """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
+    `start` with a config.yaml. In a sandbox `--kb` may name DUCKKB_KB or a base inside it only. Raises
+    `errors.StateError` (E_NO_KB), `errors.UsageError` (E_PATH)."""
+    for named, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
+        if named == "":
+            raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or `duckkb init` one")
+        if named is not None:
+            root = _named(start, named)
+            if root is not None and _has_config(root):
+                if by == "--kb" and env.sandbox and env.kb is not None:
+                    _refuse_outside(root, _named(start, env.kb))
+                return root
+            raise StateError(
+                f"{named} ({by}) is no knowledge base: it has no {CONFIG}", "E_NO_KB", f"duckkb init {named}"
+            )
+    folder = start.resolve()
+    for candidate in (folder, *folder.parents):
+        if _has_config(candidate):
+            return candidate
+    raise StateError(
+        f"no knowledge base: no {CONFIG} in {folder} or above it",
+        "E_NO_KB",
+        "`duckkb init`, or name one with `--kb PATH`",
+    )
+
+
+def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Document, ...]:
+    """config.yaml, then the files of ontology/ by name, with the bytes given `instead` of some (None: gone). What cannot be
+    read is a document with a finding."""
+    if not _has_config(root):
+        raise StateError(f"{root} has no {CONFIG}", "E_NO_KB", f"duckkb init {root}")
+    paths = [CONFIG, *_ontology_paths(root)]
+    paths += sorted(path for path in instead if path not in paths)
+    found = []
+    for path in paths:
+        data = instead.get(path)
+        if data is not None:
+            found.append(read_yaml(data, path))
+        elif path not in instead:
+            found.append(_read(root, path))
+    return tuple(found)
+
+
+def config_paths(root: Path) -> tuple[str, ...]:
+    """The files that make a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
+    return (CONFIG, *_ontology_paths(root))
+
+
+def _refuse_outside(root: Path, allowed: Path | None) -> None:
+    if allowed is None or not root.is_relative_to(allowed):
+        raise UsageError(
+            f"{root} lies outside the knowledge base that DUCKKB_KB names, and DUCKKB_SANDBOX is set",
+            code="E_PATH",
+            suggestion="leave --kb out",
+        )
+
+
+def _named(start: Path, name: str) -> Path | None:
+    try:
+        return (start / Path(name).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):
+        # No such user, a loop of links, a NUL.
+        return None
+
+
+def _has_config(folder: Path) -> bool:
+    """Whether config.yaml stands here in any form; a link or a device is refused later, by name."""
+    try:
+        (folder / CONFIG).lstat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _ontology_paths(root: Path) -> Iterator[str]:
+    """Paths relative to the base, in the order of their names. Hidden files are editors' own and passed over."""
+    try:
+        kind = (root / FOLDER).lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(kind):
+        yield from _walk(root, FOLDER)
+    else:
+        yield FOLDER
+
+
+def _walk(root: Path, folder: str) -> Iterator[str]:
+    try:
+        with os.scandir(root / folder) as entries:
+            found = sorted((entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries)
+    except OSError:
+        # Reading it as a file will say what is wrong with it.
+        yield folder
+        return
+    for name, is_folder, is_link in found:
+        path = f"{folder}/{name}"
+        if name.startswith("."):
+            continue
+        if is_folder:
+            yield from _walk(root, path)
+        elif is_link or name.lower().endswith((_SUFFIX, ".yml")):
+            yield path
+
+
+def _read(root: Path, path: str) -> Document:
+    try:
+        with os.fdopen(os.open(root / path, _FLAGS), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return _unread(path, "is not a regular file", "replace it by one, or remove it")
+            if not path.endswith(_SUFFIX):
+                return _unread(path, f"would not be read: files of the ontology end in {_SUFFIX}", "rename it")
+            data = file.read(MAX_BYTES + 1)
+        if not data.strip() and _was_cut_off(root, path):
+            return _unread(path, "was cut off: nothing is in it, and HEAD has it whole", f"git checkout HEAD -- {path}")
+        return read_yaml(data, path)
+    except OSError as error:
+        if (root / path).is_symlink():
+            return _unread(path, "is a link, and links are not followed", "replace it by what it points to")
+        return _unread(path, f"cannot be read: {error.strerror}", "mend its permissions")
+
+
+def _was_cut_off(root: Path, path: str) -> bool:
+    from duckkb.truth.files import emptied  # which asks git
+
+    return emptied.is_held_at_head(root, path)
+
+
+def _unread(path: str, message: str, remedy: str) -> Document:
+    finding = Finding("E_YAML", message, path, remedy=remedy)
+    return Document(path, findings=(finding,), broken=True)
+
+
+Stamp = tuple[tuple[str, int, int, int, int], ...]
+
+
+def stamp(root: Path) -> Stamp:
+    """Path, size, mtime and ctime in ns and inode of config.yaml and each file of ontology/; two that differ mean a new load."""
+    found = []
+    for path in config_paths(root):
+        try:
+            status = (root / path).lstat()
+        except OSError:
+            continue
+        found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return tuple(found)
+
+
+_SECRET_KEY = re.compile(
+    r"(.*[_-])?(api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key|secret|token|password|passwd|credentials?)",
+    re.IGNORECASE,
+)
+# Below these keys the names are the user's own: a field called `token` is no secret.
+_OWN_NAMES = {"schema", "expected"}
+_REMEDY = "remove it, give the provider's key a new value, and name a variable with `global.embedding.api_key_env`"
+
+
+def secret_findings(document: Document) -> list[Finding]:
+    """One finding for each value that looks like a secret, by its form or by the name of its key."""
+    message = "looks like a secret; keys come from the environment alone"
+    return [
+        Finding("E_CONFIG", message, document.path, document.line(place), _nameable(place), _REMEDY)
+        for place in _secret_places(document.value, "", True)
+    ]
+
+
+def without_secrets(findings: list[Finding], secrets: list[Finding]) -> list[Finding]:
+    """Secrets' findings, and of the others those that cannot repeat one: what speaks of the same line might."""
+    hidden = {(finding.path, finding.line) for finding in secrets}
+    told = [finding for finding in findings if _nameable(finding.field) == finding.field]
+    return [*secrets, *(finding for finding in told if (finding.path, finding.line) not in hidden)]
+
+
+def _nameable(place: str) -> str:
+    """A pointer up to the first step that is a secret itself."""
+    steps = place.split("/")
+    secret = next((index for index, step in enumerate(steps) if looks_secret(step)), len(steps))
+    return "/".join(steps[:secret])
+
+
+def _secret_places(value: Any, place: str, by_name: bool) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            inside = place + pointer(key)
+            is_named = by_name and bool(_SECRET_KEY.fullmatch(key)) and _is_given(item)
+            if is_named or looks_secret(key):
+                yield inside
+            else:
+                yield from _secret_places(item, inside, by_name and key not in _OWN_NAMES)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secret_places(item, place + pointer(index), by_name)
+    elif isinstance(value, str) and looks_secret(value):
+        yield place
+
+
+def _is_given(value: Any) -> bool:
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and value != ""

@@ -15,15 +15,15 @@ from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import git_changes, places
 
 
-def fmt(base: Base, check_only: bool) -> Receipt:
+def fmt(base: Base, *, check: bool = False) -> Receipt:
     """Rewrite every part that is not canonical, sorted and complete; raises `errors.Unreadable` where one cannot be read."""
-    if check_only:
+    if check:
         refuse_unreadable(base.tree)
         return Receipt(files=tuple(part.path for part in render.fmt_parts(base.tree)))
     return _mended(base, lambda: render.fmt_parts(base.tree))
 
 
-def dedupe(base: Base, reassign: bool, dry_run: bool) -> Receipt:
+def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
     """Write each record that stands twice once, merged, at the place of its first line; with `reassign`, give the later
     of two records that share an id a free one."""
 

@@ -12,7 +12,7 @@ from duckkb.entries import Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.chunk import chunk, field_text
 from duckkb.ontology.model import EVERY, RecordType, SearchField
-from duckkb.ontology.vectors import vector_problem
+from duckkb.ontology.validate import vector_problem
 from duckkb.ports import Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Record

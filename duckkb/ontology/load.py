@@ -1,16 +1,17 @@
-"""Reads the ontology from YAML documents: all types and policies, and every problem at once with file and line."""
+"""Reads the ontology from YAML documents: all types, policies and judged questions, and every problem at once with file and
+line."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.ontology.check import check
-from duckkb.ontology.model import NodeType, Ontology, Policy
+from duckkb.ontology.model import NodeType, Ontology, Policy, RecordType
 from duckkb.ontology.names import name_known
-from duckkb.ontology.rules import shown
-from duckkb.ontology.section import Section, root_section
-from duckkb.ontology.source import Document
 from duckkb.ontology.policies import policy
+from duckkb.ontology.rules import MODES, Choice, Rule, Text, Whole, shown
+from duckkb.ontology.source import Document, Section, root_section
 from duckkb.ontology.types import collection, edge_type, node_type
+from duckkb.records import FROM, TO
 
 KEYS = ("nodes", "edges", "policies", "collections", "questions")
 
@@ -35,7 +36,7 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
         policies,
     )
     is_whole = not any(document.broken for document in documents)
-    check(ontology, {**nodes, **collections}, edges, is_whole)
+    _check(ontology, {**nodes, **collections}, edges, is_whole)
     if is_whole:
         _check_policies(usable, {**nodes, **edges})
     return ontology, in_order(found, documents)
@@ -93,3 +94,112 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
         name = section.value.get("policy")
         if isinstance(name, str) and name and name not in policies:
             section.problem(f"unknown policy {shown(name)}", "policy", remedy=name_known(name, policies))
+
+
+def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str, Section], is_whole: bool) -> None:
+    """Note problems between types in their sections. Unknown ends say nothing while a file could not be read to its
+    end (`is_whole` is false)."""
+    sections = [(kind, (nodes if kind.kind == "node" else edges)[kind.name]) for kind in ontology]
+    _check_tables(sections)
+    _check_names(sections)
+    if is_whole:
+        for name, section in edges.items():
+            _check_ends(section, ontology.edges[name].from_types, FROM, ontology)
+            _check_ends(section, ontology.edges[name].to_types, TO, ontology)
+
+
+def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:
+    first: dict[str, tuple[RecordType, Section]] = {}
+    for kind, section in sections:
+        other, declared = first.setdefault(kind.table, (kind, section))
+        if kind.table and other is not kind:
+            key = _table_key(kind)
+            message = (
+                f"the {key} {shown(kind.table)} is that of {other.name} ({declared.place(_table_key(other))}) already"
+            )
+            section.problem(message, key, remedy=f"give {kind.name} another {key}")
+
+
+def _check_names(sections: list[tuple[RecordType, Section]]) -> None:
+    """A command takes a type by name or table, in any case, so no two types may answer to one word."""
+    first: dict[str, tuple[RecordType, Section]] = {}
+    for kind, section in sections:
+        other, declared = first.setdefault(kind.name.casefold(), (kind, section))
+        if other is not kind:
+            message = f"{kind.kind} type {shown(kind.name)} has the name of the {other.kind} type at {declared.place()}"
+            section.problem(message, remedy="rename one of them")
+    for kind, section in sections:
+        other, declared = first.get(kind.table, (kind, section))
+        if (
+            kind.table
+            and other is not kind
+            and other.table != kind.table
+            and other.name.casefold() != kind.name.casefold()
+        ):
+            key = _table_key(kind)
+            message = f"the {key} {shown(kind.table)} is the name of another type ({declared.place()})"
+            section.problem(message, key, remedy=f"rename that type, or give {kind.name} another {key}")
+
+
+def _table_key(kind: RecordType) -> str:
+    return "table" if kind.kind == "node" else "label"
+
+
+def _check_ends(section: Section, names: tuple[str, ...], key: str, ontology: Ontology) -> None:
+    for index, name in enumerate(names):
+        if name in ontology.nodes:
+            continue
+        found = ontology.find(name)
+        hint = name_known(name, ontology.nodes)
+        if found is not None and found.kind == "node":
+            hint = f"did you mean `{found.name}`?"
+        is_list = isinstance(section.value.get(key), list)
+        section.problem(f"unknown node type {shown(name)}", *((key, index) if is_list else (key,)), remedy=hint)
+
+
+_LONGEST = 2_000
+_QUESTION: Mapping[str, Rule | None] = {
+    "question": Text(_LONGEST), "type": Text(), "mode": Choice(MODES), "where": Text(_LONGEST), "expected": None,
+}  # fmt: skip
+_GRADE = Whole(0, 10)
+
+
+def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[Mapping[str, Any], ...], list[Finding]]:
+    """The questions of all documents as they stand there, and what is wrong with them.
+
+    Each is `{question, type, mode?, where?, expected}`; `expected` is a list of identities or grades by identity.
+    """
+    found: list[Finding] = []
+    kept: list[Mapping[str, Any]] = []
+    is_whole = not any(document.broken for document in documents)
+    for document in documents:
+        root = root_section(document, "E_ONTOLOGY", found)
+        for index, item in root.items("questions"):
+            if isinstance(item, dict):
+                _check_question(root.entry("questions", index, item), ontology if is_whole else None)
+                kept.append(item)
+            else:
+                root.problem(f"must be a mapping, is {shown(item)}", "questions", index)
+    return tuple(kept), found
+
+
+def questions_in(document: Document) -> Sequence[Mapping[str, Any]]:
+    """The questions that stand in a document, as they stand there."""
+    found = document.value.get("questions", ())
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else ()
+
+
+def _check_question(section: Section, ontology: Ontology | None) -> None:
+    for key in ("question", "type", "expected"):
+        if key not in section:
+            section.problem(f"needs `{key}`")
+    name = section.read(_QUESTION)["type"]
+    if ontology and name and ontology.find(name) is None:
+        remedy = name_known(name, [kind.name for kind in ontology])
+        section.problem(f"unknown type {shown(name)}", "type", remedy=remedy)
+    expected = section.value.get("expected")
+    if isinstance(expected, dict):
+        for identity in expected:
+            section.sub("expected").get(identity, _GRADE, 0)
+    elif "expected" in section and (not isinstance(expected, list) or not expected):
+        section.problem(f"must list identities, or grade them, is {shown(expected)}", "expected")

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 from duckkb.ontology.model import EVERY, Fields, Generated, Policy, Reach, SearchField
@@ -21,7 +22,7 @@ from duckkb.ontology.rules import (
     shown,
 )
 from duckkb.ontology.schema import check_schema
-from duckkb.ontology.section import Section
+from duckkb.ontology.source import Section
 from duckkb.queries import Mode
 from duckkb.settings import Expansion, Fusion
 
@@ -78,13 +79,9 @@ def _overrides(section: Section) -> dict[str, Any]:
     for key, standard, rules in (("fusion", Fusion(), FUSION), ("expansion", Expansion(), EXPANSION)):
         if key in section:
             inner = section.sub(key)
-            inner.refuse_unknown(tuple(rules))
-            given = {name: inner.get(name, rule, getattr(standard, name)) for name, rule in rules.items()}
-            found[key] = type(standard)(**given)
+            found[key] = replace(standard, **{name: value for name, value in inner.read(rules).items() if value is not None})
     if "embedding" in section:
-        inner = section.sub("embedding")
-        inner.refuse_unknown(tuple(EMBEDDING))
-        found |= {f"embedding.{name}": inner.get(name, rule, None) for name, rule in EMBEDDING.items()}
+        found |= {f"embedding.{name}": value for name, value in section.sub("embedding").read(EMBEDDING).items()}
     return {place: value for place, value in found.items() if value is not None}
 
 
@@ -161,13 +158,11 @@ def _lane(section: Section, key: str) -> tuple[SearchField, ...]:
 
 
 def _field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
-    rules = {**FIELD_RULES, **more}
-    entry.refuse_unknown(("field", *rules))
+    given = entry.read({**FIELD_RULES, **more}, ("field",))
     name = entry.value.get("field")
     if not isinstance(name, str) or not name or name.startswith("_") or name == EVERY:
         entry.problem(f"must be a field's name, or a mapping with `field`, is {shown(name)}")
         return None
-    given = {key: entry.get(key, rule, None) for key, rule in rules.items()}
     if given.get("dimension") and not given["given"]:
         entry.problem("only a vector that is `given` has a dimension here", "dimension")
     return SearchField(

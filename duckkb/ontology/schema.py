@@ -11,8 +11,7 @@ from duckkb.ontology import sound
 from duckkb.ontology.kinds import kinds, target
 from duckkb.ontology.names import did_you_mean, nearest
 from duckkb.ontology.rules import shown
-from duckkb.ontology.section import Section
-from duckkb.ontology.source import pointer
+from duckkb.ontology.source import Section, pointer
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FORMATS = (

@@ -6,28 +6,23 @@ from typing import Any, TypedDict
 from duckkb.ontology.kinds import identity_kind, is_searchable
 from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, Reach, SearchField
 from duckkb.ontology.names import collection_table, is_policy_name, is_table_name, is_type_name, name_known
-from duckkb.ontology.policies import policy
+from duckkb.ontology.policies import FIELD_RULES, policy
 from duckkb.ontology.rules import (
     CARDINALITIES,
-    CHUNK_SIZE,
     GRANULARITIES,
-    LANGUAGE,
     REVIEWS,
-    WEIGHT,
     Choice,
-    Rule,
     Text,
     shown,
 )
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
-from duckkb.ontology.section import Section
+from duckkb.ontology.source import Section
 from duckkb.records import FROM, TO
 
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
 COLLECTION_KEYS = ("table", "policy", "merge", "review")
 SEARCH_KEYS = ("full_text", "vectors")
-SEARCH_FIELD: Mapping[str, Rule] = {"weight": WEIGHT, "language": LANGUAGE, "chunk_size": CHUNK_SIZE}
 
 _ENDS = (FROM, TO)
 _END_COLUMNS = (*_ENDS, "from_id", "to_id")
@@ -79,8 +74,6 @@ def collection(name: str, section: Section) -> NodeType:
         section.problem("needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY")
     own = policy(inner.get("name", Text(), name), inner, ("name",))
     identity = own.identity or ("id",)
-    merge = section.sub("merge")
-    merge.refuse_unknown(("granularity",))
     fields = own.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))
     return NodeType(
         name,
@@ -90,7 +83,7 @@ def collection(name: str, section: Section) -> NodeType:
         fields.lexical,
         fields.vectors,
         own,
-        merge.get("granularity", Choice(GRANULARITIES), None),
+        _granularity(section),
         section.place(),
         fields.relational,
         _review(section),
@@ -207,8 +200,6 @@ def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, 
     """What a type says of its search, or, where it says nothing, what its policy does."""
     search = section.sub("search")
     search.refuse_unknown(SEARCH_KEYS)
-    merge = section.sub("merge")
-    merge.refuse_unknown(("granularity",))
     full_text, vectors = (tuple(_search_fields(search, key, schema)) for key in SEARCH_KEYS)
     _check_chunk_sizes(search, full_text, vectors)
     chosen = policies.get(section.get("policy", Text(), ""))
@@ -217,11 +208,15 @@ def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, 
         "full_text": fields.lexical if fields else full_text,
         "vectors": fields.vectors if fields else vectors,
         "policy": chosen,
-        "granularity": merge.get("granularity", Choice(GRANULARITIES), None),
+        "granularity": _granularity(section),
         "place": section.place(),
         "relational": fields.relational if fields else (),
         "review": _review(section),
     }
+
+
+def _granularity(section: Section) -> Any:
+    return section.sub("merge").read({"granularity": Choice(GRANULARITIES)})["granularity"]
 
 
 def _review(section: Section) -> bool:
@@ -233,7 +228,7 @@ def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iter
     seen: set[str] = set()
     for index, item in search.items(key):
         entry = search.entry(key, index, item if isinstance(item, dict) else {"field": item})
-        entry.refuse_unknown(("field", *SEARCH_FIELD))
+        options = entry.read(FIELD_RULES, ("field",))
         name = entry.value.get("field")
         at = entry.inside("field") if isinstance(item, dict) else entry.at
         if not isinstance(name, str):
@@ -245,7 +240,6 @@ def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iter
             if not is_searchable(schema, schema["properties"][name]):
                 message = f"the search field {shown(name)} must be a string or an array of strings"
                 entry.problem(message, remedy="set its `type` in the schema, or search another field")
-            options = {option: entry.get(option, rule, None) for option, rule in SEARCH_FIELD.items()}
             yield SearchField(name, options["weight"] or 1.0, options["language"], options["chunk_size"])
 
 

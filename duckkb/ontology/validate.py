@@ -6,6 +6,8 @@ the fast one's own words are used.
 """
 
 import math
+import re
+import struct
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import islice
@@ -19,7 +21,6 @@ from duckkb.ontology.reasons import MOST, Reasons
 from duckkb.ontology.rules import shown
 from duckkb.ontology.schema import pattern_options, refuse_remote
 from duckkb.ontology.source import pointer
-from duckkb.ontology.vectors import vector_problem
 from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
 
 
@@ -143,3 +144,43 @@ def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+LONGEST = 16_384
+_HEX = re.compile(r"[0-9a-fA-F]{8}")
+
+
+def vector_problem(value: Any, dimension: int | None) -> str:
+    """Why a value is no vector, as the rest of a sentence; empty where it is one.
+
+    A vector is an array of 1 to 16,384 finite numbers, or of as many texts of 8 hex digits (float32, big-endian, as
+    `duckkb embed` prints them), of the length `dimension` where that is given, and not all of them are zero.
+    """
+    if not isinstance(value, list) or not value:
+        return "is not an array of numbers"
+    if len(value) > LONGEST:
+        return f"has {len(value):,} numbers, more than {LONGEST:,}"
+    if dimension and len(value) != dimension:
+        return f"has {len(value)} numbers, not {dimension}"
+    is_hex = isinstance(value[0], str)
+    for at, one in enumerate(value):
+        if problem := _hex_problem(one) if is_hex else _number_problem(one):
+            return f"{problem} at place {at}"
+    if all(int(one, 16) & 0x7FFFFFFF == 0 for one in value) if is_hex else not any(value):
+        return "is all zeros, which points nowhere"
+    return ""
+
+
+def _number_problem(one: Any) -> str:
+    if type(one) not in (int, float):
+        return "has something other than a number"
+    if not math.isfinite(one) or abs(one) > 3.4e38:
+        return "has a number that float32 cannot hold"
+    return ""
+
+
+def _hex_problem(one: Any) -> str:
+    if not isinstance(one, str) or not _HEX.fullmatch(one):
+        return "has something other than 8 hex digits"
+    (number,) = struct.unpack(">f", bytes.fromhex(one))
+    return "" if math.isfinite(number) else "has a number that is not finite"

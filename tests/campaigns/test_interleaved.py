@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb import app
+from duckkb.actions import folder
 from duckkb.errors import Refused, StateError, Unreadable
 from tests.conftest import NOTES, commit, git, make_base
 from tests.fakes import FrozenClock
@@ -244,7 +244,7 @@ with duckkb.open(sys.argv[1]) as kb:
         assert _texts(notes) == {"a": "new"}
     with pytest.raises(StateError), duckkb.open(notes):
         pass
-    assert app.recover(notes, action="abort")["action"] == "aborted"
+    assert folder.recover(notes, action="abort")["action"] == "aborted"
     rescued = list((notes / ".duckkb" / "rescued").rglob("part_*"))
     assert len(rescued) == 1 and b"new" in rescued[0].read_bytes(), "the editor's file is kept"
     assert _texts(notes) == {"a": "old"}

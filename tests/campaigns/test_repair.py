@@ -17,6 +17,7 @@ import pytest
 
 import duckkb
 from duckkb import app
+from duckkb.actions import folder
 from duckkb.queries import Mode
 from duckkb.truth.commit import lock, protocol
 from tests.conftest import commit, git, tree_bytes
@@ -36,7 +37,7 @@ QUESTIONS: tuple[tuple[str, Mode], ...] = (
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A committed base with a local cache alone, so that nothing else can answer for it."""
     root = tmp_path_factory.mktemp("made") / "kb"
-    app.init(root)
+    duckkb.init(root)
     before = os.environ["XDG_CACHE_HOME"]
     os.environ["XDG_CACHE_HOME"] = str(root.with_name("user"))
     (root / "config.yaml").write_text(CONFIG, "utf-8")
@@ -164,7 +165,7 @@ def test_good_rows_of_a_damaged_cache_are_kept(base: Path) -> None:
 
 def test_all_drops_what_is_derived_of_this_base_and_leaves_other_bases_theirs(base: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
-    app.init(other)
+    duckkb.init(other)
     (other / "config.yaml").write_text(CONFIG, "utf-8")
     with duckkb.open(other, embedder=MODEL) as kb:
         kb.put("Note", {"id": "a", "text": "别的知识库没有的文字"})
@@ -197,7 +198,7 @@ def test_a_sealed_write_is_recovers_and_repair_refuses(base: Path) -> None:
             app.repair(base, check_only=check_only)
         assert (caught.value.code, caught.value.suggestion) == ("E_RECOVER", "duckkb recover")
     assert whole(base) == before
-    app.recover(base, action="abort")
+    folder.recover(base, action="abort")
     assert app.repair(base).needs
 
 

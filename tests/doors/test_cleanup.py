@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb import app, config
+from duckkb import config
+from duckkb.actions import caring
 from duckkb.errors import Unavailable, UsageError
 from duckkb.store.place import Place
 from tests.conftest import NOTES, Ran, make_base, run_in
@@ -143,7 +144,7 @@ def test_a_limit_that_is_no_size_is_refused_and_a_base_that_is_none_too(user: Us
         ran = user.run("cleanup", "--limit", limit, "--json")
         assert (ran.code, ran.error["code"]) == (2, "E_USAGE"), limit
     with pytest.raises(UsageError):
-        app.cleanup(notes, limit="")
+        caring.cleanup(notes, limit="")
     assert user.run("--kb", str(user.home / "nowhere"), "cleanup").code == 1
 
 
@@ -169,7 +170,7 @@ def test_a_base_that_is_open_answers_on_while_its_rows_go(user: User, monkeypatc
     monkeypatch.setenv("DUCKKB_CACHE_HOME", str(user.cache))
     with duckkb.open(root) as kb:
         before = kb.find("Note", "记录", limit=5)
-        assert app.cleanup(root, limit=1).removed
+        assert caring.cleanup(root, limit=1).removed
         assert kb.find("Note", "记录", limit=5) == before
         kb.put("Note", {"id": "new", "text": "新的记录"})
         assert kb.find("Note", "新的", limit=5)[0].identity == "new"
@@ -197,6 +198,6 @@ def test_where_the_cache_folder_is_another_users_it_is_left_alone(user: User, no
     os.environ["DUCKKB_CACHE_HOME"] = str(user.cache)
     try:
         with pytest.raises(Unavailable, match="another user"):
-            app.cleanup(notes)
+            caring.cleanup(notes)
     finally:
         del os.environ["DUCKKB_CACHE_HOME"]

@@ -63,7 +63,7 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_healthy(root: Path) -> Path:
-    app.init(root)
+    duckkb.init(root)
     (root / "config.yaml").write_text(CONFIG, "utf-8")
     git(root, "init", "-q", "-b", "main")
     with duckkb.open(root, embedder=MODEL) as kb:

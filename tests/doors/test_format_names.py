@@ -7,8 +7,8 @@ import click
 import pytest
 
 from duckkb.cli import formats
-from duckkb.cli.common import Format
 from duckkb.cli.main import VERBS
+from duckkb.cli.options import Format
 from duckkb.review.reports.formats import DIFF
 from tests.conftest import NOTES, commit, make_base, run_in
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.actions.proposing import Proposing, Wish
+from duckkb.actions.branches import Proposing, Wish
 from duckkb.app import KnowledgeBase
 from duckkb.errors import Conflict
 from duckkb.review.propose import Remote, opening

@@ -250,7 +250,7 @@ def test_an_action_takes_a_path_by_its_usual_names(name: str) -> None:
     from duckkb.actions.vector_run import parse
 
     for action in ("import_file", "set_database"):
-        assert parse({"action": action, name: "a.txt"}).arguments == {"path": "a.txt"}
+        assert parse({"action": action, name: "a.txt"})[1] == {"path": "a.txt"}
 
 
 def test_what_init_advises_works_as_it_is_printed(tmp_path: Path) -> None:

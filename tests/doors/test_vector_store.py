@@ -206,7 +206,7 @@ def test_vd_02_the_key_that_is_stored_counts_not_the_computed_one(kb: KnowledgeB
 def test_vd_02_one_text_has_one_key_in_two_bases_and_follows_a_renamed_collection(
     kb: KnowledgeBase, tmp_path: Path
 ) -> None:
-    duckkb.app.init(tmp_path / "other")
+    duckkb.init(tmp_path / "other")
     with duckkb.open(tmp_path / "other", embedder=HashEmbedder()) as other:
         assert (
             other.vectors.store("cat", 1) == kb.vectors.store("cat", 2) == str(uuid.uuid5(namespace("vectors"), "cat"))
@@ -414,7 +414,7 @@ def test_vd_07_a_place_that_cannot_be_written_or_be_a_base_is_an_error(kb: Knowl
 def test_vd_07_a_folder_without_rights_is_an_error(kb: KnowledgeBase) -> None:
     kb.vectors.list()
     closed = kb.root.parent / "closed"
-    duckkb.app.init(closed / "kb")
+    duckkb.init(closed / "kb")
     for folder in (closed, closed / "kb"):
         folder.chmod(0o555)
     drop = without_roots_rights()

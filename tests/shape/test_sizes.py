@@ -38,9 +38,7 @@ def test_no_file_is_longer_than_five_hundred_lines() -> None:
     assert {name: size for name, size in sizes.items() if size > 500} == {}
 
 
-CROWDED = {"actions", "engine", "ontology"}
-"""Folders that have more modules still; each line goes with the last module that is too many."""
-TWICE = {"Fields", "Options", "Plan", "Rows", "Survey"}
+TWICE = {"Plan", "Survey"}
 """Class names that stand more than once still."""
 
 
@@ -48,7 +46,7 @@ def test_no_folder_has_more_than_sixteen_modules() -> None:
     """One that has more cannot be listed at a glance. `__init__` does not count."""
     folders = {path.parent for path in PACKAGE.rglob("*.py")}
     sizes = {folder: len([path for path in folder.glob("*.py") if path.stem != "__init__"]) for folder in folders}
-    assert {folder.relative_to(PACKAGE).as_posix() for folder, size in sizes.items() if size > 16} == CROWDED
+    assert {folder.relative_to(PACKAGE).as_posix(): size for folder, size in sizes.items() if size > 16} == {}
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -59,11 +57,11 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_no_function_takes_more_than_six_parameters() -> None:
-    """Keyword-only parameters of the public facade and of CLI callbacks do not count."""
+    """Keyword-only parameters of the public facade, whose methods are use cases, and of CLI callbacks do not count."""
     wide = []
     for place, node in _functions():
         named = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
-        keywords = [] if place.startswith(("app/", "cli/")) else node.args.kwonlyargs
+        keywords = [] if place.startswith(("actions/", "app/", "cli/")) else node.args.kwonlyargs
         if len(named) + len(keywords) > 6:
             wide.append(place)
     assert wide == []

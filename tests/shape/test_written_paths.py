@@ -13,9 +13,9 @@ import pytest
 
 import duckkb
 from duckkb import errors
-from duckkb.cli.common import PathName
 from duckkb.cli.main import VERBS
 from duckkb.cli.main import duckkb as top_command
+from duckkb.cli.options import PathName
 from duckkb.settings import Environment
 from duckkb.truth.commit import outside
 from tests.conftest import NOTES, commit, git, make_base, run_in

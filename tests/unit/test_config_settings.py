@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from docs.example import render
 from duckkb import config
-from duckkb.config.example import render
 from duckkb.config.keys import KEYS, SECTIONS
+from duckkb.config.show import normalised
 from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings, Shrink, VectorSettings
 
@@ -284,7 +285,7 @@ def test_config_show_gives_every_value_with_its_origin(tmp_path: Path) -> None:
         tmp_path, f"global:\n  chunk_size: 400\n{NOTE}", more="edges:\n  links:\n    from: Note\n    to: [Note]\n"
     )
     loaded = config.load(root, config.environment({"DUCKKB_WRITER": "ci"}))
-    shown = config.normalised(loaded)
+    shown = normalised(loaded)
     assert shown["global"]["chunk_size"] == {"value": 400, "origin": "config.yaml:2"}
     assert shown["global"]["embedding"]["batch_size"] == {"value": 64, "origin": "default"}
     assert shown["nodes"]["Note"]["table"] == {"value": "note", "origin": "default"}
@@ -296,7 +297,7 @@ def test_config_show_gives_every_value_with_its_origin(tmp_path: Path) -> None:
 
 
 def test_config_show_knows_every_setting(tmp_path: Path) -> None:
-    shown = config.normalised(config.load(base(tmp_path, ""), ENV))
+    shown = normalised(config.load(base(tmp_path, ""), ENV))
     for key in KEYS:
         place: Any = shown
         for step in key.name.split("."):
@@ -309,14 +310,14 @@ def test_config_show_has_policies_and_questions(tmp_path: Path) -> None:
         NOTE
         + "policies:\n  p:\n    intents: {default: match}\n    fusion: {k: 5}\nquestions:\n- {question: 什么, type: Note, expected: [a]}\n"
     )
-    shown = config.normalised(config.load(base(tmp_path, text), ENV))
+    shown = normalised(config.load(base(tmp_path, text), ENV))
     assert shown["policies"]["p"]["intents"]["default"] == {"value": "match", "origin": "config.yaml:5"}
     assert shown["policies"]["p"]["fusion"]["value"] == {"method": "rrf", "k": 5, "weight": 0.7}
     assert shown["questions"][0]["origin"] == "config.yaml:8"
 
 
 def test_the_example_file_is_the_one_that_the_table_of_settings_makes() -> None:
-    assert EXAMPLE.read_text("utf-8") == render(), "python -m duckkb.config.example > config.example.yaml"
+    assert EXAMPLE.read_text("utf-8") == render(), "make docs"
 
 
 def test_the_example_file_loads_as_it_stands_and_holds_every_key_with_its_default(tmp_path: Path) -> None:

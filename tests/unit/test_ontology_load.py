@@ -5,10 +5,9 @@ import textwrap
 import pytest
 
 from duckkb.errors import Finding
-from duckkb.ontology.load import load
+from duckkb.ontology.load import load, questions
 from duckkb.ontology.model import Ontology, SearchField
 from duckkb.ontology.names import did_you_mean, is_table_name, is_type_name, nearest
-from duckkb.ontology.questions import questions
 from duckkb.ontology.source import read_yaml
 from duckkb.settings import Fusion
 

@@ -5,40 +5,23 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import (
-    allow_shrink,
-    allow_weaker_option,
-    base_options,
-    base_options_and,
-    chosen_format,
-    emit,
-    emit_files,
-    emit_lines,
-    emit_patch,
-    judging,
-    lock_timeout,
-    one_of,
-    opened,
-    tell,
-)
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import chosen, chosen_format, lock_timeout
+from duckkb.cli.verb import base_verb, end, judging, opened, verb
 from duckkb.review.reports.formats import CHECK
 
 if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
     from duckkb.review.check.findings import CheckReport
 
 
-@click.command("check")
+@verb("check", formats=tuple(CHECK))
 @click.option("--since", metavar="REVISION", help="Only what came since HEAD and REVISION parted (or BASE...HEAD).")
 @click.option("--staged", is_flag=True, help="Only what the staged change brings.")
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
-@allow_shrink
-@allow_weaker_option
-@base_options_and(*CHECK)
-@click.pass_context
-def check_command(
-    ctx: click.Context, /, since: str | None, fail_on: Literal["error", "warning"], **given: bool
-) -> None:
+@options.fail_on
+@options.allow_shrink
+@options.allow_weaker
+def check_command(since: str | None, fail_on: Literal["error", "warning"], **given: bool) -> None:
     """Report everything that is wrong in data/: bytes, JSON, order, schema, identities, ids, edges, days, sizes.
 
     Every finding has a stable rule id, its place and a remedy. Exit 1 on errors (or on warnings with --fail-on warning).
@@ -49,9 +32,9 @@ def check_command(
     """
     from duckkb import app
 
-    with judging(ctx):
-        report = app.check(ctx.ensure_object(dict).get("kb"), lock_timeout=lock_timeout(ctx), since=since, **given)
-    form = chosen_format(ctx, "text")
+    with judging():
+        report = app.check(chosen().get("kb"), lock_timeout=lock_timeout(), since=since, **given)
+    form = chosen_format("text")
     if form in CHECK:
         for line in CHECK[form].lines(report.findings, report.prefix):
             printed.result(printed.one_line(line) if form == "text" else line)
@@ -62,7 +45,7 @@ def check_command(
         counts = ((report.records, noun), (report.errors, "error"), (report.warnings, "warning"))
         printed.note(", ".join(f"{count} {one}{'' if count == 1 else 's'}" for count, one in counts))
     if report.errors or (fail_on == "warning" and report.warnings):
-        ctx.exit(1)
+        end()
 
 
 def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
@@ -77,52 +60,45 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     if form == "json":
         ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
         counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
-        emit({"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)})
+        out.emit({"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)})
     else:
-        emit_lines(findings)
+        out.lines(findings)
 
 
-@click.command("fmt")
+@verb("fmt")
 @click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if a file would change.")
-@base_options
-@click.pass_context
-def fmt_command(ctx: click.Context, check_only: bool) -> None:
+def fmt_command(check_only: bool) -> None:
     """Rewrite parts that are not canonical or not sorted, and complete hand-written lines. Prints a `file` a line."""
-    with judging(ctx) if check_only else nullcontext(), opened(ctx) as kb:
+    with judging() if check_only else nullcontext(), opened() as kb:
         receipt = kb.fmt(check=check_only)
-        emit_files(receipt, updated=receipt.updated, deleted=receipt.deleted)
-        tell(receipt.notices)
+        out.files(receipt, updated=receipt.updated, deleted=receipt.deleted)
+        out.tell(receipt.notices)
         if check_only and receipt.files:
-            ctx.exit(1)
+            end()
 
 
-@click.command("dedupe")
+@base_verb("dedupe", tells=False)
 @click.option("--reassign", is_flag=True, help="Give the later of two records with one __id a free id.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
-@base_options
-@click.pass_context
-def dedupe_command(ctx: click.Context, reassign: bool, dry_run: bool) -> None:
+@options.dry_run
+def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
     """Join records that stand twice, field by field; where both changed a field the later __updated_at wins."""
-    with opened(ctx) as kb:
-        receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
-        if dry_run:
-            emit_patch(receipt)
-        else:
-            emit_files(receipt, updated=receipt.updated, deleted=receipt.deleted)
-            tell(receipt.notices)
+    receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
+    if dry_run:
+        out.patch(receipt)
+    else:
+        out.files(receipt, updated=receipt.updated, deleted=receipt.deleted)
+        out.tell(receipt.notices)
 
 
-@click.command("recover")
-@one_of(
+@verb("recover")
+@options.one_of(
     "action",
     (("--show",), "show", "Print what is left of an interrupted write; change nothing."),
     (("--forward",), "forward", "Finish it; a file in a third state is kept aside."),
     (("--abort",), "abort", "Undo it."),
 )
-@base_options
-@click.pass_context
-def recover_command(ctx: click.Context, action: Literal["show", "forward", "abort"] | None) -> None:
+def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
     """Finish a write that was interrupted. Every command does this by itself when it can; this is for when it cannot."""
-    from duckkb import app
+    from duckkb.actions import folder
 
-    emit(app.recover(ctx.ensure_object(dict).get("kb"), action=action, lock_timeout=lock_timeout(ctx)))
+    out.emit(folder.recover(chosen().get("kb"), action=action, lock_timeout=lock_timeout()))

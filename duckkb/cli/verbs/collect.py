@@ -5,36 +5,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli.common import PathName, base_options, emit, emit_lines, opened, tell, wants_json
-from duckkb.cli.slips import Group
+from duckkb.cli import options
+from duckkb.cli.options import PathName
+from duckkb.cli.verb import base_verb, group
 
 if TYPE_CHECKING:
-    from duckkb.engine.collections import Changed
+    from duckkb.actions.collecting import Changed
+    from duckkb.app import KnowledgeBase
+
+_name = click.argument("name")
 
 
-@click.group("col", cls=Group)
-@base_options
+@group("col")
 def col_command() -> None:
     """Collections: records of one kind under a policy that says how they are indexed and searched."""
 
 
-@col_command.command("init")
-@click.argument("name")
+@base_verb("init", group=col_command)
+@_name
 @click.option("--policy", required=True, metavar="POLICY", help="How it is indexed; `duckkb policy list`.")
 @click.option("--params", metavar="JSON", help="Parameters of the policy, as a JSON object.")
-@base_options
-@click.pass_context
-def col_init_command(ctx: click.Context, name: str, *, policy: str, params: str | None) -> None:
+def col_init_command(kb: "KnowledgeBase", name: str, *, policy: str, params: str | None) -> Mapping[str, Any]:
     """Make a collection. The policy as it is now is written to ontology/collections/NAME.yaml.
 
     \b
     duckkb col init notes --policy knowledge-base
     duckkb col init vectors64 --policy feature-store --params '{"dimension": 64}'
     """
-    given = _params(params)
-    with opened(ctx) as kb:
-        _changed(kb.collections.init(name, policy=policy, params=given))
-        tell(kb.notices)
+    return _changed(kb.collections.init(name, policy=policy, params=_params(params)))
 
 
 def _params(text: str | None) -> Mapping[str, Any]:
@@ -54,126 +52,76 @@ def _params(text: str | None) -> Mapping[str, Any]:
     return value
 
 
-@col_command.command("list")
-@base_options
-@click.pass_context
-def col_list_command(ctx: click.Context) -> None:
+@base_verb("list", group=col_command, under="collections")
+def col_list_command(kb: "KnowledgeBase") -> Any:
     """Print each collection: name, policy, records, bytes."""
-    with opened(ctx) as kb:
-        lines = kb.collections.list()
-        if wants_json(ctx):
-            emit({"collections": lines})
-        else:
-            emit_lines(lines)
-        tell(kb.notices)
+    return kb.collections.list()
 
 
-@col_command.command("show")
-@click.argument("name")
-@base_options
-@click.pass_context
-def col_show_command(ctx: click.Context, name: str) -> None:
+@base_verb("show", group=col_command)
+@_name
+def col_show_command(kb: "KnowledgeBase", name: str) -> Any:
     """Print one collection: policy, records, fields as they are stored, and how they are searched."""
-    with opened(ctx) as kb:
-        emit(kb.collections.show(name))
-        tell(kb.notices)
+    return kb.collections.show(name)
 
 
-@col_command.command("rm")
-@click.argument("name")
+@base_verb("rm", group=col_command)
+@_name
 @click.option("--yes", is_flag=True, help="Also where it holds records.")
-@base_options
-@click.pass_context
-def col_rm_command(ctx: click.Context, name: str, *, yes: bool) -> None:
+def col_rm_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
     """Delete a collection's files and its definition, in one write."""
-    with opened(ctx) as kb:
-        _changed(kb.collections.remove(name, confirmed=yes))
-        tell(kb.notices)
+    return _changed(kb.collections.remove(name, confirmed=yes))
 
 
-@col_command.command("rename")
-@click.argument("name")
+@base_verb("rename", group=col_command)
+@_name
 @click.argument("new")
-@base_options
-@click.pass_context
-def col_rename_command(ctx: click.Context, name: str, new: str) -> None:
+def col_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mapping[str, Any]:
     """Give a collection another name. Its records keep their ids, keys and times; git sees renamed files."""
-    with opened(ctx) as kb:
-        _changed(kb.collections.rename(name, new))
-        tell(kb.notices)
+    return _changed(kb.collections.rename(name, new))
 
 
-@col_command.command("snapshot")
-@click.argument("name")
+@base_verb("snapshot", group=col_command)
+@_name
 @click.argument("file", type=PathName(written=True))
-@click.option("--force", is_flag=True, help="Overwrite the file.")
-@base_options
-@click.pass_context
-def col_snapshot_command(ctx: click.Context, name: str, file: str, *, force: bool) -> None:
+@options.force
+def col_snapshot_command(kb: "KnowledgeBase", name: str, file: str, *, force: bool) -> Mapping[str, Any]:
     """Write a collection, definition and records, to one self-contained file."""
-    with opened(ctx) as kb:
-        size = kb.collections.snapshot(name, file, force=force)
-        emit({"name": name, "file": file, "bytes": size})
-        tell(kb.notices)
+    return {"name": name, "file": file, "bytes": kb.collections.snapshot(name, file, force=force)}
 
 
-@col_command.command("restore")
+@base_verb("restore", group=col_command)
 @click.argument("file", type=PathName())
 @click.option("--as", "name", metavar="NAME", help="Under another name.")
-@base_options
-@click.pass_context
-def col_restore_command(ctx: click.Context, file: str, *, name: str | None) -> None:
+def col_restore_command(kb: "KnowledgeBase", file: str, *, name: str | None) -> Mapping[str, Any]:
     """Put a snapshot back, byte for byte; every line and checksum is verified first."""
-    with opened(ctx) as kb:
-        _changed(kb.collections.restore(file, name=name))
-        tell(kb.notices)
+    return _changed(kb.collections.restore(file, name=name))
 
 
-def _changed(changed: "Changed") -> None:
-    emit({"name": changed.name, "records": changed.records, "files": list(changed.files)})
+def _changed(changed: "Changed") -> Mapping[str, Any]:
+    return {"name": changed.name, "records": changed.records, "files": list(changed.files)}
 
 
-@click.group("policy", cls=Group)
-@base_options
+@group("policy")
 def policy_command() -> None:
     """Policies: how records are indexed and searched, as data."""
 
 
-@policy_command.command("list")
-@base_options
-@click.pass_context
-def policy_list_command(ctx: click.Context) -> None:
+@base_verb("list", group=policy_command, under="policies")
+def policy_list_command(kb: "KnowledgeBase") -> Any:
     """Print every policy: name, description, parameters, and the file it stands in."""
-    with opened(ctx) as kb:
-        lines = kb.collections.policies()
-        if wants_json(ctx):
-            emit({"policies": lines})
-        else:
-            emit_lines(lines)
-        tell(kb.notices)
+    return kb.collections.policies()
 
 
-@policy_command.command("show")
-@click.argument("name")
-@base_options
-@click.pass_context
-def policy_show_command(ctx: click.Context, name: str) -> None:
+@base_verb("show", group=policy_command)
+@_name
+def policy_show_command(kb: "KnowledgeBase", name: str) -> Any:
     """Print one policy as it is written."""
-    with opened(ctx) as kb:
-        emit(kb.collections.policy(name))
-        tell(kb.notices)
+    return kb.collections.policy(name)
 
 
-@policy_command.command("check")
+@base_verb("check", group=policy_command, under="policies")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PathName())
-@base_options
-@click.pass_context
-def policy_check_command(ctx: click.Context, files: tuple[str, ...]) -> None:
+def policy_check_command(kb: "KnowledgeBase", files: tuple[str, ...]) -> Any:
     """Check policies in YAML files before they go to ontology/, or those of the base; print each that is sound."""
-    with opened(ctx) as kb:
-        lines = kb.collections.check_policies(*files)
-        if wants_json(ctx):
-            emit({"policies": list(lines)})
-        else:
-            emit_lines(lines)
-        tell(kb.notices)
+    return kb.collections.check_policies(*files)

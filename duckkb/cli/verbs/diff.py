@@ -7,30 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import (
-    PathName,
-    allow_shrink,
-    allow_weaker_option,
-    base_options,
-    base_options_and,
-    chosen_format,
-    emit,
-    emit_lines,
-    emit_patch,
-    judging,
-    opened,
-    read_argument_or_stdin,
-    tell,
-    unopened,
-)
+from duckkb.cli import options, out, printed
 from duckkb.cli.formats import FORMATS, ROWS, dumps
 from duckkb.cli.lines import receipt_line
+from duckkb.cli.options import chosen, chosen_format
+from duckkb.cli.verb import base_verb, end, judging, unopened, verb
 from duckkb.review.reports.formats import DIFF, ROWS_BUDGET
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from duckkb.app import KnowledgeBase
     from duckkb.review.diff.model import Diff, DiffOptions, Numbers, RecordChange
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
@@ -50,7 +37,7 @@ class _WithNames(click.Command):
         return super().parse_args(ctx, args)
 
 
-@click.command("diff", cls=_WithNames, options_metavar="[OPTIONS]")
+@verb("diff", formats=tuple(name for name in DIFF if name not in FORMATS), cls=_WithNames, options_metavar="[OPTIONS]")
 @click.argument("range", required=False, metavar="[BASE[..HEAD|...HEAD]] [-- TYPE[:IDENTITY]...]")
 @click.option("--staged", is_flag=True, help="Compare with the index.")
 @click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
@@ -65,7 +52,7 @@ class _WithNames(click.Command):
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 @click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
-@allow_shrink
+@options.allow_shrink
 @click.option(
     "--budget",
     type=click.IntRange(min=2_000),
@@ -73,10 +60,8 @@ class _WithNames(click.Command):
     help="The most that is printed (1,000,000; markdown 60,000, html 100,000,000; patch and github are whole).",
 )
 @click.option("--after", metavar="CURSOR", default="", help="Go on where the output of this command ended.")
-@allow_weaker_option
-@base_options_and(*(name for name in DIFF if name not in FORMATS))
-@click.pass_context
-def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None:
+@options.allow_weaker
+def diff_command(range: str | None, **given: Any) -> None:
     """Print what became of each record between two versions, found by __id: moves between files are no change.
 
     BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
@@ -86,59 +71,56 @@ def diff_command(ctx: click.Context, /, range: str | None, **given: Any) -> None
     """
     from duckkb import app
 
-    if given["stat"] and not (given["ignore"] or given["where"] or given["fail_on"] or ctx.meta.get(_ONLY)):
-        _print_numbers(ctx, range, given)
+    only = click.get_current_context().meta.get(_ONLY, ())
+    if given["stat"] and not (given["ignore"] or given["where"] or given["fail_on"] or only):
+        _print_numbers(range, given)
         return
-    options = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where")}
-    kb, only = ctx.ensure_object(dict).get("kb"), ctx.meta.get(_ONLY, ())
-    with judging(ctx):
-        found = app.diff(kb, range, only=only, whole=bool(given["fail_on"]), **options)
-    _print(ctx, found, given)
+    asked = {name: given[name] for name in ("staged", "worktree", "ignore", "allow_weaker", "allow_shrink", "where")}
+    with judging():
+        found = app.diff(chosen().get("kb"), range, only=only, whole=bool(given["fail_on"]), **asked)
+    _print(found, given)
     findings = [one for one in found.findings if one.is_error or given["fail_on"] == "warning"]
     if (given["exit_code"] and not found.is_empty) or (given["fail_on"] and findings):
-        ctx.exit(1)
+        end()
 
 
-@click.command("apply")
-@click.argument("patch", metavar="PATCH|-", type=PathName())
+@base_verb("apply", tells=False)
+@click.argument("patch", metavar="PATCH|-", type=options.PathName())
 @click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
 @click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
-@allow_shrink
-@base_options
-@click.pass_context
-def apply_command(ctx: click.Context, /, patch: str, check_only: bool, dry_run: bool, **options: bool) -> None:
+@options.dry_run
+@options.allow_shrink
+def apply_command(kb: "KnowledgeBase", patch: str, check_only: bool, dry_run: bool, **asked: bool) -> None:
     """Apply a patch of `duckkb diff --format patch`: what it says of the older version must be what is stored.
 
     Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files
     hold what they held in the newer version, byte for byte. Prints one line: what was written.
     """
-    with opened(ctx) as kb:
-        data = read_argument_or_stdin("-")[0] if patch == "-" else patch
-        receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **options)
-        if dry_run:
-            emit_patch(receipt)
-        elif not check_only:
-            emit(receipt_line(receipt, named=False))
-        tell(receipt.notices)
+    data = sys.stdin.buffer.read() if patch == "-" else patch
+    receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **asked)
+    if dry_run:
+        out.patch(receipt)
+    elif not check_only:
+        out.emit(receipt_line(receipt, named=False))
+    out.tell(receipt.notices)
 
 
-def _print(ctx: click.Context, found: "Diff", given: dict[str, Any]) -> None:
+def _print(found: "Diff", given: dict[str, Any]) -> None:
     from duckkb.review.diff.model import DiffOptions
 
-    form = chosen_format(ctx, "text")
+    form = chosen_format("text")
     if given["stat"]:
         _stat(form, found.numbers)
         return
     is_text = form == "text"
     color = is_text and _wants_color(given["color"])
-    options = DiffOptions(
-        given["full"], color, _budget(form, given), given["fail_on"] or "error", given["after"], _again(ctx)
+    wanted = DiffOptions(
+        given["full"], color, _budget(form, given), given["fail_on"] or "error", given["after"], _again()
     )
     if form in ROWS:
-        _print_rows(found, options)
+        _print_rows(found, wanted)
         return
-    pieces = DIFF[form].lines(found, options)
+    pieces = DIFF[form].lines(found, wanted)
     show = {"text": printed.drawn, "markdown": printed.comment}.get(form, printed.result)
     while some := list(islice(pieces, _AT_ONCE)):
         show("\n".join(some))
@@ -153,19 +135,20 @@ def _budget(form: str, given: dict[str, Any]) -> int:
     return sys.maxsize if given["full"] or budget is None else budget
 
 
-def _again(ctx: click.Context) -> "Callable[[str], str]":
+def _again() -> "Callable[[str], str]":
     """This command line with other options in the place of --after."""
-    chosen, given = ctx.ensure_object(dict), ctx.meta[_GIVEN]
+    said, meta = chosen(), click.get_current_context().meta
+    given, only = meta[_GIVEN], meta.get(_ONLY)
     before = [
         word
         for name in ("kb", "format", "json")
-        if chosen.get(name) and not any(one.startswith(f"--{name}") for one in given)
-        for word in ([f"--{name}"] if name == "json" else [f"--{name}", str(chosen[name])])
+        if said.get(name) and not any(one.startswith(f"--{name}") for one in given)
+        for word in ([f"--{name}"] if name == "json" else [f"--{name}", str(said[name])])
     ]
     kept = [
         word for at, word in enumerate(given) if not word.startswith("--after") and given[at - 1 : at] != ["--after"]
     ]
-    names = ["--", *ctx.meta[_ONLY]] if ctx.meta.get(_ONLY) else []
+    names = ["--", *only] if only else []
     return lambda more: shlex.join(["duckkb", *before, "diff", *kept, *more.split(" "), *names])
 
 
@@ -176,22 +159,22 @@ def _print_rows(found: "Diff", options: "DiffOptions") -> None:
     page = EntryPage(found, options)
     page.tell_findings()
     rows = page.fit(page.changes, _row, lambda row: size(dumps(row)))
-    emit_lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))
+    out.lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))
     if page.left:
         printed.note(f"{page.left:,} records are not shown yet: {page.next}")
 
 
-def _print_numbers(ctx: click.Context, range: str | None, given: dict[str, Any]) -> None:
+def _print_numbers(range: str | None, given: dict[str, Any]) -> None:
     """--stat of everything, which needs no value of any record."""
     from duckkb.actions.diffing import numbers
 
-    form = chosen_format(ctx, "text")
+    form = chosen_format("text")
     _stat_is_text(form)
-    with judging(ctx):
-        found = numbers(unopened(ctx).root, range, staged=given["staged"], worktree=given["worktree"])
+    with judging():
+        found = numbers(unopened().root, range, staged=given["staged"], worktree=given["worktree"])
     _stat(form, found)
     if given["exit_code"] and not found.is_empty:
-        ctx.exit(1)
+        end()
 
 
 def _stat(form: str, found: "Numbers") -> None:

@@ -1,64 +1,48 @@
 """find, sql, graph, embed: asking."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import (
-    PathName,
-    Seconds,
-    at_option,
-    base_options,
-    emit,
-    emit_lines,
-    mode_options,
-    only_json,
-    opened,
-    read_text,
-    tell,
-    wants_json,
-)
-from duckkb.cli.projection import OF_HITS, OF_STEPS, Fields, fields_option, project, shape
-from duckkb.cli.slips import Group
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import wants_json
+from duckkb.cli.projection import OF_HITS, OF_STEPS, FieldChoice, fields_option, project, shape
+from duckkb.cli.verb import base_verb, group, opened, verb
+
+if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
 
 
-@click.command("find")
+@verb("find")
 @click.argument("type_name", metavar="TYPE|all")
 @click.argument("query", required=False)
-@mode_options
+@options.mode
 @click.option("-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it.")
-@click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records.")
+@options.limit(10)
 @click.option(
     "--vector",
     metavar="FILE|-",
-    type=PathName(),
+    type=options.PathName(),
     help="A question as a vector: a JSON array of numbers, or as `embed` prints it.",
 )
 @click.option("--explain", is_flag=True, help="Say why each record ranks where it does.")
 @click.option("--provenance", is_flag=True, help="Say which commit each record's line is from, and how to cite it.")
 @fields_option
 @click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
-@at_option
-@base_options
-@click.pass_context
+@options.at
 def find_command(
-    ctx: click.Context,
     type_name: str,
     query: str | None,
     *,
-    mode: Literal["similar", "match", "hybrid"] | None,
-    where: str | None,
-    limit: int,
     vector: str | None,
-    explain: bool,
     provenance: bool,
-    asked: Fields | None,
+    asked: FieldChoice | None,
     no_chunk: bool,
     at: str | None,
+    **how: Any,
 ) -> None:
     """Search one type, or all of them.
 
@@ -78,15 +62,16 @@ def find_command(
     from duckkb.cli.lines import hit_lines, result_object
     from duckkb.errors import NotFound
 
-    if mode == "similar" and query is None and vector is None:
-        query = read_text().strip() if not sys.stdin.isatty() else None
+    if how["mode"] == "similar" and query is None and vector is None:
+        query = out.read_text().strip() if not sys.stdin.isatty() else None
     if vector is not None and vector.lstrip().startswith("["):
+        ctx = click.get_current_context()
         (param,) = (one for one in ctx.command.params if one.name == "vector")
         raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
-    with opened(ctx, first_filter=where, at=at) as kb:
+    with opened(first_filter=how["where"], at=at) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
-        result = kb.find(type_name, query, mode=mode, where=where, limit=limit, vector=near, explain=explain)
-        tell(result.notices)
+        result = kb.find(type_name, query, vector=near, **how)
+        out.tell(result.notices)
         if not result:
             raise NotFound("no results", code="E_NO_RESULTS", suggestion="loosen the query or the filter")
         origins = kb.provenance.of(result) if provenance else ()
@@ -95,44 +80,40 @@ def find_command(
             form.pop("_chunk", None)
         wanted = shape(kb, type_name, asked, OF_HITS)
         lines = project(kb, wanted, found)
-        if wants_json(ctx):
-            emit(result_object(result, lines))
+        if wants_json():
+            out.emit(result_object(result, lines))
         else:
-            emit_lines(lines, wanted.columns)
+            out.lines(lines, wanted.columns)
 
 
-@click.command("sql")
+@verb("sql")
 @click.argument("statement", required=False)
-@click.option(
-    "-l", "--limit", type=click.IntRange(min=1), default=10_000, show_default=True, help="At most this many rows."
-)
+@options.limit(10_000, "At most this many rows.", least=1)
 @click.option(
     "--timeout",
-    type=Seconds(min=0, min_open=True, max=3600),
+    type=options.Seconds(min=0, min_open=True, max=3600),
     default=30.0,
     show_default=True,
     metavar="SECONDS",
     help="How long it may take.",
 )
-@base_options
-@click.pass_context
-def sql_command(ctx: click.Context, statement: str | None, limit: int, timeout: float) -> None:
+def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     """Run one read-only SELECT (as an argument, or on stdin); a JSON object a row.
 
     Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them.
     """
     if statement is None and sys.stdin.isatty():
         raise click.UsageError("give a statement, as an argument or on stdin")
-    text = statement if statement not in (None, "-") else read_text()
-    with opened(ctx, first_filter=text) as kb:
+    text = statement if statement not in (None, "-") else out.read_text()
+    with opened(first_filter=text) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
         columns = _distinct(result.columns)
         rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
-        if wants_json(ctx):
-            emit({"columns": columns, "rows": rows, "truncated": result.truncated})
+        if wants_json():
+            out.emit({"columns": columns, "rows": rows, "truncated": result.truncated})
         else:
-            emit_lines(rows, columns)
-        tell(kb.notices)
+            out.lines(rows, columns)
+        out.tell(kb.notices)
         if result.truncated:
             printed.notice("W_TRUNCATED", f"stopped at {len(rows)} rows", "raise --limit, or narrow the statement")
 
@@ -146,110 +127,92 @@ def _distinct(columns: Sequence[str]) -> list[str]:
     return names
 
 
-@click.group("graph", cls=Group)
-@base_options
+@group("graph")
 def graph_command() -> None:
     """Walk the edges."""
 
 
-_direction = click.option(
-    "--direction",
-    type=click.Choice(["out", "in", "both"]),
-    default="both",
-    show_default=True,
-    help="Which way edges are followed.",
+_which_edges = options.several(
+    click.option(
+        "--label",
+        metavar="EDGE",
+        multiple=True,
+        callback=lambda _ctx, _param, given: given or None,
+        help="Only edges of this type; repeatable.",
+    ),
+    click.option(
+        "--direction",
+        type=click.Choice(["out", "in", "both"]),
+        default="both",
+        show_default=True,
+        help="Which way edges are followed.",
+    ),
 )
-_label = click.option("--label", metavar="EDGE", multiple=True, help="Only edges of this type; repeatable.")
 
 
-@graph_command.command("neighbors")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("neighbors", group=graph_command, tells=False)
+@options.type_name
 @click.argument("identity")
-@_label
-@_direction
+@_which_edges
 @click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="How many edges away at most.")
-@click.option(
-    "-l", "--limit", type=click.IntRange(min=1), default=1000, show_default=True, help="At most this many records."
-)
+@options.limit(1000, "At most this many records.", least=1)
 @fields_option
-@base_options
-@click.pass_context
 def neighbors_command(
-    ctx: click.Context,
-    type_name: str,
-    identity: str,
-    *,
-    label: tuple[str, ...],
-    direction: Any,
-    depth: int,
-    limit: int,
-    asked: Fields | None,
+    kb: "KnowledgeBase", type_name: str, identity: str, *, asked: FieldChoice | None, **walk: Any
 ) -> None:
     """Print the records around one node, nearest first, each with the `_edge` that led to it."""
     from duckkb.errors import NotFound
 
-    with opened(ctx) as kb:
-        found = kb.neighbors(type_name, identity, label=label or None, direction=direction, depth=depth, limit=limit)
-        tell(kb.notices)
-        if not found.records:
-            raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
-        records = project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in found.records])
-        if wants_json(ctx):
-            emit({"records": records, "truncated": found.truncated})
-        else:
-            emit_lines(records)
-        if found.truncated:
-            printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
+    found = kb.neighbors(type_name, identity, **walk)
+    out.tell(kb.notices)
+    if not found.records:
+        raise NotFound("no neighbors", code="E_NO_RESULTS", suggestion="try --direction both, or without --label")
+    out.lines(_steps(kb, found, asked), under="records", truncated=found.truncated)
+    if found.truncated:
+        printed.notice("W_TRUNCATED", f"stopped at {len(found.records)} records", "raise --limit")
 
 
-@graph_command.command("path")
+@base_verb("path", group=graph_command, tells=False)
 @click.argument("from_type", metavar="TYPE")
 @click.argument("from_identity", metavar="IDENTITY")
 @click.argument("to_type", metavar="TYPE")
 @click.argument("to_identity", metavar="IDENTITY")
-@_label
-@_direction
+@_which_edges
 @click.option("--depth", type=click.IntRange(min=1), default=6, show_default=True, help="The longest path looked for.")
 @fields_option
-@base_options
-@click.pass_context
 def path_command(
-    ctx: click.Context,
+    kb: "KnowledgeBase",
     from_type: str,
     from_identity: str,
     to_type: str,
     to_identity: str,
     *,
-    label: tuple[str, ...],
-    direction: Any,
-    depth: int,
-    asked: Fields | None,
+    asked: FieldChoice | None,
+    **walk: Any,
 ) -> None:
     """Print a shortest path between two nodes, a record a line, each with the `_edge` that led to it."""
     from duckkb.errors import NotFound
 
-    with opened(ctx) as kb:
-        steps = kb.path(
-            (from_type, from_identity), (to_type, to_identity), label=label or None, direction=direction, depth=depth
-        )
-        tell(kb.notices)
-        if not steps:
-            raise NotFound(f"no path of at most {depth} edges", code="E_NO_RESULTS", suggestion="raise --depth")
-        records = project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in steps])
-        if wants_json(ctx):
-            emit({"path": records})
-        else:
-            emit_lines(records)
+    steps = kb.path((from_type, from_identity), (to_type, to_identity), **walk)
+    out.tell(kb.notices)
+    if not steps:
+        raise NotFound(f"no path of at most {walk['depth']} edges", code="E_NO_RESULTS", suggestion="raise --depth")
+    out.lines(_steps(kb, steps, asked), under="path")
 
 
-@click.command("embed")
+def _steps(
+    kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None
+) -> Sequence[Mapping[str, Any]]:
+    """Records on a way over edges, as they are printed."""
+    return project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in records])
+
+
+@verb("embed")
 @click.argument("text", required=False)
 @click.option("--batch", is_flag=True, help="The argument is a JSON array of strings; a line each.")
 @click.option("--passage", is_flag=True, help="As stored text, not as a question.")
-@click.option("--input-file", metavar="FILE", type=PathName(), help="Take the text from a file.")
-@base_options
-@click.pass_context
-def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
+@click.option("--input-file", metavar="FILE", type=options.PathName(), help="Take the text from a file.")
+def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
     """Print the vector of a text: a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
 
     \b
@@ -263,17 +226,17 @@ def embed_command(ctx: click.Context, text: str | None, *, batch: bool, passage:
     """
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
-    only_json("a vector")
+    out.only_json("a vector")
     if text is None and input_file is None and sys.stdin.isatty():
         raise click.UsageError("give a text, --input-file FILE, or a text on stdin")
-    with opened(ctx) as kb:
+    with opened() as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)
-        tell(answer.notices)
-        if not wants_json(ctx):
+        out.tell(answer.notices)
+        if not wants_json():
             for vector in answer.vectors:
-                emit(vector)
+                out.emit(vector)
             return
         one = {"embedding": answer.vectors[0]} if not batch else {"embeddings": list(answer.vectors)}
         usage = {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens, "tokens": answer.tokens}
-        emit({**one, "model": answer.model, "usage": usage})
+        out.emit({**one, "model": answer.model, "usage": usage})

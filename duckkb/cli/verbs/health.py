@@ -4,14 +4,14 @@ from typing import Any, Literal
 
 import click
 
-from duckkb.cli.common import base_options, chosen_format, emit, emit_lines, tell
+from duckkb.cli import options, out
+from duckkb.cli.options import chosen, chosen_format, lock_timeout
+from duckkb.cli.verb import end, verb
 
 
-@click.command("doctor")
-@click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
-@base_options
-@click.pass_context
-def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> None:
+@verb("doctor")
+@options.fail_on
+def doctor_command(fail_on: Literal["error", "warning"]) -> None:
     """Check everything that this base needs on this machine; change nothing.
 
     One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
@@ -21,26 +21,24 @@ def doctor_command(ctx: click.Context, fail_on: Literal["error", "warning"]) -> 
 
     from duckkb import app
 
-    root, form = ctx.ensure_object(dict).get("kb"), chosen_format(ctx)
+    root, form = chosen().get("kb"), chosen_format()
     if form == "jsonl":
-        health = app.doctor(root, on_check=lambda check: emit(asdict(check)))
+        health = app.doctor(root, on_check=lambda check: out.emit(asdict(check)))
     else:
         health = app.doctor(root)
         checks = [asdict(check) for check in health.checks]
         if form == "json":
-            emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
+            out.emit({"errors": health.errors, "warnings": health.warnings, "checks": checks})
         else:
-            emit_lines(checks)
+            out.lines(checks)
     if health.errors or (fail_on == "warning" and health.warnings):
-        ctx.exit(1)
+        end()
 
 
-@click.command("repair")
+@verb("repair")
 @click.option("--check-only", is_flag=True, help="Change nothing; exit 1 if something needs repair.")
 @click.option("--all", "everything", is_flag=True, help="Drop all that is derived of this base, sound or not.")
-@base_options
-@click.pass_context
-def repair_command(ctx: click.Context, check_only: bool, everything: bool) -> None:
+def repair_command(check_only: bool, everything: bool) -> None:
     """Drop what is damaged of the derived state and make it again. Never touches data/.
 
     Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
@@ -50,26 +48,22 @@ def repair_command(ctx: click.Context, check_only: bool, everything: bool) -> No
 
     from duckkb import app
 
-    chosen: dict[str, Any] = ctx.ensure_object(dict)
-    done = app.repair(
-        chosen.get("kb"), everything=everything, check_only=check_only, lock_timeout=chosen.get("lock_timeout", 0.0)
-    )
-    line = {"needs": [asdict(need) for need in done.needs], "check_only": check_only}
+    chosen().setdefault("lock_timeout", 0.0)
+    done = app.repair(chosen().get("kb"), everything=everything, check_only=check_only, lock_timeout=lock_timeout())
+    line: dict[str, Any] = {"needs": [asdict(need) for need in done.needs], "check_only": check_only}
     if not check_only:
         line |= {"kept": done.kept, "tokens": done.tokens, "pending": done.pending}
-    emit(line | ({"reason": done.reason} if done.reason else {}))
-    tell(done.notices)
+    out.emit(line | ({"reason": done.reason} if done.reason else {}))
+    out.tell(done.notices)
     if check_only and done.needs:
-        ctx.exit(1)
+        end()
 
 
-@click.command("cleanup")
+@verb("cleanup")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would go.")
 @click.option("--now", is_flag=True, help="Also of bases that have been gone for less than a week.")
 @click.option("--limit", metavar="SIZE", help="Instead of this machine's limit: bytes, or 500 MB, 20 GB.")
-@base_options
-@click.pass_context
-def cleanup_command(ctx: click.Context, dry_run: bool, now: bool, limit: str | None) -> None:
+def cleanup_command(dry_run: bool, now: bool, limit: str | None) -> None:
     """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
     versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
 
@@ -80,7 +74,7 @@ def cleanup_command(ctx: click.Context, dry_run: bool, now: bool, limit: str | N
     """
     from dataclasses import asdict
 
-    from duckkb import app
+    from duckkb.actions import caring
 
-    done = asdict(app.cleanup(ctx.ensure_object(dict).get("kb"), dry_run=dry_run, now=now, limit=limit))
-    emit({key: value for key, value in done.items() if key != "reason" or value})
+    done = asdict(caring.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit))
+    out.emit({key: value for key, value in done.items() if key != "reason" or value})

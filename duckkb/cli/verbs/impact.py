@@ -1,30 +1,22 @@
 """impact, why: what a change does to search, and why a record is not found."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import (
-    allow_weaker_option,
-    at_option,
-    base_options_and,
-    chosen_format,
-    emit,
-    emit_lines,
-    judging,
-    mode_options,
-    opened,
-    tell,
-    unopened,
-)
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import chosen, chosen_format
+from duckkb.cli.verb import base_verb, end, judging, unopened, verb
 from duckkb.review.reports.formats import IMPACT
+
+if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
 
 _COUNTS = ("lost", "faded")
 _MEASURES = ("ndcg", "recall", *_COUNTS)
 
 
-def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
+def _limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
     """`ndcg=0.05`: a measure, and the number from which on it fails."""
     found = {}
     for text in given:
@@ -40,7 +32,7 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
     return found
 
 
-@click.command("impact")
+@verb("impact", formats=tuple(IMPACT))
 @click.argument("range_text", metavar="[BASE[...HEAD]]", required=False)
 @click.option("-k", "k", type=click.IntRange(1, 1_000), default=10, show_default=True, help="How many results count.")
 @click.option(
@@ -59,11 +51,9 @@ def _limits(ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> d
     metavar="BYTES",
     help="The most bytes of a comment (--format markdown); what has no room is counted.",
 )
-@allow_weaker_option
-@base_options_and(*IMPACT)
-@click.pass_context
+@options.allow_weaker
 def impact_command(
-    ctx: click.Context, range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool
+    range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool
 ) -> None:
     """Ask the judged questions of ontology/ before and after a change, and say what moved.
 
@@ -78,44 +68,32 @@ def impact_command(
     from duckkb.actions.impact import ImpactOptions, impact
     from duckkb.review.impact.impact_report import as_object
 
-    with judging(ctx):
-        options = ImpactOptions(k, limits, bool(ctx.ensure_object(dict).get("lenient")), allow_weaker)
-        report = impact(unopened(ctx), range_text, options)
-    form = chosen_format(ctx, "text")
+    with judging():
+        options = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
+        report = impact(unopened(), range_text, options)
+    form = chosen_format("text")
     if form in IMPACT:
         for line in IMPACT[form].lines(report, budget):
             (printed.drawn if form == "text" else printed.comment)(line)
     elif form == "json":
-        emit(as_object(report))
+        out.emit(as_object(report))
     else:
-        emit_lines(as_object(report)["results"])
+        out.lines(as_object(report)["results"])
     for said in report.crossed:
         printed.note(f"limit crossed: {said}")
     if report.crossed or (limits and report.errors):
-        ctx.exit(1)
+        end()
 
 
-@click.command("why")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("why", formats=("text",), first_filter="where")
+@options.type_name
 @click.argument("identity")
 @click.argument("query")
-@mode_options
+@options.mode
 @click.option("-w", "--where", metavar="CONDITION", help="The filter of the search.")
-@click.option("-l", "--limit", type=int, default=10, show_default=True, help="How many records the search gives.")
-@at_option
-@base_options_and("text")
-@click.pass_context
-def why_command(
-    ctx: click.Context,
-    type_name: str,
-    identity: str,
-    query: str,
-    *,
-    mode: Literal["similar", "match", "hybrid"] | None,
-    where: str | None,
-    limit: int,
-    at: str | None,
-) -> None:
+@options.limit(10, "How many records the search gives.")
+@options.at
+def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, **how: Any) -> None:
     """Say why a search finds a record where it does, or does not find it.
 
     \b
@@ -127,11 +105,9 @@ def why_command(
     """
     from duckkb.review.impact.why import as_object, as_text
 
-    with opened(ctx, first_filter=where, at=at) as kb:
-        found = kb.why(type_name, identity, query, mode=mode, where=where, limit=limit)
-        if chosen_format(ctx, "text") == "text":
-            for line in as_text(found):
-                printed.result(printed.one_line(line))
-        else:
-            emit(as_object(found))
-        tell(kb.notices)
+    found = kb.why(type_name, identity, query, **how)
+    if chosen_format("text") == "text":
+        for line in as_text(found):
+            printed.result(printed.one_line(line))
+    else:
+        out.emit(as_object(found))

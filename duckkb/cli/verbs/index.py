@@ -4,100 +4,82 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import Seconds, base_options, emit, opened, tell
-from duckkb.cli.slips import Group
+from duckkb.cli import options, out, printed
+from duckkb.cli.verb import base_verb, end, group
 
 if TYPE_CHECKING:
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.index.jobs import Built, Event
     from duckkb.engine.index.plan import Plan
 
-Callback = TypeVar("Callback", bound=Callable[..., Any])
 _BAR = 24
 _MOST_TOKENS = 10**15
 _MOST_MINUTES = 525_600.0
 
 
-@click.group("index", cls=Group)
-@base_options
+@group("index")
 def index_command() -> None:
     """Tokens and vectors of what is stored: in the user's cache folder, in data/indices/ for the team."""
 
 
-@index_command.command("status")
-@base_options
-@click.pass_context
-def index_status_command(ctx: click.Context) -> None:
+@base_verb("status", group=index_command, tells=False)
+def index_status_command(kb: "KnowledgeBase") -> None:
     """Say how many chunks there are, how many lack a vector, what the caches hold, and how far a job is. Exit 0 fresh, 1 not."""
-    with opened(ctx) as kb:
-        status = kb.index_status()
-        emit(status)
-        tell(kb.notices)
-        if not status["fresh"]:
-            ctx.exit(1)
+    status = kb.index_status()
+    out.emit(status)
+    out.tell(kb.notices)
+    if not status["fresh"]:
+        end()
 
 
-@index_command.command("plan")
-@base_options
-@click.pass_context
-def index_plan_command(ctx: click.Context) -> None:
+@base_verb("plan", group=index_command, tells=False)
+def index_plan_command(kb: "KnowledgeBase") -> None:
     """Say what a job would do and what that would take, by type and model; nothing is embedded and nothing is asked.
 
     `missing` texts would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
     by the last job on this machine, `price` by `global.embedding.price_per_million_tokens`; null where that is not known.
     Exit 0 nothing to do, 1 there is.
     """
-    with opened(ctx) as kb:
-        plan = kb.index_plan()
-        emit(_plan_object(plan))
-        tell(kb.notices)
-        if not plan.fresh:
-            ctx.exit(1)
+    plan = kb.index_plan()
+    out.emit(_plan_object(plan))
+    out.tell(kb.notices)
+    if not plan.fresh:
+        end()
 
 
-def _job_options(callback: Callback) -> Callback:
-    options = (
-        click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before more than N tokens are embedded."),
-        click.option("--budget-minutes", type=Seconds(0, _MOST_MINUTES), metavar="M", help="Begin no batch after M minutes."),
-        click.option("--if-stale", is_flag=True, help="Do nothing where nothing is missing."),
-        click.option("--wait", is_flag=True, help="Wait for a job that runs, instead of exit 1 (E_LOCKED)."),
-        click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="On stderr: a bar (default on a terminal), an event a line, or nothing."),
-        base_options,
-    )  # fmt: skip
-    for option in reversed(options):
-        callback = option(callback)
-    return callback
+_job_options = options.several(
+    click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before more than N tokens are embedded."),
+    click.option("--budget-minutes", type=options.Seconds(0, _MOST_MINUTES), metavar="M", help="Begin no batch after M minutes."),
+    click.option("--if-stale", is_flag=True, help="Do nothing where nothing is missing."),
+    click.option("--wait", is_flag=True, help="Wait for a job that runs, instead of exit 1 (E_LOCKED)."),
+    click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="On stderr: a bar (default on a terminal), an event a line, or nothing."),
+)  # fmt: skip
 
 
-@index_command.command("refresh")
+@base_verb("refresh", group=index_command, tells=False)
 @_job_options
-@click.pass_context
-def index_refresh_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
+def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
     """Compute what is missing into the user's cache. Safe to kill: what was made is kept, the next run does the rest.
 
     `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """
-    with opened(ctx) as kb:
-        built = kb.index_refresh(**options, listen=_listener(progress))
-        _say(ctx, kb, built, _built_object(built), progress)
+    built = kb.index_refresh(**budget, listen=_listener(progress))
+    _say(kb, built, _built_object(built), progress)
 
 
-@index_command.command("build")
+@base_verb("build", group=index_command, tells=False)
 @_job_options
-@click.pass_context
-def index_build_command(ctx: click.Context, /, progress: str | None, **options: Any) -> None:
+def index_build_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
     """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
 
     `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """
-    with opened(ctx) as kb:
-        built = kb.index_build(**options, listen=_listener(progress))
-        _say(ctx, kb, built, {"files": list(built.files)} | _built_object(built), progress)
+    built = kb.index_build(**budget, listen=_listener(progress))
+    _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 
 def _plan_object(plan: "Plan") -> dict[str, Any]:
@@ -111,15 +93,13 @@ def _plan_object(plan: "Plan") -> dict[str, Any]:
     return whole | {"types": [asdict(one) for one in plan.types]}
 
 
-def _say(
-    ctx: click.Context, kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None
-) -> None:
-    emit(line)
+def _say(kb: "KnowledgeBase", built: "Built", line: Mapping[str, Any], progress: str | None) -> None:
+    out.emit(line)
     if progress in (None, "bar"):
         printed.note(f"{built.changed:,} changed / {built.total:,} total chunks")
-    tell((*kb.notices, *built.notices))
+    out.tell((*kb.notices, *built.notices))
     if built.pending:
-        ctx.exit(1)
+        end()
 
 
 def _built_object(built: "Built") -> dict[str, Any]:

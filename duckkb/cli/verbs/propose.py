@@ -5,24 +5,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import printed
-from duckkb.cli.common import base_options, unopened
-from duckkb.cli.slips import Group
+from duckkb.cli.options import chosen
+from duckkb.cli.verb import group, unopened
 from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
 
 if TYPE_CHECKING:
-    from duckkb.actions.proposing import Proposing
+    from duckkb.actions.branches import Proposing
 
 
-@click.group("propose", cls=Group)
+@group("propose")
 @click.option("--branch", metavar="NAME", help="The branch to write. Default: a new one.")
 @click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, whoever has made it.")
 @click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")
 @click.option("-m", "--message", metavar="TEXT", help="The commit's message.")
-@base_options
-@click.pass_context
-def propose_command(
-    ctx: click.Context, branch: str | None, goes_on: bool, base: str | None, message: str | None
-) -> None:
+def propose_command(branch: str | None, goes_on: bool, base: str | None, message: str | None) -> None:
     """Write changes as a commit on a branch, for review. Files, index and HEAD stay as they are.
 
     \b
@@ -35,17 +31,17 @@ def propose_command(
     """
     if goes_on and branch is None:
         raise click.UsageError("--continue needs the --branch to continue")
-    chosen = ctx.ensure_object(dict)
     made: list[Proposing] = []
 
-    def proposing(inner: click.Context) -> "Proposing":
-        from duckkb.actions.proposing import Proposing, Wish
+    def proposing() -> "Proposing":
+        from duckkb.actions.branches import Proposing, Wish
 
+        inner = click.get_current_context()
         title = f"{inner.info_name} {inner.params.get('type_name', '')}".strip()
-        made.append(Proposing(unopened(inner).root, Wish(title, branch, base, message or "", goes_on)))
+        made.append(Proposing(unopened().root, Wish(title, branch, base, message or "", goes_on)))
         return made[0]
 
-    chosen["proposing"], chosen["proposed"] = proposing, lambda: _told(made[0])
+    chosen().update(proposing=proposing, proposed=lambda: _told(made[0]))
 
 
 def _told(made: "Proposing") -> dict[str, Any]:

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli.common import base_options, emit, emit_lines, opened, tell, wants_json
+from duckkb.cli import options
+from duckkb.cli.verb import base_verb
 
 if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
     from duckkb.review.provenance.provenance import FieldOrigin
     from duckkb.review.provenance.provenance_log import LogEntry
     from duckkb.truth.git.ancestry import Signature
 
 
-@click.command("blame")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("blame", under="fields")
+@options.type_name
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
-@base_options
-@click.pass_context
-def blame_command(ctx: click.Context, type_name: str, identity: str, field: str | None) -> None:
+def blame_command(kb: "KnowledgeBase", type_name: str, identity: str, field: str | None) -> Any:
     """Print for each field of a record the commit that gave it its value, a field a line.
 
     Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
@@ -29,27 +29,19 @@ def blame_command(ctx: click.Context, type_name: str, identity: str, field: str 
     true, where a value is in the working tree alone; `shallow` says that history ends at that commit, so that the value
     may be older.
     """
-    with opened(ctx) as kb:
-        lines = [_blame_line(one) for one in kb.provenance.blame(type_name, identity, field)]
-        emit({"fields": lines}) if wants_json(ctx) else emit_lines(lines)
-        tell(kb.notices)
+    return [_blame_line(one) for one in kb.provenance.blame(type_name, identity, field)]
 
 
-@click.command("log")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("log", under="changes")
+@options.type_name
 @click.argument("identity")
-@base_options
-@click.pass_context
-def log_command(ctx: click.Context, type_name: str, identity: str) -> None:
+def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
     """Print the changes of a record, the newest first, a commit a line: op, and what each field was and became.
 
     Also of a record that was deleted. What is not committed comes first, with a null `commit`. `op` is insert, update,
     rename (with `was`) or delete.
     """
-    with opened(ctx) as kb:
-        lines = [_log_line(one) for one in kb.provenance.log(type_name, identity)]
-        emit({"changes": lines}) if wants_json(ctx) else emit_lines(lines)
-        tell(kb.notices)
+    return [_log_line(one) for one in kb.provenance.log(type_name, identity)]
 
 
 def _blame_line(one: "FieldOrigin") -> dict[str, Any]:

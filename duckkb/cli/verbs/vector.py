@@ -1,133 +1,112 @@
 """vector: the vector store actions. Unlike other verbs they print one value: a key, a value, an array."""
 
-import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import PathName, base_options, emit, only_json, opened, read_argument_or_stdin, tell, wants_json
-from duckkb.cli.slips import Group
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import wants_json
+from duckkb.cli.verb import group, opened, verb
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
+_PRINTED = "what the vector actions print"
 _collection = click.option("--collection", default="vectors", show_default=True, metavar="NAME", help="Made when something is first stored in it, by the policy vector-store.")  # fmt: skip
 
 
-@click.group("vector", cls=Group)
-@base_options
+@group("vector")
 def vector_command() -> None:
     """Values behind texts, found by how near a question comes to the text."""
 
 
-@vector_command.command("store")
+def _action(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A verb that is the method of the vector store with this name: its callback says what it takes and prints, no more."""
+
+    def decorate(callback: Callable[..., None]) -> click.Command:
+        @wraps(callback)
+        def run(**given: Any) -> None:
+            out.only_json(_PRINTED)
+            with opened() as kb:
+                _print(kb, getattr(kb.vectors, name.replace("-", "_"))(**given), as_json=wants_json())
+
+        return verb(name, group=vector_command)(run)
+
+    return decorate
+
+
+@_action("store")
 @click.option("--embedding-text", required=True, metavar="TEXT", help="The text that questions are compared with.")
 @click.option("--value", required=True, metavar="TEXT", help="What it stands for: text, kept as it is typed.")
 @_collection
-@base_options
-@click.pass_context
-def store_command(ctx: click.Context, *, embedding_text: str, value: str, collection: str) -> None:
+def store_command() -> None:
     """Keep a value behind a text. Prints the key alone, a UUID.
 
     The same text again keeps the key and takes the new value. A value that is JSON goes through `vector run`. Without a
     usable model nothing is stored.
     """
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.store(embedding_text, value, collection=collection))
 
 
-@vector_command.command("retrieve")
+@_action("retrieve")
 @click.argument("key")
 @_collection
-@base_options
-@click.pass_context
-def retrieve_command(ctx: click.Context, key: str, *, collection: str) -> None:
+def retrieve_command() -> None:
     """Print the value behind a key: text as it is, anything else as JSON. A unique beginning of 4 or more characters will do."""
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.retrieve(key, collection=collection))
 
 
-@vector_command.command("delete")
+@_action("delete")
 @click.argument("key")
 @_collection
-@base_options
-@click.pass_context
-def delete_command(ctx: click.Context, key: str, *, collection: str) -> None:
+def delete_command() -> None:
     """Delete what is behind a key, or a unique beginning of 4 or more characters. Prints the whole key."""
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.delete(key, collection=collection))
 
 
-@vector_command.command("list")
+@_action("list")
 @click.option("--limit", type=int, default=50, show_default=True, help="How many records.")
 @click.option("--offset", type=int, default=0, show_default=True, help="How many to pass over.")
 @_collection
-@base_options
-@click.pass_context
-def list_command(ctx: click.Context, *, limit: int, offset: int, collection: str) -> None:
+def list_command() -> None:
     """Print one JSON array of records in the order of their keys: key, embedding_text, value, embedding.
 
     An embedding has unit length; that of a text longer than a chunk is the mean of its chunks.
     """
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.list(limit=limit, offset=offset, collection=collection))
 
 
-@vector_command.command("search")
+@_action("search")
 @click.argument("query")
 @click.option("--top-k", type=int, default=5, show_default=True, help="How many records.")
 @_collection
-@base_options
-@click.pass_context
-def search_command(ctx: click.Context, query: str, *, top_k: int, collection: str) -> None:
+def search_command() -> None:
     """Print one JSON array of the nearest records, the nearest first: key, embedding_text, value, score.
 
     The score is the cosine distance, 0 for the same text, at most 2: that of the best chunk of a long text. A question
     longer than a chunk is asked chunk by chunk, and its score is the mean. `find` gives the same records by similarity,
     where higher is better.
     """
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.search(query, top_k=top_k, collection=collection))
 
 
-@vector_command.command("import-file")
-@click.argument("path", type=PathName())
+@_action("import-file")
+@click.argument("path", type=options.PathName())
 @_collection
-@base_options
-@click.pass_context
-def import_file_command(ctx: click.Context, path: str, *, collection: str) -> None:
+def import_file_command() -> None:
     """Keep the path of a text file, as it is given, behind its contents. Prints the key alone."""
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.import_file(path, collection=collection))
 
 
-@vector_command.command("set-database")
-@click.argument("path", type=PathName(written=True))
-@base_options
-@click.pass_context
-def set_database_command(ctx: click.Context, path: str) -> None:
+@_action("set-database")
+@click.argument("path", type=options.PathName(written=True))
+def set_database_command() -> None:
     """Let the vector actions of this base work on another knowledge base from now on. Prints its folder.
 
     It is made where there is none. Only the vector actions follow, and only in this clone: the folder is kept in .duckkb/.
     The path of this base itself ends it.
     """
-    _one_value()
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.set_database(path))
 
 
-@vector_command.command("run")
+@verb("run", group=vector_command)
 @click.argument("action", required=False, metavar="[JSON]")
-@base_options
-@click.pass_context
-def run_command(ctx: click.Context, action: str | None) -> None:
+def run_command(action: str | None) -> None:
     """Do one action given as a JSON object, as an argument or on stdin. Prints one JSON value.
 
     \b
@@ -136,40 +115,32 @@ def run_command(ctx: click.Context, action: str | None) -> None:
 
     `vector schema` prints what each action takes. Paths are relative to the base and must not lead out of it.
     """
-    _one_value()
-    if action is None and sys.stdin.isatty():
-        raise click.UsageError("give the action as an argument, or on stdin")
-    data, _ = read_argument_or_stdin(action)
-    with opened(ctx) as kb:
-        _print(ctx, kb, kb.vectors.run(data), as_json=True)
+    out.only_json(_PRINTED)
+    data = out.read_argument_or_stdin(action, "give the action as an argument, or on stdin")
+    with opened() as kb:
+        _print(kb, kb.vectors.run(data), as_json=True)
 
 
-@vector_command.command("schema")
+@verb("schema", group=vector_command)
 @click.argument("action", required=False)
-@base_options
-@click.pass_context
-def schema_command(ctx: click.Context, action: str | None) -> None:
+def schema_command(action: str | None) -> None:
     """Print the JSON Schema of what `vector run` takes: one of several objects, or that of one action."""
     from duckkb.actions.vector_run import schema
 
-    only_json("a schema")
-    emit(schema(action))
+    out.only_json("a schema")
+    out.emit(schema(action))
 
 
-def _one_value() -> None:
-    only_json("what the vector actions print")
-
-
-def _print(ctx: click.Context, kb: "KnowledgeBase", value: Any, *, as_json: bool = False) -> None:
+def _print(kb: "KnowledgeBase", value: Any, *, as_json: bool) -> None:
     """A text alone as it is, or as JSON where that is asked for; anything else as JSON on one line."""
-    from duckkb.actions.vector_store import Rows
+    from duckkb.actions.vector_store import VectorRows
 
     notices = kb.vectors.notices
-    if isinstance(value, Rows):
-        emit(list(value))
+    if isinstance(value, VectorRows):
+        out.emit(list(value))
         notices += value.notices
-    elif isinstance(value, str) and not (as_json or wants_json(ctx)):
+    elif isinstance(value, str) and not as_json:
         printed.result(value)
     else:
-        emit(value)
-    tell(notices)
+        out.emit(value)
+    out.tell(notices)

@@ -4,150 +4,96 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed
-from duckkb.cli.common import (
-    PathName,
-    allow_shrink,
-    base_options,
-    emit,
-    emit_patch,
-    opened,
-    read_argument_or_stdin,
-    tell,
-    wants_json,
-)
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import chosen, wants_json
+from duckkb.cli.verb import base_verb, end, opened, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from duckkb.app import KnowledgeBase
     from duckkb.errors import InvalidRecord
     from duckkb.queries import Notice, Receipt
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
-_dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
 _if_match = click.option("--if-match", metavar="ETAG", help="Only if the record is still at this version.")
-_no_embed = click.option("--no-embed", is_flag=True, help="Leave vectors to a later search or `index build`.")
+_merge = click.option("--merge", is_flag=True, help="Change only the fields given; otherwise the record is replaced.")
+_no_embed = click.option(
+    "--no-embed",
+    "embed",
+    is_flag=True,
+    callback=lambda _ctx, _param, given: not given,
+    help="Leave vectors to a later search or `index build`.",
+)
 
 
-@click.command("put")
-@click.argument("type_name", metavar="TYPE")
+@verb("put")
+@options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
-@click.option("--merge", is_flag=True, help="Change only the fields given; otherwise the record is replaced.")
+@_merge
 @click.option("--batch", is_flag=True, help="Keep the good lines where others are bad; the receipt counts both.")
 @_if_match
-@_dry_run
+@options.dry_run
 @_no_embed
-@base_options
-@click.pass_context
-def put_command(
-    ctx: click.Context,
-    type_name: str,
-    json_text: str | None,
-    *,
-    merge: bool,
-    batch: bool,
-    if_match: str | None,
-    dry_run: bool,
-    no_embed: bool,
-) -> None:
+def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
     """Insert or replace records by identity: one JSON object as an argument, else JSONL on stdin (also with -).
 
     All or nothing, but for --batch: there each bad line is reported, the others are stored in one write, and the exit
     code is 1. Fields that duckkb prints are ignored when they come back, but __id must match and _etag is a precondition:
     duckkb get T X | jq -c '.title="new"' | duckkb put T
     """
-    data, single = read_argument_or_stdin(json_text)
+    data = out.read_argument_or_stdin(json_text, "give the object as an argument, or JSONL on stdin")
     if batch and if_match is not None:
         raise click.UsageError("--if-match names one version; in a batch put _etag into each line")
-    with opened(ctx) as kb:
+    with opened() as kb:
         if batch:
-            receipt = kb.put_batch(type_name, data, merge=merge, dry_run=dry_run, embed=not no_embed)
+            receipt = kb.put_batch(type_name, data, **how)
             _batch_receipt(receipt, kb.notices)
-            if receipt.errors and wants_json(ctx):
+            if receipt.errors and wants_json():
                 raise _not_stored(receipt)
-            ctx.exit(1 if receipt.errors else 0)
-        receipt = kb.put_json(
-            type_name, data, single=single, merge=merge, if_match=if_match, dry_run=dry_run, embed=not no_embed
-        )
-        _receipt(receipt, kb.notices)
+            end(1 if receipt.errors else 0)
+        single = json_text not in (None, "-")
+        _receipt(kb.put_json(type_name, data, single=single, if_match=if_match, **how), kb.notices)
 
 
-@click.command("delete")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("delete", tells=False)
+@options.type_name
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
 @click.option("--cascade", is_flag=True, help="Delete the edges that touch it too.")
-@allow_shrink
+@options.allow_shrink
 @_if_match
-@_dry_run
-@base_options
-@click.pass_context
-def delete_command(
-    ctx: click.Context,
-    type_name: str,
-    identities: tuple[str, ...],
-    *,
-    cascade: bool,
-    allow_shrink: bool,
-    if_match: str | None,
-    dry_run: bool,
-) -> None:
+@options.dry_run
+def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, ...], **how: Any) -> None:
     """Delete records. A node that edges touch needs --cascade."""
-    with opened(ctx) as kb:
-        receipt = kb.delete(
-            type_name, *identities, cascade=cascade, allow_shrink=allow_shrink, if_match=if_match, dry_run=dry_run
-        )
-        _receipt(receipt, kb.notices)
+    _receipt(kb.delete(type_name, *identities, **how), kb.notices)
 
 
-@click.command("rename")
-@click.argument("type_name", metavar="TYPE")
+@base_verb("rename", tells=False)
+@options.type_name
 @click.argument("old")
 @click.argument("new")
-@_dry_run
-@base_options
-@click.pass_context
-def rename_command(ctx: click.Context, type_name: str, old: str, new: str, *, dry_run: bool) -> None:
+@options.dry_run
+def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, dry_run: bool) -> None:
     """Give a record another identity. Its __id stays, and the edges that name it are rewritten in the same write."""
-    with opened(ctx) as kb:
-        _receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
+    _receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
 
 
-@click.command("import")
-@click.argument("type_name", metavar="TYPE")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PathName())
+@base_verb("import", tells=False)
+@options.type_name
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
 @click.option(
     "--map", "maps", metavar="TARGET=SOURCE", multiple=True, help="Take field TARGET from SOURCE; repeatable."
 )
 @click.option("--merge", is_flag=True, help="Change only the fields given.")
 @_if_match
-@_dry_run
+@options.dry_run
 @_no_embed
-@base_options
-@click.pass_context
 def import_command(
-    ctx: click.Context,
-    type_name: str,
-    files: tuple[str, ...],
-    *,
-    maps: tuple[str, ...],
-    merge: bool,
-    if_match: str | None,
-    dry_run: bool,
-    no_embed: bool,
+    kb: "KnowledgeBase", type_name: str, files: tuple[str, ...], *, maps: tuple[str, ...], **how: Any
 ) -> None:
     """Upsert the lines of JSONL files (- for stdin), all or nothing; every bad line is reported. An edge's line has
     `from` and `to`. The files are never changed."""
-    with opened(ctx) as kb:
-        receipt = kb.import_files(
-            type_name,
-            *files,
-            map=_mapping(maps),
-            merge=merge,
-            if_match=if_match,
-            dry_run=dry_run,
-            embed=not no_embed,
-        )
-        _receipt(receipt, kb.notices, named=False)
+    _receipt(kb.import_files(type_name, *files, map=_mapping(maps), **how), kb.notices, named=False)
 
 
 def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
@@ -162,8 +108,8 @@ def _batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
         printed.result(receipt.patch, end="")
     counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}
     line = {**counts, "errors": len(receipt.errors)}
-    emit({**line, **_proposed()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
-    tell((*notices, *receipt.notices))
+    out.emit({**line, **_proposed()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
+    out.tell((*notices, *receipt.notices))
 
 
 def _not_stored(receipt: "Receipt") -> "InvalidRecord":
@@ -191,17 +137,17 @@ def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = T
     from duckkb.cli.lines import receipt_line
 
     if receipt.dry_run:
-        emit_patch(receipt)
+        out.patch(receipt)
         printed.note(
             f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
             f"{receipt.unchanged} unchanged"
         )
     else:
-        emit({**receipt_line(receipt, named=named), **_proposed()})
-    tell((*notices, *receipt.notices))
+        out.emit({**receipt_line(receipt, named=named), **_proposed()})
+    out.tell((*notices, *receipt.notices))
 
 
 def _proposed() -> "Mapping[str, Any]":
     """What `duckkb propose` adds to a receipt."""
-    found: Callable[[], Mapping[str, Any]] | None = click.get_current_context().ensure_object(dict).get("proposed")
+    found: Callable[[], Mapping[str, Any]] | None = chosen().get("proposed")
     return found() if found else {}

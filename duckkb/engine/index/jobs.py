@@ -33,7 +33,7 @@ _SLAB_BATCHES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class JobOptions:
     """`budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing where
     nothing is missing, `wait` lets a job that runs finish first."""
 
@@ -99,19 +99,37 @@ Event = Started | Progressed | BatchFailed | Ended
 Listen = Callable[[Event], None]
 
 
-def refresh(base: Base, options: Options, listen: Listen) -> Built:
-    """Compute what is missing into the local cache. Raises `errors.Unavailable` (E_LOCKED) while another job runs."""
-    return _job(base, "refresh", options, listen)
+def refresh(
+    base: Base,
+    *,
+    budget_tokens: int | None = None,
+    budget_minutes: float | None = None,
+    if_stale: bool = False,
+    wait: bool = False,
+    listen: Listen = lambda _: None,
+) -> Built:
+    """Compute missing tokens and vectors into the local cache, within a budget; `listen` is told of each step. With
+    `if_stale` nothing where nothing is missing, with `wait` after the job that runs. Raises `errors.Unavailable` (E_LOCKED)
+    while another job runs."""
+    return _job(base, "refresh", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
-def build(base: Base, options: Options, listen: Listen) -> Built:
+def build(
+    base: Base,
+    *,
+    budget_tokens: int | None = None,
+    budget_minutes: float | None = None,
+    if_stale: bool = False,
+    wait: bool = False,
+    listen: Listen = lambda _: None,
+) -> Built:
     """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
     `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
     skipped.refuse_missing(base.root)
-    return _job(base, "build", options, listen)
+    return _job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
-def _job(base: Base, verb: str, options: Options, listen: Listen) -> Built:
+def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
         return Built(total=glance(base).chunks)
@@ -123,7 +141,7 @@ def _job(base: Base, verb: str, options: Options, listen: Listen) -> Built:
     return result
 
 
-def _run(base: Base, options: Options, listen: Listen, book: Notebook) -> Built:
+def _run(base: Base, options: JobOptions, listen: Listen, book: Notebook) -> Built:
     found = survey(base)
     planned = plan(base, found)
     listen(Started(book.state.verb, planned))
@@ -168,7 +186,7 @@ class _Work:
     """The part of a job that asks models, and what it came to."""
 
     base: Base
-    options: Options
+    options: JobOptions
     listen: Listen
     book: Notebook
     total: int

@@ -134,6 +134,11 @@ def survey(base: Base) -> Surveyed:
     return Surveyed(found, "absent" if absent else "current" if whole else "stale", caches)
 
 
+def planned(base: Base) -> Plan:
+    """What an index job would do, and what that would take; spends nothing."""
+    return plan(base, survey(base))
+
+
 def plan(base: Base, found: Surveyed) -> Plan:
     """What a job would do about what was found."""
     return Plan(tuple(_plan(base, one) for one in found.types), found.team)

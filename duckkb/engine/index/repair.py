@@ -35,7 +35,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RepairOptions:
     """`everything` drops what is derived of this base, sound or not; `timeout` is in seconds."""
 
     everything: bool = False
@@ -56,7 +56,7 @@ class Repaired:
     notices: tuple[Notice, ...] = ()
 
 
-def repair(place: Place, options: Options, wire: Callable[[], Wiring]) -> Repaired:
+def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
     """Drop what is damaged of the derived state, keep of it what is good, and make the tokens again. Where nothing is
     damaged, nothing is touched. Missing vectors are left to searches and `index build`.
 

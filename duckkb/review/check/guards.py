@@ -15,8 +15,8 @@ from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
+from duckkb.ontology.load import questions_in
 from duckkb.ontology.model import EdgeType, RecordType
-from duckkb.ontology.questions import questions_in
 from duckkb.ontology.source import Document, pointer
 from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT

@@ -12,6 +12,7 @@ import yaml
 
 from duckkb import config
 from duckkb.codes import CODES
+from duckkb.config.show import normalised
 from duckkb.errors import Finding, OntologyError
 from duckkb.lanes.sql.columns import ddl
 from duckkb.ontology.source import Document, read_yaml
@@ -97,7 +98,7 @@ class OntologyTarget:
     """config.yaml files in one folder, which is written anew for each; what loads must also work. `read` reads YAML."""
 
     name = "ontology"
-    modules = ("duckkb/ontology/*.py", "duckkb/config/load.py", "duckkb/config/keys.py", "duckkb/config/secrets.py")
+    modules = ("duckkb/ontology/*.py", "duckkb/config/load.py", "duckkb/config/keys.py")
 
     def __init__(self, root: Path, read: Callable[[bytes, str], Document] = read_yaml) -> None:
         self._read = read
@@ -152,7 +153,7 @@ def _check_values(value: Any, data: bytes) -> None:
 
 def check_usable(loaded: config.Loaded) -> None:
     """A configuration that loads can be shown, makes tables, and has validators that answer."""
-    json.dumps(config.normalised(loaded), allow_nan=False)
+    json.dumps(normalised(loaded), allow_nan=False)
     for kind in loaded.ontology:
         assert ddl(kind), kind
         validator = Validator(kind, loaded.ontology)

@@ -1,8 +1,7 @@
-"""Writes config.example.yaml from the table of settings: `python -m duckkb.config.example > config.example.yaml`."""
+"""The text of config.example.yaml, from the table of settings; `docs/generate.py` writes it."""
 
 import json
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +10,7 @@ from duckkb.config.keys import KEYS, SECTIONS, Key
 
 _HEAD = """\
 # Every setting of duckkb with its default; a config.yaml holds only what it changes.
-# Made by `python -m duckkb.config.example > config.example.yaml`; do not edit by hand.
+# Made by `make docs`; do not edit by hand.
 """
 _TYPES = {
     "nodes": """\
@@ -68,7 +67,3 @@ def _setting(key: Key) -> Iterator[str]:
 
 def _value(value: Any) -> str:
     return value if isinstance(value, str) and _PLAIN.fullmatch(value) else json.dumps(value)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render())

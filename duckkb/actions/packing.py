@@ -1,0 +1,221 @@
+"""A collection as one self-contained file, and back: every line and checksum is verified before anything is written."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from duckkb.engine.base import Base
+from duckkb.errors import Conflict, Finding, Refused, StateError, UsageError
+from duckkb.ontology.model import NodeType, Ontology, RecordType
+from duckkb.ontology.names import reserved
+from duckkb.ontology.snapshot import collection_of, path_of, renamed
+from duckkb.records import identity_text
+from duckkb.truth import layout
+from duckkb.truth.commit import journal
+from duckkb.truth.files.read import part_of
+from duckkb.truth.files.tree import Stamp, Tree
+
+FORMAT = "duckkb collection 1"
+_HEAD = {"format": str, "name": str, "records": int, "definition": str, "parts": list}
+_ENTRY = {"path": str, "bytes": int, "sha256": str}
+
+
+def pack(base: Base, kind: RecordType) -> bytes:
+    """A collection as one self-contained file: a JSON line that names and hashes what follows, then every part as it is.
+
+    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet, and with a finding's code for what `unpack` would
+    not take back.
+    """
+    definition = own_file(base, kind)
+    refuse_incomplete(base, kind)
+    if flaws := _flaws(base.tree, kind):
+        said = f"{kind.name} cannot be packed as it stands: {flaws[0]}"
+        raise StateError(said, flaws[0].code, flaws[0].remedy or "duckkb check", findings=tuple(flaws))
+    parts = parts_of(base, kind)
+    body = b"".join(parts.values())
+    head = {
+        "format": FORMAT,
+        "name": kind.name,
+        "records": base.tree.count(kind),
+        "definition": definition.decode(),
+        "parts": [
+            {"path": path.removeprefix(folder_of(kind) + "/"), "bytes": len(data), "sha256": digest(data)}
+            for path, data in parts.items()
+        ],
+    }
+    return _sealed(_line(head), body)
+
+
+def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, dict[str, bytes]]:
+    """A packed collection, under another name where one is given: its type, its definition, and its parts by the path where
+    they will lie. Raises `errors.StateError` (E_SNAPSHOT) for a file that is damaged in any byte or that holds anything but
+    one collection as `pack` would write it."""
+    head, body = _opened(data)
+    definition = head["definition"].encode()
+    kind, findings = collection_of(definition, "definition")
+    if kind is None:
+        raise _damaged(f"its definition is wrong: {findings[0].message}", findings)
+    if kind.name != head["name"]:
+        raise _damaged(f"its definition is of {kind.name!r}, not of {head['name']!r}")
+    if name is not None:
+        definition = renamed(definition, name)
+        kind, findings = collection_of(definition, "definition")
+        if kind is None:
+            raise unfit(name, findings)
+    refuse_reserved(kind.table)
+    parts = _cut(kind, head["parts"], body)
+    _refuse_flawed(base, kind, parts, head["records"])
+    return kind, definition, parts
+
+
+def own_file(base: Base, kind: RecordType) -> bytes:
+    """The bytes of the file that defines a collection; raises `errors.Refused` where that is not one of its own."""
+    path = path_of(kind.name)
+    found = journal.read_target(base.root, path) if kind.is_collection else None
+    if found is None or collection_of(found[0], path)[0] is None:
+        raise Refused(
+            f"{kind.name} is declared at {kind.place}, not in a file of its own",
+            suggestion=f"change it there, or move it to {path}" if kind.is_collection else "edit the ontology by hand",
+        )
+    return found[0]
+
+
+def parts_of(base: Base, kind: RecordType) -> dict[str, bytes]:
+    """The bytes of a collection's parts by path, in path order; raises `errors.Conflict` (E_STALE) for one that changed."""
+    found = {}
+    for path, part in base.tree.parts.items():
+        if part.kind.name == kind.name:
+            data = (base.root / path).read_bytes()
+            if digest(data) != part.digest:
+                raise Conflict(f"{path} changed since it was read", code="E_STALE", suggestion="repeat the command")
+            found[path] = data
+    return dict(sorted(found.items()))
+
+
+def folder_of(kind: RecordType) -> str:
+    return f"{layout.DATA}/{layout.FOLDERS[kind.kind]}/{kind.table}"
+
+
+def refuse_incomplete(base: Base, kind: RecordType) -> None:
+    if any(not row.complete for row in base.tree.rows(kind)):
+        raise StateError(
+            f"{kind.name} has hand-written lines without id or times, which follow from their folder",
+            code="E_INCOMPLETE",
+            suggestion="duckkb fmt",
+        )
+
+
+def refuse_reserved(name: str) -> None:
+    if why := reserved(name):
+        raise UsageError(f"{name!r} {why}", code="E_RESERVED", suggestion="choose another name")
+
+
+def unfit(name: str, findings: Iterable[Finding]) -> UsageError:
+    many = tuple(findings)
+    return UsageError(
+        f"{name}: {many[0].message}",
+        code="E_PARAMS",
+        suggestion=many[0].remedy or "choose another name",
+        findings=many if len(many) > 1 else (),
+    )
+
+
+def _sealed(line: bytes, body: bytes) -> bytes:
+    return line + b"\n" + json.dumps({"sha256": digest(line + body)}).encode() + b"\n" + body
+
+
+def _head(line: bytes) -> dict[str, Any]:
+    """What the first line says, in the one form in which it can say it: a key twice, or one too many, gives another line."""
+    try:
+        head = json.loads(line)
+        if head["format"] != FORMAT:
+            raise _damaged(f"it is of the format {head['format']!r}, not {FORMAT!r}")
+        kinds = {key: type(value) for key, value in head.items()}
+        entries = [{key: type(value) for key, value in entry.items()} for entry in head["parts"]]
+        is_whole = kinds == _HEAD and all(entry == _ENTRY for entry in entries) and line == _line(head)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged("it does not begin as one") from error
+    if not is_whole:
+        raise _damaged("it does not begin as one")
+    return dict(head)
+
+
+def _line(head: Mapping[str, Any]) -> bytes:
+    return json.dumps(head, ensure_ascii=False, sort_keys=True).encode()
+
+
+def _opened(data: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, rest = data.partition(b"\n")
+    _, _, body = rest.partition(b"\n")
+    head = _head(line)
+    if data != _sealed(line, body):
+        raise _damaged("its bytes are not those that were written")
+    if sum(entry["bytes"] for entry in head["parts"]) != len(body):
+        raise _damaged("its parts are not all there")
+    return head, body
+
+
+def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) -> dict[str, bytes]:
+    """The parts by the path where they will lie, each once, each with the bytes that its entry names."""
+    parts: dict[str, bytes] = {}
+    for entry in entries:
+        path = f"{folder_of(kind)}/{entry['path']}"
+        data, body = body[: entry["bytes"]], body[entry["bytes"] :]
+        if layout.parse_part(path) is None:
+            raise _damaged(f"{path} is no path of a part")
+        if path in parts:
+            raise _damaged(f"{entry['path']} is named twice")
+        if len(data) != entry["bytes"] or digest(data) != entry["sha256"]:
+            raise _damaged(f"{entry['path']} has other bytes than its checksum says")
+        parts[path] = data
+    return parts
+
+
+def _refuse_flawed(base: Base, kind: NodeType, parts: Mapping[str, bytes], records: int) -> None:
+    """Read the parts as they will be read once they are there; raise where that would find anything wrong."""
+    read = {path: part_of(path, kind, data, base.limits, Stamp(len(data), 0, 0, 0)) for path, data in parts.items()}
+    tree = Tree(Ontology({kind.name: kind}), base.limits, read, [])
+    if flaws := _flaws(tree, kind):
+        raise _damaged(str(flaws[0]), flaws)
+    if tree.count(kind) != records:
+        raise _damaged(f"it names {records} records and holds {tree.count(kind)}")
+
+
+def _flaws(tree: Tree, kind: RecordType) -> list[Finding]:
+    """What no part of a snapshot may have: lines that cannot be read, are not whole or stand twice, and no line at all."""
+    found = [finding for part in tree.parts_of(kind) for finding in part.findings]
+    found += [
+        Finding("E_NOT_CANONICAL", "no record is in it", part.path) for part in tree.parts_of(kind) if not part.rows
+    ]
+    if found:
+        return found
+    rows = [
+        (row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
+        for row in tree.rows(kind)
+        if not row.complete
+    ]
+    rows += [
+        (row, "E_DUP_IDENTITY", f"{identity_text(identity)} stands twice", "duckkb dedupe")
+        for identity, many in tree.duplicates(kind).items()
+        for row in many[1:]
+    ]
+    rows += [
+        (row, "E_DUP_ID", f"__id {number} is another record's", "duckkb dedupe --reassign")
+        for number, many in tree.id_clashes(kind).items()
+        for row in many[1:]
+    ]
+    return [Finding(code, said, row.path, row.line_no, remedy=remedy) for row, code, said, remedy in rows]
+
+
+def _damaged(why: str, findings: Sequence[Finding] = ()) -> StateError:
+    return StateError(
+        f"the file is no snapshot of a collection: {why}",
+        code="E_SNAPSHOT",
+        suggestion="take it again: duckkb col snapshot NAME FILE",
+        findings=tuple(findings) if len(findings) > 1 else (),
+    )
+
+
+def digest(data: bytes) -> str:
+    return sha256(data).hexdigest()

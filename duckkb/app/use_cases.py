@@ -1,0 +1,54 @@
+"""How the facade asks use cases: each method is a function of `duckkb.actions`, called with the base as it is now."""
+
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from duckkb.engine.base import Base
+
+if TYPE_CHECKING:
+    from duckkb.app.knowledge import KnowledgeBase
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Deferred:
+    """A module that is imported when a method that asks one of its functions is first used: to read one record takes few of
+    them. Type checkers see the module itself."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Callable[[], Any]:
+        return lambda: getattr(import_module(f"duckkb.{self._module}"), name)
+
+
+if TYPE_CHECKING:
+
+    def asks(use_case: Callable[Concatenate[Base, P], R]) -> Callable[Concatenate["KnowledgeBase", P], R]:
+        """A method that takes what the use case takes behind the base, and has its documentation."""
+        ...
+else:
+
+    class asks:
+        """As above: made from the function when it is first looked up."""
+
+        def __init__(self, find: Callable[[], Any]) -> None:
+            self._find = find
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, kb: "KnowledgeBase | None", owner: type) -> Any:
+            use_case = self._find()
+
+            @wraps(use_case)
+            def method(self: "KnowledgeBase", /, *args: Any, **given: Any) -> Any:
+                with self._now() as base:
+                    return use_case(base, *args, **given)
+
+            method.__name__, method.__qualname__ = self._name, f"{owner.__name__}.{self._name}"
+            setattr(owner, self._name, method)
+            return method.__get__(kb, owner)

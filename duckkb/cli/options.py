@@ -1,0 +1,169 @@
+"""What several verbs take: kinds of values, options, and what those of all verbs remember of the command line."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from duckkb.cli import formats
+
+_LONGEST_WAIT = 86_400.0  # seconds
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+Option = Callable[[Callback], Callback]
+
+
+class Seconds(click.FloatRange):
+    """A range that NaN is not in: a deadline that is no number would never come."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value} is no number", param, ctx)
+        return seconds
+
+
+class PathName(click.ParamType[str]):
+    """A path that somebody names. One that is `written` to goes through the guard of `truth.outside` before anything is;
+    what this says is held against the verbs themselves in `tests/shape/test_written_paths.py`."""
+
+    name = "path"
+
+    def __init__(self, *, written: bool = False) -> None:
+        self.written = written
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return str(value)
+
+
+class Format(click.Choice[str]):
+    """The name of a format; a wrong one names the nearest. A verb's `own` come first, and the first is the default. `md` and
+    `markdown` are one: the verb's own document where it has one, else a table."""
+
+    def __init__(self, *own: str) -> None:
+        super().__init__((*own, *(name for name in formats.FORMATS if name != "md" or "markdown" not in own)))
+
+    @property
+    def help(self) -> str:
+        names = [f"{name} (or md)" if name == "markdown" else name for name in self.choices]
+        return f"How results are printed: {names[0]} (default), {', '.join(names[1:])}."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        other = {"md": "markdown", "markdown": "md"}.get(str(value))
+        return super().convert(value if value in self.choices or not other else other, param, ctx)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        import difflib
+
+        near = difflib.get_close_matches(str(value).lower(), self.choices, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        return f"{value!r} is no format. {hint}There are {', '.join(self.choices)}."
+
+
+def chosen() -> dict[str, Any]:
+    """What the options of all verbs said, before the verb or behind it."""
+    found: dict[str, Any] = click.get_current_context().ensure_object(dict)
+    return found
+
+
+def chosen_format(default: str = "jsonl") -> str:
+    """The format that the command line asks for, else the verb's `default`."""
+    form: str = "json" if chosen().get("json") else chosen().get("format") or default
+    params = click.get_current_context().command.params
+    named = (one.type for one in params if isinstance(one.type, Format))  # before the verb any has a name
+    return next((one.convert(form, None, None) for one in named if form == "md"), form)
+
+
+def wants_json() -> bool:
+    """Whether a verb with metadata prints all of its answer as one object."""
+    return chosen_format() == "json"
+
+
+def lock_timeout() -> float:
+    """How long to wait for another process, in seconds."""
+    return float(chosen().get("lock_timeout", 60.0))
+
+
+def agree(given: Mapping[str, Any]) -> None:
+    """Raise `click.UsageError` where --json stands beside another format."""
+    if given.get("json") and given.get("format") not in (None, "json"):
+        raise click.UsageError(f"--json and --format {given['format']} contradict each other; give one of them")
+
+
+def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    def store(ctx: click.Context, _: click.Parameter, value: Any) -> None:
+        if value is not None and value is not False:
+            ctx.ensure_object(dict)[key] = value
+            agree(ctx.ensure_object(dict))
+
+    return store
+
+
+def of_all(callback: Callback, own_formats: tuple[str, ...] = ()) -> Callback:
+    """--kb, --format, --json, --lenient and --lock-timeout behind the verb; those before it are read by the group."""
+    form = Format(*own_formats)
+    options = (
+        click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
+        click.option("--format", type=form, metavar="FORMAT", expose_value=False, callback=_remember("format"), help=form.help),
+        click.option("--json", is_flag=True, expose_value=False, callback=_remember("json"), help="Results and errors as JSON: --format json."),
+        click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
+        click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
+    )  # fmt: skip
+    decorated: Callback = several(*options)(callback)
+    return decorated
+
+
+def several(*options: Option[Any]) -> Option[Any]:
+    """Options that are declared together, in the order of the help."""
+    return lambda callback: reduce(lambda decorated, option: option(decorated), reversed(options), callback)
+
+
+def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]:
+    """Flags of which one at most is given, each (spellings, value, help): the parameter `target` has that one's value."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        before, mine = ctx.params.get(target), next(one for one in flags if one[0] == (*param.opts,))
+        if value and before is not None:
+            other = next(spelled[-1] for spelled, name, _ in flags if name == before)
+            raise click.UsageError(f"{other} and {mine[0][-1]} contradict each other; give one of them", ctx)
+        ctx.params[target] = mine[1] if value else before
+
+    each = (
+        click.option(*spelled, is_flag=True, expose_value=False, callback=keep, help=text) for spelled, _, text in flags
+    )
+    return several(*each)
+
+
+def limit(default: int, help: str = "How many records.", least: int | None = None) -> Option[Any]:
+    """`-l`: how much is printed at most. One that is less than 1 is refused here, with `least`, or by the use case."""
+    kind = int if least is None else click.IntRange(min=least)
+    return click.option("-l", "--limit", type=kind, default=default, show_default=True, help=help)
+
+
+where = click.option(
+    "-w", "--where", metavar="CONDITION", help="A filter over fields; alone it lists what satisfies it."
+)
+at = click.option(
+    "--at", metavar="REF", help="As it was at a commit, branch or tag; read from git, nothing is checked out."
+)
+type_name = click.argument("type_name", metavar="TYPE")
+dry_run = click.option("--dry-run", is_flag=True, help="Write nothing; print the patch that git would show.")
+force = click.option("--force", is_flag=True, help="Overwrite the file.")
+fail_on = click.option("--fail-on", type=click.Choice(["error", "warning"]), default="error", show_default=True)
+allow_shrink = click.option(
+    "--allow-shrink",
+    is_flag=True,
+    help="Even if it deletes more than max(20, 10 %) of a table (`limits` in config.yaml).",
+)
+allow_weaker = click.option(
+    "--allow-weaker",
+    is_flag=True,
+    help="Take it for a warning that rules by which changes are judged are gone or weaker.",
+)
+mode = one_of(
+    "mode",
+    (("-s", "--similar"), "similar", "By meaning: the vector lane."),
+    (("-m", "--match"), "match", 'By words: "a phrase", -not, prefix*.'),
+    (("-H", "--hybrid"), "hybrid", "Both, fused."),
+)

@@ -1,0 +1,117 @@
+"""What verbs print: one result (`emit`) or records (`lines`) on stdout, in the format that the command line asks for; notices
+on stderr. And what they read of stdin."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import formats, printed
+from duckkb.cli.formats import dumps
+from duckkb.cli.options import chosen_format, wants_json
+
+if TYPE_CHECKING:
+    from duckkb.queries import Notice, Receipt
+
+
+def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field. An array is JSON alone."""
+    form = chosen_format()
+    if form not in formats.ROWS:
+        printed.result(dumps(line))
+    elif not isinstance(line, Mapping):
+        only_json("an array")
+    elif formats.ROWS[form].by_field:
+        lines({"field": name, "value": formats.cell(value)} for name, value in line.items())
+    else:
+        lines([line])
+
+
+def lines(
+    records: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, under: str = "results", **more: Any
+) -> None:
+    """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
+    the header is printed without one too. With --format json one object, which has them `under` that name, and `more`."""
+    form = chosen_format()
+    if form == "json":
+        printed.result(dumps({under: list(records), **more}))
+    elif form in formats.FORMATS and form not in formats.ROWS:
+        for record in records:
+            printed.result(dumps(record))
+    else:
+        held = list(records)
+        names = formats.fields(held, columns)
+        if names:
+            _rows(formats.ROWS[form], held, names)
+
+
+def only_json(what: str) -> None:
+    """Raise `click.UsageError` where the command line asks for rows of what has none."""
+    form = chosen_format()
+    if form in formats.ROWS:
+        raise click.UsageError(f"{what} cannot be printed as {form}; leave --format {form} out")
+
+
+def patch(receipt: "Receipt") -> None:
+    """What a dry run would write, as git would show it; it has no rows."""
+    only_json("a patch")
+    printed.result(receipt.patch, end="")
+
+
+def files(receipt: "Receipt", **more: Any) -> None:
+    """The files that were written, a `file` a line; with --format json one object that has `more`."""
+    if wants_json():
+        emit({"files": list(receipt.files), **more})
+    else:
+        lines({"file": path} for path in receipt.files)
+
+
+def _rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    written = form.write(records, columns)
+    if form.is_verbatim:
+        _refuse_commands(written.lines)
+    for line in written.lines:
+        form.show(line)
+    if written.cut:
+        printed.note(f"cells cut to fit: {written.cut}; another --format prints them whole")
+
+
+def _refuse_commands(lines: Sequence[str]) -> None:
+    """CSV is data and has no escapes: what the log of a job would obey is not printed there. In a file it is as it is."""
+    from duckkb.errors import StateError
+
+    if printed.into_log():
+        for number, line in enumerate(lines):
+            if printed.has_command(line):
+                raise StateError(
+                    f"Row {number} would be a command to the forge in the log of this job; nothing was printed.",
+                    suggestion="send it to a file (> FILE), or use --format jsonl",
+                )
+
+
+def tell(notices: "Iterable[Notice]") -> None:
+    """Notices for people, on stderr, each once."""
+    for notice in dict.fromkeys(notices):
+        printed.notice(notice.code, notice.message, notice.remedy)
+
+
+def read_argument_or_stdin(argument: str | None, missing: str) -> bytes:
+    """The bytes of an argument as they were typed, or of stdin where there is none or it is `-`. Raises `click.UsageError`,
+    which says `missing`, where a person sits at stdin."""
+    if argument is not None and argument != "-":
+        try:
+            return argument.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            return argument.encode("utf-8", "surrogatepass")
+    if argument is None and sys.stdin.isatty():
+        raise click.UsageError(missing)
+    return sys.stdin.buffer.read()
+
+
+def read_text() -> str:
+    """What stdin holds as text; bytes that are not UTF-8 are an error, whatever the locale says of them."""
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"stdin is not UTF-8 text (byte {error.start + 1})") from error

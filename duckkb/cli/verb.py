@@ -1,0 +1,154 @@
+"""How a verb is declared: its name, the options of all verbs behind its own, and the base that it is about."""
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from duckkb.cli import options, out, printed
+from duckkb.cli.options import chosen, lock_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from duckkb.actions.folder import Unopened
+    from duckkb.app import KnowledgeBase
+
+_Callback = Callable[..., Any]
+
+
+def verb(
+    name: str,
+    *,
+    group: click.Group | None = None,
+    formats: tuple[str, ...] = (),
+    cls: type[click.Command] = click.Command,
+    **settings: Any,
+) -> Callable[[_Callback], click.Command]:
+    """A verb, below another where a `group` is given. `formats` are those that it has besides those of all; the first of
+    them is its default."""
+
+    def decorate(callback: _Callback) -> click.Command:
+        own = callback.__dict__.pop("__click_params__", [])
+        options.of_all(callback, formats).__dict__["__click_params__"] += own
+        command = click.command(name, cls=cls, **settings)(callback)
+        if group is not None:
+            group.add_command(command)
+        return command
+
+    return decorate
+
+
+def base_verb(
+    name: str, *, under: str = "", first_filter: str = "", tells: bool = True, **settings: Any
+) -> Callable[[_Callback], click.Command]:
+    """A `verb` on an open base, which its callback is given first; an option --at says in which revision. What it returns is
+    printed: one result, or where `under` names what they are together, lines (`out.lines`). Then it `tells` what must be
+    known of the base. `first_filter` is the parameter with the filter that will be asked first."""
+
+    def decorate(callback: _Callback) -> click.Command:
+        @wraps(callback)
+        def run(**given: Any) -> None:
+            with opened(first_filter=given.get(first_filter), at=given.pop("at", None)) as kb:
+                answer = callback(kb, **given)
+                if under:
+                    out.lines(answer, under=under)
+                elif answer is not None:
+                    out.emit(answer)
+                if tells:
+                    out.tell(kb.notices)
+
+        return verb(name, **settings)(run)
+
+    return decorate
+
+
+def group(name: str) -> Callable[[_Callback], click.Group]:
+    """A verb that has others below it."""
+    from duckkb.cli.slips import Group
+
+    return lambda callback: click.group(name, cls=Group)(options.of_all(callback))
+
+
+def end(code: int = 1) -> NoReturn:
+    """End the command with this exit code."""
+    raise click.exceptions.Exit(code)
+
+
+def unopened() -> "Unopened":
+    """The base that the command line names, for what needs none that loads."""
+    from duckkb import app
+
+    return app.unopened(chosen().get("kb"))
+
+
+@contextmanager
+def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterator[KnowledgeBase]":
+    """The base that the command line names, closed afterwards. `first_filter` and `at` as for `app.open`."""
+    from duckkb import app
+    from duckkb.errors import NotFound
+
+    said = chosen()
+    if "proposing" in said:
+        opening = said["proposing"]().opening(lenient=bool(said.get("lenient")))
+        with app.KnowledgeBase(unopened().root, opening) as kb:
+            yield kb
+        return
+    kb = app.open(
+        said.get("kb"),
+        lenient=bool(said.get("lenient")),
+        lock_timeout=lock_timeout(),
+        progress=_progress if sys.stderr.isatty() and not options.wants_json() else None,
+        first_filter=first_filter,
+        at=at,
+    )
+    with kb:
+        try:
+            yield kb
+        except NotFound as problem:
+            if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
+                out.tell(one for one in kb.notices if one.code == "W_PARTIAL")  # it may be there, and out of sight
+            raise
+
+
+@contextmanager
+def judging() -> "Iterator[None]":
+    """Around a command that gives a verdict: where it cannot, a format whose readers do not see stderr says so on stdout,
+    and the error in JSON carries `outcome`, as exit code 1 is that of findings too."""
+    from duckkb.errors import DuckkbError
+
+    try:
+        yield
+    except DuckkbError as problem:
+        from duckkb.review.reports.findings import COULD_NOT_RUN
+        from duckkb.review.reports.formats import STOPPED
+
+        form = options.chosen_format()
+        for line in STOPPED[form].lines(problem, _prefix()) if form in STOPPED else ():
+            printed.result(line)
+        problem.details = {**problem.details, "outcome": COULD_NOT_RUN}
+        raise
+
+
+def _prefix() -> str:
+    """The folder of the base inside its repository, as far as both can be found."""
+    from duckkb import config
+    from duckkb.errors import DuckkbError
+    from duckkb.truth.git import places
+
+    with suppress(DuckkbError, OSError):
+        root = config.find_root(Path.cwd(), chosen().get("kb"), config.environment())
+        found = places.find_repository(root)
+        return found.prefix if found else ""
+    return ""
+
+
+def _progress(label: str, done: int, total: int) -> None:
+    """A counter that rewrites its own line on a terminal."""
+    end = "\n" if done >= total else ""
+    with suppress(OSError):
+        click.echo(f"\r{label} {done}/{total}{end}", nl=False, err=True)

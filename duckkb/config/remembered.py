@@ -1,0 +1,108 @@
+"""What this machine remembers of bases, in the user's state folder: hosts and keys that its user has accepted, and schemas that
+were checked and found sound. It lies outside of every clone, or a clone could bring it along.
+
+A configuration is data from a clone. It may name hosts and key variables, but nothing is sent to a host and no key is
+read until the user has accepted exactly these values.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from duckkb.errors import Unavailable
+from duckkb.ontology import sound
+from duckkb.settings import Environment, Settings
+
+_ACCEPTED, _SOUND = "trust.json", "schemas.json"
+_FORMAT = 1
+_MOST_SCHEMAS = 4096
+
+
+def demands(settings: Settings) -> dict[str, str]:
+    """The effective values that need trust, by the name of their setting; empty where there are none."""
+    given = {
+        "global.embedding.base_url": settings.embedding.base_url,
+        "global.embedding.api_key_env": settings.embedding.api_key_env,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def trust_hash(demanded: Mapping[str, str]) -> str:
+    """SHA-256 (hex) of the demands; other settings do not change it."""
+    text = json.dumps(demanded, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_trusted(root: Path, settings: Settings, env: Environment) -> bool:
+    """Whether this run may follow the demands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
+    demanded = demands(settings)
+    if not demanded:
+        return True
+    wanted = trust_hash(demanded)
+    return env.trust == wanted or _read(env, _ACCEPTED).get(str(root.resolve())) == wanted
+
+
+def accept(root: Path, settings: Settings, env: Environment) -> str:
+    """Remember that the user accepts the demands of this base as they stand; returns their hash.
+
+    Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
+    """
+    digest = trust_hash(demands(settings))
+    try:
+        _write(env, _ACCEPTED, _read(env, _ACCEPTED) | {str(root.resolve()): digest})
+    except OSError as error:
+        message = f"what you accept cannot be remembered in {env.state_home / _ACCEPTED}: {error.strerror}"
+        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+    return digest
+
+
+def recall_schemas(env: Environment) -> None:
+    """Take in which schemas were found sound (`ontology.sound`); what is not remembered is checked once more."""
+    sound.recall(_sound(env))
+
+
+def remember_schemas(env: Environment) -> None:
+    """Remember what was found sound since; where that cannot be written it is checked again another time."""
+    found = sound.fresh()
+    if found:
+        names = [*(name for name in _sound(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
+        with suppress(OSError):
+            _write(env, _SOUND, {"format": _FORMAT, "sound": names})
+
+
+def _sound(env: Environment) -> list[str]:
+    stored = _read(env, _SOUND)
+    names = stored.get("sound") if stored.get("format") == _FORMAT else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def _read(env: Environment, name: str) -> dict[str, Any]:
+    """A file of the state folder. One that cannot be read means that nothing was accepted or found sound, never that all
+    was."""
+    try:
+        found = json.loads((env.state_home.expanduser() / name).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write(env: Environment, name: str, value: Mapping[str, Any]) -> None:
+    """Replace the file in one step; only the user may read it (mkstemp makes it 0600)."""
+    from tempfile import mkstemp
+
+    folder = env.state_home.expanduser()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, draft = mkstemp(prefix=f".{name}-", dir=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(json.dumps(value, indent=1, sort_keys=True) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(folder / name)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
