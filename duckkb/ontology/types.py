@@ -1,20 +1,13 @@
 """Reads one declaration of a node type, an edge type or a policy; every problem becomes a finding."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypedDict
+from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, Reach, SearchField
+from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, SearchField
 from duckkb.ontology.names import collection_table, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
-from duckkb.ontology.rules import (
-    CARDINALITIES,
-    GRANULARITIES,
-    REVIEWS,
-    Choice,
-    Text,
-    shown,
-)
+from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Text, shown
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.source import Section
 from duckkb.records import FROM, TO
@@ -186,17 +179,7 @@ def _with_identity(schema: dict[str, Any], identity: tuple[str, ...]) -> dict[st
     return schema | {"required": [*stated, *missing]} if missing else schema
 
 
-class _Common(TypedDict):
-    full_text: tuple[SearchField, ...]
-    vectors: tuple[SearchField, ...]
-    policy: Policy | None
-    granularity: Any
-    place: str
-    relational: Reach | tuple[str, ...]
-    review: bool
-
-
-def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> _Common:
+def _common(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
     """What a type says of its search, or, where it says nothing, what its policy does."""
     search = section.sub("search")
     search.refuse_unknown(SEARCH_KEYS)
