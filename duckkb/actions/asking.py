@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from duckkb.actions.reading import line_of, no_record
-from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
+from duckkb.actions.reading import line_of, row_named
+from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine import boot, graph
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
@@ -117,10 +117,7 @@ def _node(base: Base, type_name: str, identity: Any) -> graph.Node:
     kind = kind_named(base, type_name)
     if not isinstance(kind, NodeType):
         raise UsageError(f"{kind.name} is an edge type", suggestion="name a node type; `duckkb schema` lists them")
-    named = identity_named(base, kind, identity)
-    row = base.tree.get(kind, named)
-    if row is None:
-        raise no_record(base, kind, named)
+    _, row = row_named(base, type_name, identity)
     return graph.Node(kind, row)
 
 

@@ -54,19 +54,24 @@ def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
 
 def get(base: Base, type: str, identity: Any) -> dict[str, Any]:
     """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
-    kind = kind_named(base, type)
-    named = plain_identity(base.tree, kind, identity_named(base, kind, identity))
+    return line_of(*row_named(base, type, identity))
+
+
+def row_named(base: Base, type: str, identity: Any) -> tuple[RecordType, StoredRow]:
+    """A type, and its record with this identity; raises `errors.NotFound`, in the revision that is read."""
+    kind, named = identified(base, type, identity)
     row = base.tree.get(kind, named)
     if row is None:
-        raise no_record(base, kind, named)
-    return line_of(kind, row)
+        missing = not_found(kind, named)
+        at = f" --at {base.wiring.at.name}" if base.wiring.at is not None else ""
+        raise NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
+    return kind, row
 
 
-def no_record(base: Base, kind: RecordType, named: Identity) -> NotFound:
-    """The error for an identity that no record has, in the revision that is read."""
-    missing = not_found(kind, named)
-    at = f" --at {base.wiring.at.name}" if base.wiring.at is not None else ""
-    return NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
+def identified(base: Base, type: str, identity: Any) -> tuple[RecordType, Identity]:
+    """A type, and an identity as its records carry it, whether there is one with it or not."""
+    kind = kind_named(base, type)
+    return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
 
 
 def page(base: Base, type: str, *, after: Any = None, limit: int = 100) -> Page:

@@ -5,16 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.actions.collecting import BaseNow
-from duckkb.actions.reading import line_of, no_record
-from duckkb.actions.resolve import identity_named, kind_named, positive, text_or_none
+from duckkb.actions.reading import identified, line_of, row_named
+from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
-from duckkb.engine.ends import plain_identity
 from duckkb.engine.query import Intent
 from duckkb.errors import NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Hit, Mode
-from duckkb.records import Identity, identity_text
+from duckkb.records import identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import provenance, provenance_log
@@ -47,22 +46,19 @@ class Provenance:
         """For each field of a record the commit that gave it its value, or for each value of one of them or below a path
         (`names.fr`, `tags[0]`). Raises `errors.NotFound`."""
         with self._base() as base:
-            kind, named = _named(base, type, identity)
-            row, ground = _row(base, kind, named), _ground(base)
+            kind, row = row_named(base, type, identity)
+            ground, name = _ground(base), f"{kind.name} {identity_text(row.record.identity)}"
             wanted = (
                 provenance.fields(ground, kind, row) if field is None else provenance.inside(ground, kind, row, field)
             )
             if not wanted:
-                raise NotFound(
-                    f"{kind.name} {identity_text(named)} has no field {field!r}",
-                    suggestion=f"duckkb get {kind.name} {identity_text(named)}",
-                )
+                raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
             return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
 
     def log(self, type: str, identity: Any) -> list[LogEntry]:
         """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
         with self._base() as base:
-            kind, named = _named(base, type, identity)
+            kind, named = identified(base, type, identity)
             wanted = TracedRecord(kind, named, base.tree.get(kind, named))
             found = provenance_log.changes(_ground(base), wanted)
             if not found:
@@ -73,15 +69,14 @@ class Provenance:
     def cited(self, cited: Citation) -> dict[str, Any]:
         """The record that a citation names, in a base that was opened at its commit; `_chunk` where it names one."""
         with self._base() as base:
-            kind, named = _named(base, cited.type, cited.identity)
-            row = _row(base, kind, named)
+            kind, row = row_named(base, cited.type, cited.identity)
             line = line_of(kind, row)
             if cited.field is None:
                 return line
             text = base.rows(kind).text(row.record.id, cited.field, cited.seq)
             if not text:
                 raise NotFound(
-                    f"{kind.name} {identity_text(named)} has no chunk {cited.field}/{cited.seq}",
+                    f"{kind.name} {identity_text(row.record.identity)} has no chunk {cited.field}/{cited.seq}",
                     suggestion="leave out what stands behind #",
                 )
             return line | {"_chunk": {"field": cited.field, "chunk_seq": cited.seq, "text": text}}
@@ -101,20 +96,8 @@ def why(
     positive(limit)
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
-    kind, named = _named(base, type, identity)
-    return explanation.why(base, kind, _row(base, kind, named), Intent(query, mode, where, limit, kinds=(kind,)))
-
-
-def _named(base: Base, type_name: str, identity: Any) -> tuple[RecordType, Identity]:
-    kind = kind_named(base, type_name)
-    return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
-
-
-def _row(base: Base, kind: RecordType, named: Identity) -> StoredRow:
-    row = base.tree.get(kind, named)
-    if row is None:
-        raise no_record(base, kind, named)
-    return row
+    kind, row = row_named(base, type, identity)
+    return explanation.why(base, kind, row, Intent(query, mode, where, limit, kinds=(kind,)))
 
 
 def _ground(base: Base) -> HistorySource:
