@@ -107,14 +107,6 @@ class Key:
         return self.name.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
-
-    name: str
-    meaning: str
-
-
 _STANDARD = Settings()
 
 KEYS: tuple[Key, ...] = (
@@ -228,22 +220,17 @@ SECTIONS: Mapping[str, str] = {
     "questions": "Judged questions: question, type, mode, where, expected.",
 }
 
-VARIABLES: tuple[Variable, ...] = (
-    Variable("DUCKKB_KB", "The knowledge base to use where `--kb` does not name one."),
-    Variable("DUCKKB_WRITER", "Stands for this clone's id when new records get their file; for CI and tests."),
-    Variable("DUCKKB_TRUST", "The hash of the demands that this run accepts; `duckkb trust --show` prints it."),
-    Variable("DUCKKB_SANDBOX", "1: paths given to commands must lie inside the knowledge base."),
-    Variable("DUCKKB_AGENT", "1: an agent writes, who has to propose what the ontology wants reviewed."),
-    Variable(
-        "DUCKKB_CACHE_HOME",
-        "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
-    ),
-    Variable("XDG_CACHE_HOME", "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache."),
-    Variable(
-        "XDG_STATE_HOME",
-        "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
-    ),
-)
+VARIABLES: Mapping[str, str] = {
+    "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
+    "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
+    "DUCKKB_TRUST": "The hash of the demands that this run accepts; `duckkb trust --show` prints it.",
+    "DUCKKB_SANDBOX": "1: paths given to commands must lie inside the knowledge base.",
+    "DUCKKB_AGENT": "1: an agent writes, who has to propose what the ontology wants reviewed.",
+    "DUCKKB_CACHE_HOME": "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
+    "XDG_CACHE_HOME": "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache.",
+    "XDG_STATE_HOME": "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
+}
+"""Every environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
 
 
 def read_settings(root: Section) -> Settings:

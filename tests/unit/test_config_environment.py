@@ -68,8 +68,8 @@ def test_an_empty_environment_has_defaults_in_the_home_folder(tmp_path: Path) ->
 def test_every_variable_that_is_listed_is_read(tmp_path: Path) -> None:
     default = env(tmp_path)
     for variable in VARIABLES:
-        assert env(tmp_path, **{variable.name: "/somewhere"}) != default, variable.name
-        assert env(tmp_path, **{variable.name: ""}) == default, variable.name
+        assert env(tmp_path, **{variable: "/somewhere"}) != default, variable
+        assert env(tmp_path, **{variable: ""}) == default, variable
 
 
 def test_the_user_s_folders_move_with_their_variables(tmp_path: Path) -> None:
