@@ -16,11 +16,6 @@ _MOST_STEPS = 8
 _TEXT = r"'(?:[^']|'')*'"
 _NAME = r"[A-Za-z_][\w.]*"
 _ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
-_PLAIN_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\.\*|\.\+|\.)*")
-_REGULAR = re.compile(
-    rf"(?i)\b(?:regexp_matches|regexp_like|regexp_full_match|regexp)\(\s*({_NAME})\s*,\s*({_TEXT})(?:\s*,\s*{_TEXT})?\s*\)"
-)
-_REGULAR_INFIX = re.compile(rf"(?i)({_NAME})\s*(?:~\*?|\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b)\s*({_TEXT})")
 _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
@@ -56,6 +51,9 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"(?i)(?:<>|!=)\s*NULL\b", "IS NOT NULL"),
     (r"(?i)(?<![<>!])=\s*NULL\b", "IS NULL"),
     (r"(?<=\w)'(?=\w)", "''"),
+    (r"(?i)\b(?:regexp_like|regexp_full_match|regexp)\(", "regexp_matches("),
+    (rf"({_NAME})\s*~\*\s*({_TEXT})", r"regexp_matches(\1, \2, 'i')"),
+    (rf"(?i)({_NAME})\s*(?:~|\b(?:REGEXP|RLIKE|MATCHES|SIMILAR\s+TO)\b)\s*({_TEXT})", r"regexp_matches(\1, \2)"),
 )
 
 
@@ -106,7 +104,6 @@ def _steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
     yield _backticks(slip.columns, text)
     spelled = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
     yield from (re.sub(way, better, text) for way, better in spelled)
-    yield _REGULAR.sub(_pattern, _REGULAR_INFIX.sub(_pattern, text))
     yield _named(slip.columns, text, error)
     yield _of_kind(text, error)
     yield _words_of_sql(text, slip.reserved(text))
@@ -133,25 +130,6 @@ def _backticks(columns: Columns, fragment: str) -> str:
 
 def _field(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else quoted(name)
-
-
-def _pattern(found: "re.Match[str]") -> str:
-    """A regular expression as LIKE, where it is one of plain text and dots."""
-    text = found[2][1:-1]
-    fold = text.startswith("(?i)") or "~*" in found[0]
-    likes = [_like(one) for one in text.removeprefix("(?i)").split("|")]
-    if not all(likes):
-        return found[0]
-    tests = [f"{found[1]} {'ILIKE' if fold else 'LIKE'} '{like}'" for like in likes]
-    return tests[0] if len(tests) == 1 else f"({' OR '.join(tests)})"
-
-
-def _like(pattern: str) -> str:
-    inner = pattern.removeprefix("^").removesuffix("$")
-    if not inner or not _PLAIN_PATTERN.fullmatch(inner) or re.search("[%_]", inner):
-        return ""
-    like = inner.replace(".*", "%").replace(".+", "_%").replace(".", "_")
-    return re.sub("%+", "%", ("" if pattern.startswith("^") else "%") + like + ("" if pattern.endswith("$") else "%"))
 
 
 def _named(columns: Columns, fragment: str, error: FilterError) -> str:
