@@ -89,10 +89,6 @@ def constant(node: Node) -> Term:
     return Term(node, kind, "the constant", constant=True, value=found)
 
 
-def text_term(value: str) -> Term:
-    return Term(text_node(value), "text", "the constant", constant=True, value=value)
-
-
 def moment_term(moment: datetime, kind: str) -> Term:
     """A date or a time as a constant."""
     text = moment.date().isoformat() if kind == "date" else moment.isoformat(sep=" ", timespec="microseconds")
