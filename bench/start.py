@@ -25,7 +25,7 @@ import numpy as np
 
 import duckkb
 from duckkb.entries import Cut
-from duckkb.llm.providers import LocalE5
+from duckkb.llm.providers.local import LocalE5
 
 FLOOR = "import duckdb"
 CONFIG = """\

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from duckkb.errors import Unavailable
-from duckkb.llm.providers import LocalE5, NoModel, OpenAIEndpoint
+from duckkb.llm.providers import NoModel
+from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 from duckkb.ports import Embedder
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import HashEmbedder

@@ -10,7 +10,7 @@ import pytest
 
 import duckkb
 from duckkb.entries import Fingerprint
-from duckkb.llm.providers import LocalE5
+from duckkb.llm.providers.local import LocalE5
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fakes import HashEmbedder
 

@@ -1,6 +1,7 @@
 """What recovery, `show`, `forward` and `abort` make of a write that was interrupted, damaged or forged."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,34 @@ def test_a_journal_of_another_format_is_kept(tmp_path: Path) -> None:
         with pytest.raises(errors.StateError):
             decide(tmp_path)
     assert (stage / "journal").exists()
+
+
+LEFT_BEHIND = {
+    "0000.new": b"new\n",
+    "0001.new": b"x\n",
+    "images": b"old\nnew\nx\n",
+    "journal": b'{"format": 1, "id": "1505fef8c805ea07", "entries": [{"path": "data/nodes/note/20260101/part_000.jsonl",'
+    b' "old": "01d09d19c2139a46aebfb577780d123d7396e97201bc7ead210a2ebff8239dee",'
+    b' "new": "7aa7a5359173d05b63cfd682e3c38487f3cb4f7f1d60659fe59fab1505977d4c", "old_size": 4, "new_size": 4,'
+    b' "mode": 420}, {"path": "data/nodes/x/20260101/part_000.jsonl", "old": null,'
+    b' "new": "73cb3858a687a8494ca3323053016282f3dad39d42cf62ca4e79dda2aac7d9ac", "old_size": 0, "new_size": 2,'
+    b' "mode": null}], "folders": ["data/nodes/x", "data/nodes/x/20260101"]}\n'
+    b"d8a231ccd7771bd6bdd80b600cd2be247c202b068ae07748a41c4bfa8a68fa2e\n",
+}
+"""The stage of a write that was cut off, byte for byte as version 0.1.0 left it."""
+
+
+@pytest.mark.parametrize("decide", [protocol.recover, protocol.forward, protocol.abort], ids=lambda one: one.__name__)
+def test_what_an_earlier_version_sealed_is_recovered(tmp_path: Path, decide: Callable[[Path], object]) -> None:
+    write(tmp_path, PART)
+    for folder in ("data/nodes/x/20260101", ".duckkb/txn/1505fef8c805ea07"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, data in LEFT_BEHIND.items():
+        (tmp_path / ".duckkb/txn/1505fef8c805ea07" / name).write_bytes(data)
+    assert protocol.pending(tmp_path)
+    decide(tmp_path)
+    assert tree(tmp_path) == ({PART: b"old\n"} if decide is protocol.abort else NEW)
+    assert not protocol.pending(tmp_path)
 
 
 def test_a_staged_file_that_was_damaged_is_made_again_from_its_image(tmp_path: Path) -> None:

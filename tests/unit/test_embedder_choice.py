@@ -8,7 +8,9 @@ from types import MappingProxyType
 import pytest
 
 from duckkb.errors import Unavailable
-from duckkb.llm.providers import LocalE5, NoModel, OpenAIEndpoint, make_embedder
+from duckkb.llm.providers import NoModel, make_embedder
+from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 from duckkb.ports import Embedder
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 

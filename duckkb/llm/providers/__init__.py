@@ -1,21 +1,53 @@
-"""The models that exist, and the one place that chooses among them."""
+"""The one place that chooses among the models that exist, and what stands for none."""
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
-from duckkb.llm.providers.none import NoModel
+from duckkb.entries import Cut, Fingerprint
+from duckkb.errors import Unavailable
 from duckkb.ports import Embedder
 from duckkb.settings import DEFAULT_MODEL, Environment, Settings
 
-__all__ = ["LocalE5", "NoModel", "OpenAIEndpoint", "make_embedder"]
-
 if TYPE_CHECKING:
-    from duckkb.llm.providers.local import LocalE5
-    from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+    import numpy as np
 
-_HOMES = {"LocalE5": "local", "OpenAIEndpoint": "openai_endpoint"}
 _WITHOUT_MODEL = "search with -m, or name a model: global.embedding_model in config.yaml"
+_NOTHING = Fingerprint("none", "none")
+
+
+class NoModel:
+    """The embedder of a base that has no model, or may not use the one it names.
+
+    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`. Where a model is named but cannot be
+    used here, `fingerprint` is that model's, so that the vectors it made elsewhere stay valid.
+    """
+
+    def __init__(
+        self, reason: str, code: str = "E_MODEL", suggestion: str = "", fingerprint: Fingerprint = _NOTHING
+    ) -> None:
+        self.reason = reason
+        self.code = code
+        self.suggestion = suggestion
+        self._fingerprint = fingerprint
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self._fingerprint
+
+    def embed_passages(self, texts: Sequence[str]) -> "np.ndarray":
+        self._refuse()
+
+    def embed_queries(self, texts: Sequence[str]) -> "np.ndarray":
+        self._refuse()
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        self._refuse()
+
+    def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise Unavailable(self.reason, code=self.code, suggestion=self.suggestion)
 
 
 def make_embedder(
@@ -30,7 +62,7 @@ def make_embedder(
     if wanted.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
     if wanted.base_url is None and wanted.model == DEFAULT_MODEL:
-        from duckkb.llm.providers.local import LocalE5
+        from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs both
 
         return LocalE5(env.cache_home, wanted.mode, wanted.symmetric)
     if wanted.base_url is None:
@@ -53,10 +85,3 @@ def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | N
         reason = f"The variable {variable} that embedding.api_key_env names is not set."
         return NoModel(reason, suggestion=f"export {variable}=KEY", fingerprint=endpoint.fingerprint)
     return endpoint
-
-
-def __getattr__(name: str) -> Any:
-    """The models that few processes need are imported when they are named."""
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

