@@ -119,7 +119,7 @@ class Duckkb:
 def _cache_vectors(corpus: Corpus, home: Path) -> None:
     """Write the vectors of all texts to the base's own cache, under the keys of the default model."""
     from duckkb.indexing.cache import SearchCache
-    from duckkb.indexing.entries import vector_key
+    from duckkb.indexing.entries import text_key
     from duckkb.llm.providers.local import LocalE5
 
     model = LocalE5(home).fingerprint  # known without loading anything
@@ -129,12 +129,12 @@ def _cache_vectors(corpus: Corpus, home: Path) -> None:
         vectors = np.array(corpus.vectors[first : first + _CACHED])
         cache = SearchCache.open(home, state)
         rows = zip(vectors, texts, strict=False)  # vectors first: where they end, no text is taken for nothing
-        cache.add_vectors({vector_key(model, text): (text, vector) for vector, text in rows}, model)
+        cache.add_vectors({text_key(model, text): (text, vector) for vector, text in rows}, model)
         assert cache.save()
     cache = SearchCache.open(home, state)
     spare = [one["text"] for one in corpus.spare]
     cache.add_vectors(
-        {vector_key(model, text): (text, vector) for text, vector in zip(spare, corpus.spare_vectors, strict=True)},
+        {text_key(model, text): (text, vector) for text, vector in zip(spare, corpus.spare_vectors, strict=True)},
         model,
     )
     assert cache.save()

@@ -221,4 +221,4 @@ def _embedding(base: Base, kind: RecordType, field: str, row: StoredRow) -> list
 
 def _chunks(base: Base, kind: RecordType, field: str, text: str) -> dict[bytes, str]:
     """The chunks of a text by the keys of their vectors; none where there is no model to name them by."""
-    return base.builder.wanted(kind, [Record(kind.name, 0, ("",), {field: text}, "", "")])[1]
+    return base.builder.needs(kind, [Record(kind.name, 0, ("",), {field: text}, "", "")]).vectors

@@ -29,14 +29,9 @@ Lengths = Callable[[RecordType], Mapping[str, int]]
 """How long the vectors are that a type's records give, by field."""
 
 
-def token_key(tokenizer: Fingerprint, text: str) -> bytes:
-    """Names the tokens that a tokenizer makes of a text: 16 bytes of BLAKE2b."""
-    return _keys(tokenizer, [text])[0]
-
-
-def vector_key(model: Fingerprint, text: str) -> bytes:
-    """Names the vector that a model makes of a text: 16 bytes of BLAKE2b."""
-    return _keys(model, [text])[0]
+def text_key(maker: Fingerprint, text: str) -> bytes:
+    """Names the tokens that a tokenizer, or the vector that a model, makes of a text: 16 bytes of BLAKE2b."""
+    return _keys(maker, [text])[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +129,6 @@ class EntryBuilder:
         keys = _keys(model, texts)
         lacking = set(self._cache.lacking("vector", dict.fromkeys(keys), model))
         return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
-
-    def wanted(self, kind: RecordType, records: Sequence[Record]) -> tuple[dict[bytes, str], dict[bytes, str]]:
-        """The texts of these records' chunks by the keys of their token rows, and of their vector rows."""
-        needs = self.needs(kind, records)
-        return needs.tokens, needs.vectors
 
     def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}

@@ -18,7 +18,7 @@ from duckkb.indexing.cache import SearchCache, draw
 from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import CacheRow, content_hash, vector_of
 from duckkb.indexing.cache_store import CacheStore, Stored
-from duckkb.indexing.entries import vector_key
+from duckkb.indexing.entries import text_key
 from duckkb.indexing.team_files import digest, segment_name
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import ROOT, make_base
@@ -226,7 +226,7 @@ MODEL = HashEmbedder(8)
 
 def _vectors(texts: Sequence[str]) -> dict[bytes, CacheRow]:
     made = zip(texts, MODEL.embed_passages(texts), strict=True)
-    keys = [vector_key(MODEL.fingerprint, text) for text in texts]
+    keys = [text_key(MODEL.fingerprint, text) for text in texts]
     return {
         key: (key, content_hash(text), str(MODEL.fingerprint), vector.tobytes())
         for key, (text, vector) in zip(keys, made, strict=True)

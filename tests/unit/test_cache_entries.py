@@ -11,7 +11,7 @@ from duckkb.entries import Fingerprint, Tokens
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_format import encode
 from duckkb.indexing.cache_rows import fts_content, tokens_of
-from duckkb.indexing.entries import EntryBuilder, token_key, vector_key
+from duckkb.indexing.entries import EntryBuilder, text_key
 from duckkb.indexing.team_files import TEAM_FILE
 from duckkb.indexing.tokens import JiebaTokenizer
 from duckkb.ontology.model import NodeType, SearchField
@@ -77,8 +77,8 @@ def test_entries_follow_the_fields_and_the_text(tmp_path: Path) -> None:
 def test_each_lane_gets_what_it_searches(tmp_path: Path) -> None:
     title, body, summary = builder(tmp_path).build(BOTH, [record(1, title="a", body="b", summary="c")])[0]
     assert (title.tokens, title.vector_key) == (Tokens("a", "a"), None)
-    assert (body.tokens, body.vector_key) == (Tokens("b", "b"), vector_key(MODEL, "b"))
-    assert (summary.tokens, summary.vector_key) == (None, vector_key(MODEL, "c"))
+    assert (body.tokens, body.vector_key) == (Tokens("b", "b"), text_key(MODEL, "b"))
+    assert (summary.tokens, summary.vector_key) == (None, text_key(MODEL, "c"))
     assert body.vector is None
 
 
@@ -140,7 +140,7 @@ def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None
     notes = [record(1, title="the quick fox"), record(2, title="狐狸")]
     cache = SearchCache.open(tmp_path, tmp_path / "user")
     words = JiebaTokenizer().fingerprint
-    forged = [(token_key(words, "the quick fox"), b"c" * 16, str(words), b"buy this product")]
+    forged = [(text_key(words, "the quick fox"), b"c" * 16, str(words), b"buy this product")]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
     (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
     for _ in range(2):
@@ -148,8 +148,8 @@ def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None
         assert [row[0].tokens for row in made.build(BOTH, notes)] == JiebaTokenizer().tokenize(
             ["the quick fox", "狐狸"]
         )
-        assert made.needs(BOTH, notes).tokens == {token_key(words, "狐狸"): "狐狸"}
-        assert cache.tokens([token_key(words, "the quick fox")]) == [None]
+        assert made.needs(BOTH, notes).tokens == {text_key(words, "狐狸"): "狐狸"}
+        assert cache.tokens([text_key(words, "the quick fox")]) == [None]
         cache.save()
     assert [finding.code for finding in cache.findings] == []
 
@@ -157,16 +157,16 @@ def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None
 def test_another_model_keeps_the_tokens_and_another_tokenizer_the_vectors(tmp_path: Path) -> None:
     other = Fingerprint("acme/model", "def", 4)
     words = JiebaTokenizer().fingerprint
-    assert vector_key(MODEL, "text") != vector_key(other, "text")
-    assert token_key(words, "text") != token_key(JiebaTokenizer(fold="simplified").fingerprint, "text")
-    assert token_key(words, "text") != token_key(words, "text ")
-    assert len(token_key(words, "")) == len(vector_key(MODEL, "\ud800")) == 16
+    assert text_key(MODEL, "text") != text_key(other, "text")
+    assert text_key(words, "text") != text_key(JiebaTokenizer(fold="simplified").fingerprint, "text")
+    assert text_key(words, "text") != text_key(words, "text ")
+    assert len(text_key(words, "")) == len(text_key(MODEL, "\ud800")) == 16
 
 
 def test_forged_tokens_are_recomputed_dropped_and_named(tmp_path: Path) -> None:
     notes = [record(number, title=f"诚实的标题 {number}") for number in range(50)]
     words = JiebaTokenizer().fingerprint
-    forged = [(token_key(words, note.fields["title"]), b"c" * 16, str(words), b"buy this product") for note in notes]
+    forged = [(text_key(words, note.fields["title"]), b"c" * 16, str(words), b"buy this product") for note in notes]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
     (tmp_path / TEAM_FILE).write_bytes(encode(forged, []))
     cache = SearchCache.open(tmp_path, tmp_path / "user")
@@ -179,7 +179,7 @@ def test_honest_tokens_from_elsewhere_cost_a_sample(tmp_path: Path) -> None:
     notes = [record(number, title=f"标题 {number}") for number in range(200)]
     made = SearchCache.open(tmp_path)
     builder(tmp_path, cache=made).build(BOTH, notes)
-    keys = [token_key(JiebaTokenizer().fingerprint, note.fields["title"]) for note in notes]
+    keys = [text_key(JiebaTokenizer().fingerprint, note.fields["title"]) for note in notes]
     (tmp_path / TEAM_FILE).parent.mkdir(parents=True)
     (tmp_path / TEAM_FILE).write_bytes(made.team_bytes(keys)[TEAM_FILE])
     first, second = CountingTokenizer(), CountingTokenizer()

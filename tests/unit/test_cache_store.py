@@ -20,7 +20,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.cache_format import SCHEMA, encode
 from duckkb.indexing.cache_rows import content_hash
 from duckkb.indexing.cache_store import FILE, CacheStore
-from duckkb.indexing.entries import token_key, vector_key
+from duckkb.indexing.entries import text_key
 from duckkb.indexing.team_files import TEAM_FILE, TEAM_FOLDER
 from duckkb.indexing.tokens import JiebaTokenizer
 
@@ -51,8 +51,8 @@ def lying(texts: list[str]) -> np.ndarray:
     return -embed(texts)
 
 
-TOKEN_TEXTS = {token_key(WORDS, text): text for text in TEXTS}
-VECTOR_TEXTS = {vector_key(MODEL, text): text for text in TEXTS}
+TOKEN_TEXTS = {text_key(WORDS, text): text for text in TEXTS}
+VECTOR_TEXTS = {text_key(MODEL, text): text for text in TEXTS}
 KEYS = [*TOKEN_TEXTS, *VECTOR_TEXTS]
 
 
@@ -157,10 +157,10 @@ def test_a_place_that_cannot_be_used_is_no_error(tmp_path: Path, place: str) -> 
 def test_two_processes_may_save_side_by_side(tmp_path: Path) -> None:
     one, other = opened(tmp_path), opened(tmp_path)
     for cache, text in ((one, "first"), (other, "second")):
-        cache.add_tokens({token_key(WORDS, text): (text, TOKENIZER.tokenize([text])[0])}, WORDS)
+        cache.add_tokens({text_key(WORDS, text): (text, TOKENIZER.tokenize([text])[0])}, WORDS)
         assert cache.save()
     for cache in (one, other, opened(tmp_path)):
-        keys = [token_key(WORDS, "first"), token_key(WORDS, "second")]
+        keys = [text_key(WORDS, "first"), text_key(WORDS, "second")]
         assert cache.tokens(keys) == TOKENIZER.tokenize(["first", "second"])
 
 
@@ -289,7 +289,7 @@ def large(root: Path, count: int) -> tuple[SearchCache, list[bytes]]:
     vectors = np.random.default_rng(7).standard_normal((count, 1024)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     texts = [f"large {number}" for number in range(count)]
-    keys = [vector_key(model, text) for text in texts]
+    keys = [text_key(model, text) for text in texts]
     cache = SearchCache.open(root, root / "user")
     cache.add_vectors({key: (text, row) for key, text, row in zip(keys, texts, vectors, strict=True)}, model)
     return cache, keys
@@ -440,7 +440,7 @@ def test_an_odd_row_is_left_out_and_the_others_stay(tmp_path: Path, data: bytes)
 
 def test_a_flipped_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
     cache = SearchCache.open(tmp_path, tmp_path / "user")
-    texts = {token_key(WORDS, text): text for text in TEXTS[:6]}
+    texts = {text_key(WORDS, text): text for text in TEXTS[:6]}
     made = {key: TOKENIZER.tokenize([text])[0] for key, text in texts.items()}
     cache.add_tokens({key: (texts[key], made[key]) for key in texts}, WORDS)
     data = cache.team_bytes(texts)[TEAM_FILE]
@@ -512,7 +512,7 @@ def test_a_few_checked_rows_vouch_for_themselves_alone(tmp_path: Path) -> None:
 def test_untrusted_rows_do_not_enter_files_of_our_own(tmp_path: Path) -> None:
     write_team(tmp_path, filled(tmp_path).team_bytes(KEYS))
     cache = opened(tmp_path, "another")
-    own = token_key(WORDS, "own")
+    own = text_key(WORDS, "own")
     cache.add_tokens({own: ("own", TOKENIZER.tokenize(["own"])[0])}, WORDS)
     held = pq.read_table(pa.BufferReader(cache.team_bytes([*KEYS, own])[TEAM_FILE]))
     assert held["key"].to_pylist() == [own]

@@ -40,11 +40,11 @@ def sample_caches(base: Base) -> None:
     for kind in base.ontology if base.cache.team_paths() else ():
         rows = list(base.tree.rows(kind))
         drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
-        tokens, vectors = base.builder.wanted(kind, [row.record for row in drawn])
-        base.cache.verify_tokens(tokens, base.wiring.tokenizer.tokenize)
+        needs = base.builder.needs(kind, [row.record for row in drawn])
+        base.cache.verify_tokens(needs.tokens, base.wiring.tokenizer.tokenize)
         if kind.has_text_vectors and kind.settings(base.settings).embedding.base_url is None:
             with suppress(Unavailable):
-                base.cache.verify_vectors(vectors, base.embedder(kind).embed_passages)
+                base.cache.verify_vectors(needs.vectors, base.embedder(kind).embed_passages)
 
 
 def _lanes(base: Base, kind: RecordType) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from duckkb.errors import DuckkbError
 from duckkb.indexing.cache import SAMPLE
 from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, vector_of
 from duckkb.indexing.cache_store import Stored
+from duckkb.indexing.entries import Needs
 from duckkb.ports import Embedder
 from duckkb.review.health.check import Skipped, Surroundings, Verdict, ok, warning, worst
 
@@ -72,18 +73,18 @@ def fingerprint(ground: Surroundings) -> Verdict:
 def _wanted(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
     """The texts that need token rows and vector rows, by key."""
     found: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
-    for tokens, vectors, _ in _by_kind(ground):
-        found["tokens"] |= tokens
-        found["vector"] |= vectors
+    for needs, _ in _by_kind(ground):
+        found["tokens"] |= needs.tokens
+        found["vector"] |= needs.vectors
     return found
 
 
-def _by_kind(ground: Surroundings) -> Iterator[tuple[dict[bytes, str], dict[bytes, str], Embedder]]:
-    """For each type that is searched the texts that need token rows and vector rows, by key, and its model."""
+def _by_kind(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
+    """For each type that is searched what its entries take, and its model."""
     base = ground.base
     for kind in base.ontology:
         if kind.full_text or kind.vectors:
-            yield *base.builder.wanted(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
+            yield base.builder.needs(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
 
 
 def _forged(ground: Surroundings) -> tuple[list[str], bool]:
@@ -110,8 +111,8 @@ def _agree(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Text
         made = ground.wiring.tokenizer.tokenize([texts[key] for key in stored])
         return all(tokens_of(row) == one for row, one in zip(stored.values(), made, strict=True))
     try:
-        for _, vectors, model in _by_kind(ground):
-            keys = [key for key in stored if key in vectors]
+        for needs, model in _by_kind(ground):
+            keys = [key for key in stored if key in needs.vectors]
             fresh = model.embed_passages([texts[key] for key in keys]) if keys else ()
             if not all(same_direction(vector_of(stored[key]), one) for key, one in zip(keys, fresh, strict=True)):
                 return False
