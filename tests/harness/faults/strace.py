@@ -20,6 +20,7 @@ _KINDS = {
     "symlink": "symlink", "symlinkat": "symlink", "truncate": "truncate", "ftruncate": "truncate", "fchmod": "chmod",
     "chmod": "chmod", "fchmodat": "chmod",
 }  # fmt: skip
+_LOOKS = {"pread64": "read", "fcntl": "lock"}
 _LINE = re.compile(r"(\d+)\s+(\w+)\((.*)")
 _OPEN_FILE = re.compile(r"\d+<([^>]*)>")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -44,12 +45,16 @@ def missing() -> str:
     return "" if probe.returncode == 0 else "strace may not trace here"
 
 
-def run(folder: Path, write: Write, fault: str = "", command: Sequence[str] = ()) -> tuple[Ended, list[Call]]:
-    """Run a write as a process of its own under strace, with a fault such as `fsync:error=EIO:when=3`."""
+def run(
+    folder: Path, write: Write, fault: str = "", command: Sequence[str] = (), only: Sequence[Path] = ()
+) -> tuple[Ended, list[Call]]:
+    """Run a write as a process of its own under strace, with a fault such as `fsync:error=EIO:when=3`; `only` calls on some
+    files are counted, and fail."""
     log = folder / "strace.log"
     inject = ["-e", f"inject={fault}"] if fault else []
-    names = ",".join(f"?{name}" for name in _KINDS)
-    traced = ["strace", "-f", "-y", "-s", "0", "-o", str(log), "-e", f"trace={names}", *inject]
+    names = ",".join(f"?{name}" for name in (*_KINDS, *(_LOOKS if only else ())))
+    paths = [word for path in only for word in ("-P", str(path))]
+    traced = ["strace", "-f", "-y", "-s", "0", "-o", str(log), *paths, "-e", f"trace={names}", *inject]
     env = {
         **os.environ,
         **dict(write.env),
@@ -83,14 +88,15 @@ def _calls(text: str, root: str) -> "list[Call]":
             assert not path.startswith(root + "/"), line
             continue
         numbers[name] += 1
-        if path.startswith(root + "/") and (_KINDS[name] != "create" or _WRITES.search(rest)):
-            found.append(Call(name, numbers[name], _KINDS[name], path[len(root) + 1 :]))
+        kind = _KINDS.get(name) or _LOOKS[name]
+        if path.startswith(root + "/") and (kind != "create" or _WRITES.search(rest)):
+            found.append(Call(name, numbers[name], kind, path[len(root) + 1 :]))
     return found
 
 
 def _path(name: str, rest: str) -> str:
     """The file that is changed; of two, the one that comes to be."""
-    if name in ("write", "pwrite64", "fsync", "fdatasync", "ftruncate", "fchmod"):
+    if name in ("write", "pwrite64", "fsync", "fdatasync", "ftruncate", "fchmod", *_LOOKS):
         found = _OPEN_FILE.match(rest)
         return found[1] if found else ""
     quoted = _QUOTED.findall(rest)
