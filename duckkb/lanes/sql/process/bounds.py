@@ -12,6 +12,7 @@ import threading
 from contextlib import suppress
 from importlib.util import find_spec
 from math import ceil
+from pathlib import Path
 
 MEMORY = 3 * 1024**3  # bytes on top of what the process has when a statement begins; the engine's own limit is 2 GB
 OVER_MEMORY = 77  # the exit code of a process that took more
@@ -37,7 +38,7 @@ class Bounds:
 
         self._sizes = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
         with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
-            _write("/proc/self/oom_score_adj", b"1000")
+            Path("/proc/self/oom_score_adj").write_bytes(b"1000")
         if not by_address_space:
             threading.Thread(target=self._look, args=(self._resident(),), daemon=True).start()
         for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
@@ -84,11 +85,3 @@ def _half_of_the_machine() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     except (AttributeError, ValueError, OSError):
         return MEMORY
-
-
-def _write(path: str, data: bytes) -> None:
-    file = os.open(path, os.O_WRONLY)
-    try:
-        os.write(file, data)
-    finally:
-        os.close(file)

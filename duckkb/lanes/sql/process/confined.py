@@ -123,14 +123,19 @@ class Confined(Engine):
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction and hand over what it yields, within the time limit."""
+        left = self._left(seconds)
         with self._guarded(seconds) as connection:
             connection.execute("BEGIN TRANSACTION READ ONLY")
+            clock = threading.Timer(left, connection.interrupt)
+            clock.daemon = True
+            clock.start()
             try:
-                with _interrupted_after(connection, self._left(seconds)):
-                    connection.execute(statement)
-                    types = [str(column[1]) for column in connection.description or ()]
-                    return take(connection.to_arrow_reader(_ROWS), types)
+                connection.execute(statement)
+                types = [str(column[1]) for column in connection.description or ()]
+                return take(connection.to_arrow_reader(_ROWS), types)
             finally:
+                clock.cancel()
+                clock.join()  # a late interrupt must not hit the next statement
                 self._roll_back(connection)
 
     def _roll_back(self, connection: "duckdb.DuckDBPyConnection") -> None:
@@ -182,15 +187,3 @@ class Confined(Engine):
                 connection.execute(f"SET GLOBAL {setting}")
             self._connection = connection
         return self._connection
-
-
-@contextmanager
-def _interrupted_after(connection: "duckdb.DuckDBPyConnection", seconds: float) -> Iterator[None]:
-    timer = threading.Timer(seconds, connection.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # a late interrupt must not hit the next statement
