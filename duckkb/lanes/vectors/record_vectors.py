@@ -23,6 +23,7 @@ MATRIX, SLOTS = "matrix", "slots"
 """The files: the numbers of each row; and scales, chunks, beginnings, ids and signs of life, one array after the other."""
 
 _SETS_HELD = 8
+_FEW = 16  # ids up to which looking at all slots costs less than sorting them
 
 Chunk = tuple[str, int, Floats]
 """The field of a chunk, its number there, and its vector, float32."""
@@ -84,6 +85,7 @@ class RecordVectors:
         self._file: IO[bytes] | None = None
         self._slots = _read(folder / SLOTS, self.rows, int(state["slots"])) if folder and state else Slots()
         self._fresh: list[Slots] = []
+        self._sorted: tuple[Ints, Ints] | None = None  # the ids of the slots that are alive, rising, and their numbers
         self._chosen: deque[tuple[IdSet, Ints]] = deque(maxlen=_SETS_HELD)
         if folder and self.rows:
             self._map(folder)
@@ -128,7 +130,7 @@ class RecordVectors:
         numbered = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
         self._fresh.append(Slots(scales, numbered, starts, ids, alive))
         self._add(stored)
-        self._chosen.clear()
+        self._changed()
         return unit
 
     def kill(self, ids: Iterable[int]) -> None:
@@ -136,6 +138,10 @@ class RecordVectors:
         alive = self.view.alive.copy()
         alive[self.places(ids)] = False
         self._slots = self._slots._replace(alive=alive)
+        self._changed()
+
+    def _changed(self) -> None:
+        self._sorted = None
         self._chosen.clear()
 
     def save(self) -> State:
@@ -182,8 +188,16 @@ class RecordVectors:
 
     def places(self, ids: Iterable[int]) -> Ints:
         """The numbers of the slots of these records that are alive, rising."""
-        view = self.view
-        return np.flatnonzero(IdSet.of(ids).holds(view.ids) & view.alive)
+        view, wanted = self.view, IdSet.of(ids)
+        if len(wanted) <= _FEW and self._sorted is None:
+            return np.flatnonzero(wanted.holds(view.ids) & view.alive)
+        if self._sorted is None:
+            alive = np.flatnonzero(view.alive)
+            order = np.argsort(view.ids[alive])
+            self._sorted = view.ids[alive][order], alive[order]
+        known, slots = self._sorted
+        there = wanted.within(IdSet(known)).array
+        return np.sort(slots[np.searchsorted(known, there)])
 
 
 def _read(path: Path, rows: int, slots: int) -> Slots:
