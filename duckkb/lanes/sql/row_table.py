@@ -97,7 +97,7 @@ class RowTable(RowMirror):
         self.kind = kind
         self._ends = ends
         self._nodes = nodes
-        self._begin(None)
+        self._open(None, {})
 
     @property
     def columns(self) -> Columns:
@@ -152,25 +152,21 @@ class RowTable(RowMirror):
         """Edges keep the ids of their ends, so they are read anew where nodes that may be ends have changed."""
         return self._ended_by == self._nodes()
 
-    def _begin(self, folder: Path | None, state: State | None = None) -> None:
-        """What lies in a folder as a state says, or nothing."""
-        found = state or {"said": {}, "replaced": [], "step": 0}
-        self._seen = Observation(self.kind, found["said"])
+    def _open(self, folder: Path | None, state: State) -> None:
+        """What lies in a folder as a state says; nothing where there is none."""
+        self._seen = Observation(self.kind, state.get("said"))
         self._columns = self._seen.columns()
-        self._replaced, self._step = frozenset[int](found["replaced"]), int(found["step"])
+        self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
         self._pieces: dict[str, Piece] = {}
         self._answers: dict[Hashable, IdSet] = {}
         self._ended_by = self._nodes()
-        if folder and state:
+        if folder:
             self._pieces["base"] = Piece(folder / "base.arrow")
             if self._step:
                 self._pieces |= {"delta": Piece(folder / f"delta-{self._step}.arrow"), "gone": _gone(self._replaced)}
 
-    def _open(self, folder: Path, state: State) -> None:
-        self._begin(folder, state)
-
     def _build(self, folder: Path | None) -> State:
-        self._begin(None)
+        self._open(None, {})
         path = folder / "base.arrow" if folder else None
         first: Columns | None = None
         written = 0

@@ -85,7 +85,7 @@ class CosineLane(RowMirror):
         super().__init__(rows)
         self._settings = settings or VectorSettings()
         self._graph: tuple[str, Graph | None] = "", None  # the generation of the matrix that it was made of, and it
-        self._set(None, {})
+        self._open(None, {})
 
     @property
     def _material(self) -> str:
@@ -168,7 +168,7 @@ class CosineLane(RowMirror):
             self._refresh()
 
     def _build(self, folder: Path | None) -> State:
-        self._set(folder, {})
+        self._open(folder, {})
         self._lengths = self._rows.version.lengths()
         exact: Nearest | None = None
         for rows in self._rows.batches(self.lane):
@@ -194,16 +194,13 @@ class CosineLane(RowMirror):
         self._append(self._rows.some(sorted(changed), "vector"))
         return self._state()
 
-    def _open(self, folder: Path, state: State) -> None:
-        self._set(folder, state)
-        self._missing.unread |= set(state["lacking"])
-
-    def _set(self, folder: Path | None, state: State) -> None:
+    def _open(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says, or nothing."""
         self._records = RecordVectors(self._settings.storage, folder, state or None)
         self._recall = float(state.get("recall", 1.0))
         self._lengths = str(state.get("lengths", ""))
         self._missing = MissingVectors()
+        self._missing.unread |= set(state.get("lacking", ()))
         self._mixed: set[int] = set(state.get("mixed", ()))  # dimensions of which there is more than one
 
     def _state(self) -> State:
