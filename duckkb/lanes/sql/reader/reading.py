@@ -68,21 +68,6 @@ class TreeReader:
         self._now = (now or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None)
         self._again = again
         self._is_where = source.is_filter
-        self._forms: dict[str, Callable[[Node, Scope], Term]] = {
-            "COLUMN_REF": self._field,
-            "CONSTANT": lambda node, scope: constant(node),
-            "COMPARISON": self._comparison,
-            "CONJUNCTION": self._conjunction,
-            "BETWEEN": self._between,
-            "OPERATOR": self._operator,
-            "CASE": self._case,
-            "CAST": self._cast,
-            "FUNCTION": self._function,
-            "WINDOW": self._window,
-            "LAMBDA": self._lambda,
-            "SUBQUERY": self._subquery,
-            "COLLATE": self._collated,
-        }
 
     # Queries: their frames are changed in place.
 
@@ -205,7 +190,8 @@ class TreeReader:
             word = {"PARAMETER": "a parameter"}.get(name, f"a {name.lower().replace('_', ' ')}")
             raise self._source.refused(alone or word, "Use comparisons over fields and constants.", node)
         try:
-            return self._forms.get(name, self._other)(node, scope)
+            visit: Callable[[Node, Scope], Term] = getattr(self, f"_visit_{name.lower()}", self._other)
+            return visit(node, scope)
         except FilterError as error:
             error.code = self._source.code
             position = self._source.place(node)
@@ -225,7 +211,10 @@ class TreeReader:
     def _terms(self, nodes: Iterable[Node], scope: Scope) -> list[Term]:
         return [self.term(node, scope) for node in nodes]
 
-    def _field(self, node: Node, scope: Scope) -> Term:
+    def _visit_constant(self, node: Node, scope: Scope) -> Term:
+        return constant(node)
+
+    def _visit_column_ref(self, node: Node, scope: Scope) -> Term:
         names = node["column_names"]
         if self._again:
             return Term(node, ANY)
@@ -242,7 +231,7 @@ class TreeReader:
             return moment_term(self._now, "date")
         return moment_term(self._now, "timestamp") if name in _NOW else None
 
-    def _comparison(self, node: Node, scope: Scope) -> Term:
+    def _visit_comparison(self, node: Node, scope: Scope) -> Term:
         left, right = self.term(node["left"], scope), self.term(node["right"], scope)
         has_null = any(one.constant and one.kind == "null" for one in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
@@ -253,10 +242,10 @@ class TreeReader:
             left, right = meet(left, right)
         return Term({**node, "left": left.whole, "right": right.whole}, "boolean")
 
-    def _conjunction(self, node: Node, scope: Scope) -> Term:
+    def _visit_conjunction(self, node: Node, scope: Scope) -> Term:
         return Term({**node, "children": [self.condition(one, scope).whole for one in node["children"]]}, "boolean")
 
-    def _between(self, node: Node, scope: Scope) -> Term:
+    def _visit_between(self, node: Node, scope: Scope) -> Term:
         term, lower, upper = self._terms([node["input"], node["lower"], node["upper"]], scope)
         if not self._typed(term, lower, upper):
             return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
@@ -273,7 +262,7 @@ class TreeReader:
         ]
         return Term({"class": "CONJUNCTION", "type": "CONJUNCTION_AND", "children": tests}, "boolean")
 
-    def _operator(self, node: Node, scope: Scope) -> Term:
+    def _visit_operator(self, node: Node, scope: Scope) -> Term:
         kind = node["type"]
         if kind not in allowed.OPERATOR_TYPES:
             word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
@@ -302,7 +291,7 @@ class TreeReader:
             case _:
                 return Term(written, terms[0].kind if kind in ("ARRAY_SLICE", "OPERATOR_TRY") else ANY, terms[0].name)
 
-    def _case(self, node: Node, scope: Scope) -> Term:
+    def _visit_case(self, node: Node, scope: Scope) -> Term:
         whens = [self.condition(check["when_expr"], scope).whole for check in node["case_checks"]]
         branches = self._terms([*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], scope)
         kind = ANY
@@ -314,7 +303,7 @@ class TreeReader:
         ]
         return Term({**node, "case_checks": checks, "else_expr": branches[-1].whole}, kind, "the CASE")
 
-    def _cast(self, node: Node, scope: Scope) -> Term:
+    def _visit_cast(self, node: Node, scope: Scope) -> Term:
         self._check_type(node["cast_type"])
         term = self.term(node["child"], scope)
         if node["cast_type"]["id"] == "INTERVAL":
@@ -339,7 +328,7 @@ class TreeReader:
         for child in inner or [pair["second"] for pair in info.get("child_types", [])]:
             self._check_type(child)
 
-    def _function(self, node: Node, scope: Scope) -> Term:
+    def _visit_function(self, node: Node, scope: Scope) -> Term:
         name = self._function_name(node)
         if self._is_where and not node["children"] and (moment := self._moment(name)):
             return moment
@@ -389,7 +378,7 @@ class TreeReader:
             raise self._source.refused(f"the function {name} over many records", "use it with sql", node)
         return name
 
-    def _window(self, node: Node, scope: Scope) -> Term:
+    def _visit_window(self, node: Node, scope: Scope) -> Term:
         self._function_name({**node, "filter": None, "order_bys": None})
         return self._other(node, scope)
 
@@ -400,7 +389,7 @@ class TreeReader:
         ]
         return Term({**node, "expr": self.term(node["expr"], Scope(scope, names)).whole}, ANY)
 
-    def _lambda(self, node: Node, scope: Scope) -> Term:
+    def _visit_lambda(self, node: Node, scope: Scope) -> Term:
         """The parser takes `field -> 'key'` for a lambda wherever one could stand."""
         if node["expr"]["class"] != "CONSTANT":
             if not self._source.is_filter:  # COLUMNS(name -> ...)
@@ -411,13 +400,13 @@ class TreeReader:
             return Term({**node, "lhs": term.whole}, ANY)
         return arrow("->", term, constant(node["expr"]))
 
-    def _collated(self, node: Node, scope: Scope) -> Term:
+    def _visit_collate(self, node: Node, scope: Scope) -> Term:
         term = self.term(node["child"], scope)
         if self._typed(term) and term.kind not in ("text", "json", ANY):
             raise self._source.refused(f"{named(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
         return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
 
-    def _subquery(self, node: Node, scope: Scope) -> Term:
+    def _visit_subquery(self, node: Node, scope: Scope) -> Term:
         self.query(node["subquery"]["node"], scope)
         return Term({**node, "child": self._mapped(node.get("child"), scope)}, ANY)
 
