@@ -31,7 +31,7 @@ _WARM = (
     "indexing.cache_format", "indexing.chinese", "indexing.cache_store", "indexing.tokens",
     "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.check.regressions", "review.reports.formats",
     "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact.impact_report", "review.merging.merge",
-    "review.merging.resolve", "review.propose", "review.provenance.provenance_log", "review.impact.why", "truth.git.ancestry",
+    "review.merging.resolve", "review.propose", "review.provenance.provenance_log", "review.impact.why",
     "truth.git.git_changes", "truth.git.patch", "truth.files.render",
 )  # fmt: skip
 _LIBRARIES = ("git", "jsonschema_rs", "numpy.ma", "numpy.typing", "rjieba")

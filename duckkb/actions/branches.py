@@ -23,9 +23,8 @@ from duckkb.review.merging.resolve import Resolved, ResolveOptions
 from duckkb.settings import Settings, Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import outside
-from duckkb.truth.git import branch as branches
-from duckkb.truth.git import repository, revisions
-from duckkb.truth.git.branch import Branch
+from duckkb.truth.git import git_changes, repository, revisions
+from duckkb.truth.git.git_changes import Branch
 from duckkb.truth.git.revisions import Revision
 from duckkb.truth.merge import merge_rules
 from duckkb.truth.merge.merge_rules import RulesByTable
@@ -199,7 +198,7 @@ class Proposing:
         self._root, self._wish = root, wish
         verb, _, what = wish.title.partition(" ")
         name = wish.branch if wish.branch is not None else propose.branch_name(verb, what, token_hex(3))
-        self._target: Branch = branches.branch(self._root, name)
+        self._target: Branch = git_changes.branch(self._root, name)
         self._remote = propose.remote(self._root)
         self._writer = config.around(self._root).writer or state.clone_id(self._root)
         self._parent: Revision = self._start()
@@ -212,21 +211,21 @@ class Proposing:
     def _start(self) -> Revision:
         """What the first commit is made of."""
         name, base = self._target.name, self._wish.base
-        pushed = branches.pushed(self._root, self._remote.name, name) if self._remote else None
+        pushed = git_changes.pushed(self._root, self._remote.name, name) if self._remote else None
         held = self._target.tip or pushed
         if held is not None:
             self._refuse_anothers(held)
         elif self._wish.goes_on:
             raise NotFound(f"there is no branch {name} to continue", suggestion="leave --continue out, and it is made")
         start = revisions.revision(self._root, base or "HEAD")
-        if held and not base and not branches.contains(self._root, start, held):
+        if held and not base and not git_changes.contains(self._root, start, held):
             start = held
         self._refuse_to_lose(start, (self._target.tip, pushed))
         return start
 
     def _refuse_anothers(self, held: Revision) -> None:
         name = self._target.name
-        if not self._wish.goes_on and not branches.is_made_by(self._root, self._writer, name, held):
+        if not self._wish.goes_on and not git_changes.is_made_by(self._root, self._writer, name, held):
             raise Refused(
                 f"there is a branch {name} ({held.name}, {held.short}) whose last commit was not proposed from here",
                 suggestion=f"propose on another branch, or add to it: duckkb propose --continue --branch {name} ...",
@@ -235,7 +234,7 @@ class Proposing:
     def _refuse_to_lose(self, start: Revision, held: tuple[Revision | None, ...]) -> None:
         """No commit that the branch has, here or where it is pushed to, is left behind."""
         for tip in held:
-            if tip is not None and not branches.contains(self._root, start, tip):
+            if tip is not None and not git_changes.contains(self._root, start, tip):
                 mend = "leave --base out" if self._wish.base else f"git branch -f {self._target.name} {tip.name}"
                 raise Refused(
                     f"{tip.name} has commits that {start.name} does not have, which would be left behind",
@@ -244,7 +243,7 @@ class Proposing:
 
     def _keep(self, files: Mapping[str, bytes | None]) -> None:
         message = self._wish.message or f"{self._wish.title}\n\nProposed by duckkb propose.\n"
-        commit = branches.commit(self._root, self._target, self._parent, files, message, self._writer)
+        commit = git_changes.commit(self._root, self._target, self._parent, files, message, self._writer)
         self._parent = revisions.revision(self._root, commit)
         self._target = Branch(self._target.name, self._parent)
         opening = propose.opening(self._remote, self._target.name, repository.branch(self._root))

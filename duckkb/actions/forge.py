@@ -12,7 +12,7 @@ from textwrap import indent
 from duckkb import config
 from duckkb.errors import UsageError
 from duckkb.truth import state
-from duckkb.truth.git import places, repository
+from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
 
 _WORKFLOWS = ".github/workflows"
@@ -47,7 +47,7 @@ def github(root: Path, install: str | None = None) -> Hosted:
     pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`) or a version (`==0.1.0`); else it is where this one came from. Raises `errors.UsageError` (E_PATH) where that is
     behind a link, or outside of the base in a sandbox, and (E_USAGE) for an `install` that is neither."""
     origin = _checked(install) if install is not None else _origin()
-    found = places.find_repository(root)
+    found = run.find_repository(root)
     top = found.work_tree if found else root.resolve()
     if config.environment().sandbox and top != root.resolve():
         raise UsageError(

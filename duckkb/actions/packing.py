@@ -13,8 +13,8 @@ from duckkb.ontology.snapshot import collection_of, path_of, renamed
 from duckkb.records import identity_text
 from duckkb.truth import layout
 from duckkb.truth.commit import journal
-from duckkb.truth.files.read import part_of
-from duckkb.truth.files.tree import Stamp, Tree
+from duckkb.truth.files.part import Stamp, part_of
+from duckkb.truth.files.tree import Tree
 
 FORMAT = "duckkb collection 1"
 _HEAD = {"format": str, "name": str, "records": int, "definition": str, "parts": list}

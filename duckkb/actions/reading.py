@@ -14,7 +14,7 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text
 from duckkb.truth.commit import outside
 from duckkb.truth.files.line import LineShape, encode, etag
-from duckkb.truth.files.tree import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass
 
 

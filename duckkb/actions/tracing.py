@@ -20,7 +20,7 @@ from duckkb.review.provenance import provenance, provenance_log
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
 from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
-from duckkb.truth.files.table import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
 
 

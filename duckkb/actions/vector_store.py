@@ -24,7 +24,7 @@ from duckkb.records import identity_text
 from duckkb.truth import state
 from duckkb.truth.commit import outside, vector_base
 from duckkb.truth.files import ids
-from duckkb.truth.files.tree import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
-from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.part import collector_paused
 
 Item = tuple[str, Mapping[str, Any] | LineError]
 _LONGEST_SLIP = 4_000  # characters

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
+    from duckkb.truth.merge.field_merge import MergeRules
+    from duckkb.truth.merge.merge_rules import RulesByTable
     from duckkb.truth.merge.table_merge import TableMerge
 
 CLEAN, CONFLICT = 40, 41
@@ -47,7 +48,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
     if not data:
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
     for one in merged.conflicts:
-        fields = " ".join(filter(None, one.block.open_fields(table.rules)))
+        fields = " ".join(filter(None, one.block.open_fields(table)))
         print(f"duckkb: both sides changed {table.name}:{one.identity} {fields}".rstrip(), file=sys.stderr)
     return CONFLICT if merged.conflicts else CLEAN
 
@@ -63,7 +64,7 @@ def merge_bases(files: Sequence[Path], path: str) -> int:
 
 def _merged(
     files: Sequence[Path], path: str, *, is_base: bool = False
-) -> "tuple[TableMerge, bytes, TableRules] | None":
+) -> "tuple[TableMerge, bytes, MergeRules] | None":
     """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
     from duckkb.truth.merge import table_merge
 

@@ -138,11 +138,11 @@ def _prefix() -> str:
     """The folder of the base inside its repository, as far as both can be found."""
     from duckkb import config
     from duckkb.errors import DuckkbError
-    from duckkb.truth.git import places
+    from duckkb.truth.git import run
 
     with suppress(DuckkbError, OSError):
         root = config.find_root(Path.cwd(), chosen().get("kb"), config.environment())
-        found = places.find_repository(root)
+        found = run.find_repository(root)
         return found.prefix if found else ""
     return ""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from duckkb.settings import Environment
-from duckkb.truth.git import places, repository
+from duckkb.truth.git import repository, run
 
 _OFF = {"", "0", "false", "no", "off"}
 _NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
@@ -78,7 +78,7 @@ def _apart(root: Path | None, folder: Path) -> Path:
     """Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
     if root is None:
         return folder
-    place, around = folder.resolve(), places.find_repository(root)
+    place, around = folder.resolve(), run.find_repository(root)
     if place.is_relative_to(root.resolve()):
         return _NOWHERE
     inside = around is not None and place.is_relative_to(around.work_tree)

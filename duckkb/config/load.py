@@ -195,9 +195,9 @@ def _read(root: Path, path: str) -> Document:
 
 
 def _was_cut_off(root: Path, path: str) -> bool:
-    from duckkb.truth.files import emptied  # which asks git
+    from duckkb.truth.git import absent  # which asks git
 
-    return emptied.is_held_at_head(root, path)
+    return absent.is_held_at_head(root, path)
 
 
 def _unread(path: str, message: str, remedy: str) -> Document:

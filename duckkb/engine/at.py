@@ -14,9 +14,8 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.read import part_of
-from duckkb.truth.files.tree import Stamp, Tree
+from duckkb.truth.files.part import Stamp, collector_paused, part_of
+from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
 

@@ -25,7 +25,8 @@ from duckkb.store.base_store import BaseStore
 from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.tree import Differences, Part, StoredRow, Tree
+from duckkb.truth.files.part import Part, StoredRow
+from duckkb.truth.files.tree import Differences, Tree
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.survey import survey
+from duckkb.truth.files.read import survey
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import repository, skipped
+from duckkb.truth.git import absent, repository
 from duckkb.truth.merge import merge_rules
 
 Given = ParamSpec("Given")
@@ -37,15 +37,15 @@ def boot(wiring: Wiring) -> Base:
         if not wiring.lenient:
             refuse_unreadable(base.tree)
         return base
-    with protocol.reading(wiring.root, wiring.lock_timeout) as hold:
+    with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
         opened = _opened(wiring)
-        if not hold.read_only:
+        if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
     tree = opened.tree
     records = {kind.name: tree.count(kind) for kind in wiring.ontology}
-    report = BootReport(records, hold.read_only, opened.reason)
+    report = BootReport(records, read_only, opened.reason)
     return Base(wiring, tree, cache, report, opened.lines)
 
 
@@ -185,9 +185,9 @@ def notices(base: Base) -> list[Notice]:
 
 
 def _left_out(base: Base) -> list[Notice]:
-    paths = skipped.missing(base.root) if base.wiring.at is None else ()
-    message = f"{skipped.said(paths)}: what stands there is not found" if paths else ""
-    return [Notice("W_PARTIAL", message, skipped.remedy(base.root, paths))] if paths else []
+    paths = absent.missing(base.root) if base.wiring.at is None else ()
+    message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
+    return [Notice("W_PARTIAL", message, absent.remedy(base.root, paths))] if paths else []
 
 
 def _spoken(finding: Finding) -> Notice:
@@ -215,9 +215,9 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
     if repository.head_has_records(root) and not state.is_emptied(root, repository.head_commit(root)):
-        left_out = skipped.missing(root)
+        left_out = absent.missing(root)
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",
-            suggestion=skipped.remedy(root, left_out) if left_out else "git checkout -- data",
+            suggestion=absent.remedy(root, left_out) if left_out else "git checkout -- data",
         )

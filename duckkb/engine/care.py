@@ -12,7 +12,7 @@ from duckkb.records import Change, Changeset
 from duckkb.truth.files import render
 from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import git_changes, places
+from duckkb.truth.git import git_changes, run
 
 
 def fmt(base: Base, *, check: bool = False) -> Receipt:
@@ -42,7 +42,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
         parts = render.compacted(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
-        if parts and places.find_repository(base.root) is not None:
+        if parts and run.find_repository(base.root) is not None:
             _refuse_touched(git_changes.touched_elsewhere(base.root, [part.path for part in parts]))
         return parts
 

@@ -19,9 +19,9 @@ from duckkb.records import (
     identity_text,
 )
 from duckkb.truth.files import ids
-from duckkb.truth.files.ends import bare_end
 from duckkb.truth.files.line import etag
-from duckkb.truth.files.tree import StoredRow, Tree
+from duckkb.truth.files.part import StoredRow
+from duckkb.truth.files.tree import Tree, bare_end
 from duckkb.values import dataclass, field
 
 

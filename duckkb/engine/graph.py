@@ -6,7 +6,8 @@ from typing import Literal
 
 from duckkb.ontology.model import EdgeType, NodeType
 from duckkb.records import Identity, identity_key
-from duckkb.truth.files.tree import Side, StoredRow, Tree
+from duckkb.truth.files.part import StoredRow
+from duckkb.truth.files.tree import Side, Tree
 from duckkb.values import dataclass
 
 Edge = tuple[EdgeType, StoredRow, Side]

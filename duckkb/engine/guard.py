@@ -11,13 +11,13 @@ from duckkb.records import Change, Changeset, identity_text
 from duckkb.rules import catalogue
 from duckkb.rules.records import refuse_mass_deletion, schema
 from duckkb.rules.view import BaseView, WriteView, named
-from duckkb.truth.git import repository, skipped
+from duckkb.truth.git import absent, repository
 
 
 def refuse_unready(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
     refuse_unreadable(base.tree)
-    skipped.refuse_missing(base.root)
+    absent.refuse_missing(base.root)
     under_way = repository.operation_in_progress(base.root)
     if under_way:
         raise Refused(

@@ -14,10 +14,10 @@ from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.survey import Survey, survey
+from duckkb.truth.files.part import Part, collector_paused
+from duckkb.truth.files.read import Survey, survey
 from duckkb.truth.files.table import Repeated
-from duckkb.truth.files.tree import Part, Tree
+from duckkb.truth.files.tree import Tree
 from duckkb.values import dataclass
 
 _FEW = 8  # parts of a type that are taken in singly, however few there are
@@ -108,10 +108,5 @@ def _build(ground: Ground, lines: StoredLines, kind: RecordType, found: Survey) 
 
 def _sound(root: Path, paths: Iterable[str], kind: RecordType, limits: Limits) -> Iterator[Part]:
     """The parts all of whose lines can be read, one after the other."""
-    for path in paths:
-        try:
-            part = read.read_part(root, path, kind, limits, passing=True)
-        except FileNotFoundError:
-            continue
-        if not part.findings:
-            yield part
+    parts = (read.read_part(root, path, kind, limits) for path in paths)
+    return (part for part in parts if part and not part.findings)

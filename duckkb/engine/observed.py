@@ -15,7 +15,8 @@ from duckkb.records import Record, component_value
 from duckkb.rules.records import keyed_text
 from duckkb.store.base_store import BaseStore
 from duckkb.truth.files import ids
-from duckkb.truth.files.tree import Part, Tree
+from duckkb.truth.files.part import Part
+from duckkb.truth.files.tree import Tree
 
 NAME = "fields"
 FEW = 2

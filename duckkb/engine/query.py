@@ -22,7 +22,7 @@ from duckkb.search.fuse import Fused, fuse, ranked
 from duckkb.search.plan import Ask, Capabilities, plan
 from duckkb.settings import Expansion, Fusion
 from duckkb.truth.files.line import etag
-from duckkb.truth.files.tree import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.ports import ChangeLog, Row, RowVersion
 from duckkb.queries import Lane
 from duckkb.records import Record
-from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.part import collector_paused
 from duckkb.truth.files.tree import Tree
 
 _BATCH = 4096  # records whose entries are made, and held, together

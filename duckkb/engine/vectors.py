@@ -18,7 +18,7 @@ from duckkb.ports import Embedder
 from duckkb.queries import Notice, Plan
 from duckkb.records import Record
 from duckkb.search import syntax
-from duckkb.truth.files.tree import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:

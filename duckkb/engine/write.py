@@ -20,7 +20,7 @@ from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.render import RenderedPart
-from duckkb.truth.git import patch, places, repository
+from duckkb.truth.git import patch, repository, run
 from duckkb.values import dataclass
 
 _MANY_VECTORS = 100
@@ -157,7 +157,7 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
 
 def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
-    if not computed or base.cache.team_paths() or places.find_repository(base.root) is None:
+    if not computed or base.cache.team_paths() or run.find_repository(base.root) is None:
         return ()
     if computed < _MANY_VECTORS and _has_vectors(base, kind):
         return ()

@@ -6,8 +6,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import FROM, TO, TypedEnd, component_of, identity_text
 from duckkb.rules.view import BaseView, IntegrityRule, at
-from duckkb.truth.files.ends import end_identity
-from duckkb.truth.files.tree import Ambiguous, Ref, StoredRow
+from duckkb.truth.files.part import StoredRow
+from duckkb.truth.files.tree import Ambiguous, Ref, end_identity
 
 
 def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:

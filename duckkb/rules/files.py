@@ -10,7 +10,7 @@ from duckkb.rules.homoglyphs import mixed_identity
 from duckkb.rules.invisible_fields import invisible_fields, may_hold_invisible
 from duckkb.rules.view import BaseView, IntegrityRule, at
 from duckkb.truth import layout
-from duckkb.truth.files.tree import StoredRow
+from duckkb.truth.files.part import StoredRow
 
 
 def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:

@@ -8,8 +8,8 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.records import Changeset, Component, Identity, Record, TypedEnd, identity_text
-from duckkb.truth.files.ends import end_identity
-from duckkb.truth.files.tree import Ambiguous, End, Part, Ref, StoredRow, Tree
+from duckkb.truth.files.part import Part, StoredRow
+from duckkb.truth.files.tree import Ambiguous, End, Ref, Tree, end_identity
 from duckkb.values import dataclass
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from duckkb.store.database import Database, Schema, Unusable
 from duckkb.store.place import Place
-from duckkb.truth.files.part_rows import PartHead, etag
+from duckkb.truth.files.part import PartHead, etag
 
 FILE = "store-1.sqlite"
 _SCHEMA = Schema(

@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any
 
 from duckkb.store.place import Unusable, is_own
-from duckkb.truth.commit import mounts
+from duckkb.truth import state
 from duckkb.values import dataclass
 
 __all__ = ["Database", "Schema", "Unusable"]
@@ -239,7 +239,7 @@ class Database:
     def _journal(self, connection: sqlite3.Connection, path: Path) -> None:
         """A write-ahead log loses the last changes with the power, no more, without waiting for the disk; a rollback journal
         has to wait for it."""
-        wanted = "DELETE" if mounts.is_remote(mounts.file_system(path.parent)) else "WAL"
+        wanted = "DELETE" if state.is_remote(state.file_system(path.parent)) else "WAL"
         (found,) = connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()
         self._has_log = found == "wal"
         connection.execute(f"PRAGMA synchronous={'NORMAL' if found == 'wal' else 'FULL'}")

@@ -21,14 +21,13 @@ from duckkb.ports import RowVersion
 from duckkb.queries import Lane
 from duckkb.store import base_store
 from duckkb.store.base_store import BaseStore
-from duckkb.store.key_index import ALL, KeyIndex
+from duckkb.store.key_index import KeyIndex
 from duckkb.store.place import Place, Unusable, remove
 from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, name_of_part, value_name
-from duckkb.store.table import StoredTable
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part_rows import PartContent, PartHead, PartRows, content_of, etag
-from duckkb.truth.files.table import Repeated
-from duckkb.truth.files.tree import Differences, Part, Stamp, Tree
+from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
+from duckkb.truth.files.table import Repeated, Table
+from duckkb.truth.files.tree import Differences, Tree
 
 _LOGGED_BYTES = 1 << 20
 """What is remembered of changes by type, for derived state that follows."""
@@ -167,7 +166,7 @@ class StoredLines:
         keys, slots = array("Q"), array("I")
         for part in parts:
             stored, content = self._insert(connection, part, made)
-            keys.extend(_keys(content))
+            keys.extend(content.keys)
             slots.extend([stored.slot] * (2 * stored.count))
         index = KeyIndex(self._store, name)
         if not index.build(connection, keys, slots, len(keys)):
@@ -245,7 +244,7 @@ class StoredLines:
         self, connection: Connection, part: Part, known: StoredType, before: StoredPart | None = None
     ) -> tuple[StoredPart, PartContent]:
         """Write a part down under a new number."""
-        content = content_of(part.rows)
+        content = part.rows.content
         (number,) = connection.execute("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'part'").fetchone() or (1,)
         head = content.head.data
         seal = base_store.sealed(f"part/{number}", head)
@@ -266,15 +265,15 @@ class StoredLines:
         fresh: list[tuple[int, int]] = []
         for path in paths:
             before, part = known.parts.pop(path, None), tree.parts.get(path)
-            had = set(_keys(self._content(before))) if before is not None else set()
+            had = set(self._content(before).keys) if before is not None else set()
             if before is not None:
                 _let_go(connection, [before])
             if part is not None and not part.findings:
                 stored, content = self._insert(connection, part, known, before)
-                fresh += [(key, stored.slot) for key in _keys(content) if key not in had]
+                fresh += [(key, stored.slot) for key in content.keys if key not in had]
         if not index.add(connection, fresh):
             contents = [(part.slot, self._content(part)) for part in known.parts.values()]
-            keys = array("Q", [key for _, content in contents for key in _keys(content)])
+            keys = array("Q", [key for _, content in contents for key in content.keys])
             slots = array("I", [slot for slot, content in contents for _ in range(2 * len(content.head.ids))])
             index.build(connection, keys, slots, len(keys))
         known.buckets = index.count
@@ -335,8 +334,8 @@ class StoredLines:
         rows = _StoredRows(kind, path, part.count, partial(self._content, part))
         return Part(path, kind, Stamp(*part.stamp), part.digest, rows, (), part.canonical, part.sorted)
 
-    def _table(self, kind: RecordType, parts: Mapping[str, Part]) -> StoredTable:
-        return StoredTable(kind, parts, partial(self._where, name_of(kind)))
+    def _table(self, kind: RecordType, parts: Mapping[str, Part]) -> Table:
+        return Table(parts, partial(self._where, name_of(kind)))
 
     def _where(self, name: str, key: int) -> Iterator[str]:
         """Paths of the parts of a type in which a key may be found."""
@@ -440,9 +439,3 @@ def _lost() -> Unavailable:
 def _let_go(connection: Connection, parts: Iterable[StoredPart]) -> None:
     now = int(time.time())
     connection.executemany("INSERT OR REPLACE INTO gone VALUES (?, ?)", [(part.number, now) for part in parts])
-
-
-def _keys(content: PartContent) -> Iterator[int]:
-    """What the rows of a part are found by."""
-    yield from (one & ALL for one in content.head.ids)
-    yield from content.head.hashes

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterable
@@ -33,6 +34,11 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM})
 """What says nothing of a file that cannot be opened: it may be there."""
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+MOUNTS = Path("/proc/self/mountinfo")
+_OVER_A_NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "vboxsf", "virtiofs"}
+)
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def folder_of(root: Path) -> Path:
@@ -154,44 +160,22 @@ def sweep(root: Path) -> None:
             draft.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace one file so that it is the old or the new one at every moment and durable on return; its mode stays.
+def write_atomic(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace one file so that it is the old or the new one at every moment, and `durable` on return; its mode stays.
 
     Raises `errors.Unavailable` (`E_READ_ONLY`, `E_IO`); the old file is then as it was.
     """
     temporary = _temporary_beside(path)
     try:
-        write_new(temporary, data, mode=_mode_of(path))
+        write_new(temporary, data, mode=_mode_of(path), durable=durable)
         temporary.replace(path)
-        fsync_folder(path.parent)
+        if durable:
+            fsync_folder(path.parent)
     except OSError as error:
         raise refusal(f"{path.name} cannot be written", error) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-
-
-def jot(root: Path, name: str, data: bytes) -> bool:
-    """Write a note into local state that nothing depends on: whole or not at all, but not durable. False where it cannot be
-    written. The draft's name is fixed, so that a killed process leaves one at most."""
-    try:
-        target = ensure(root) / name
-        draft = target.with_name(f"{name}.new")
-        draft.unlink(missing_ok=True)
-        write_new(draft, data, durable=False)
-        draft.replace(target)
-    except (OSError, errors.Unavailable):
-        return False
-    return True
-
-
-def jotted(root: Path, name: str) -> bytes | None:
-    """What was jotted down under a name; None where there is none that can be read."""
-    path = folder_of(root) / name
-    try:
-        return read_regular(path)[0] if is_folder(path.parent) else None
-    except OSError:
-        return None
 
 
 def _temporary_beside(path: Path) -> Path:
@@ -239,3 +223,33 @@ def refusal(what: str, error: OSError) -> errors.Unavailable:
         "Write from a checkout that you own." if code == "E_READ_ONLY" else "Free space or mend the disk, then repeat."
     )
     return errors.Unavailable(f"{what}: {error.strerror or error}.", code=code, suggestion=remedy)
+
+
+def file_system(path: Path, mounts: str | None = None) -> str:
+    """The type of the file system that holds `path`, `ext4` for one; empty where nobody tells. `mounts` is the text of
+    mountinfo."""
+    try:
+        lines = MOUNTS.read_text("utf-8", "surrogateescape") if mounts is None else mounts
+    except OSError:
+        return ""
+    place = path.resolve()
+    found, depth = "", -1
+    for line in lines.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")[0]
+        if len(fields) < 5:
+            continue
+        point = Path(_ESCAPED.sub(lambda octal: chr(int(octal[1], 8)), fields[4]))
+        # Of two mounts on one point the later one hides the earlier.
+        if place.is_relative_to(point) and len(point.parts) >= depth:
+            found, depth = kind, len(point.parts)
+    return found
+
+
+def is_remote(kind: str) -> bool:
+    """Whether a file system of this type may be shared with other machines, where a kernel's lock may hold nobody else.
+
+    >>> is_remote("nfs4"), is_remote("fuse.sshfs"), is_remote("fuseblk"), is_remote("ext4")
+    (True, True, False, False)
+    """
+    return kind in _OVER_A_NETWORK or kind == "fuse" or kind.startswith("fuse.")

@@ -303,7 +303,7 @@ def test_a_writer_that_does_not_look_again_is_caught(notes: Path, tmp_path: Path
             "            stale.append(change.path)\n        elif before",
             "        if before",
         ),
-        "truth/commit/replay": (
+        "truth/commit/journal": (
             '    if now == "third":\n        if not',
             '    if now == "third" and False:\n        if not',
         ),

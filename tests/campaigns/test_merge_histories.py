@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from duckkb import config
+from duckkb.store.base_store import BaseStore
+from duckkb.store.place import Place
 from tests.conftest import git
 from tests.harness.campaign import Campaign
 from tests.harness.merges import oracle
@@ -70,9 +73,9 @@ def _merge_commit(world: World, into: str, other: str) -> None:
 
 
 def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> None:
-    world.figures["merges that know a commit in which nothing is broken"] += (
-        world.root / ".duckkb/whole.json"
-    ).exists()
+    notes = BaseStore(Place.of(config.around(world.root).cache_home, world.root))
+    world.figures["merges that know a commit in which nothing is broken"] += notes.note("whole") is not None
+    notes.close()
     done = world.duckkb("merge", other, "--json")
     assert {one["name"] for one in done.line["conflicts"]} == expected.names(), done.err
     assert done.line["action"] == ("stopped" if expected.torn else "merged")

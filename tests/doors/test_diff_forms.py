@@ -12,7 +12,7 @@ import pytest
 
 from duckkb.actions import diffing
 from duckkb.app import diff
-from duckkb.truth.files.lines import Lines
+from duckkb.truth.files.part import Lines
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 _T = TypeVar("_T")

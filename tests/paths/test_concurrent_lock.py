@@ -48,9 +48,9 @@ from duckkb.truth.commit import protocol
 root, last, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 number, before = -1, -1
 while number < last:
-    with protocol.reading(root, 60) as hold:
+    with protocol.reading(root, 60) as read_only:
         found = [(root / path).read_bytes() for path in parts]
-    assert not hold.read_only
+    assert not read_only
     assert found[0] == found[1], "two generations"
     number = int(found[0].split()[0])
     assert number >= before, "went back"

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from duckkb import config
+from duckkb.store.base_store import BaseStore
+from duckkb.store.place import Place
 from tests.conftest import Ran, commit, git, make_base, run_in
 
 ALIKE = """\
@@ -154,9 +157,12 @@ def by_check(base: Path) -> list[tuple[str, ...]]:
     return sorted((one["code"], one["type"], one["identity"], one["path"]) for one in told if one["code"] in RULES)
 
 
+def notes(base: Path) -> BaseStore:
+    return BaseStore(Place.of(config.around(base).cache_home, base))
+
+
 def noted(base: Path) -> str:
-    path = base / ".duckkb/whole.json"
-    return json.loads(path.read_text("utf-8"))["commit"] if path.exists() else ""
+    return (notes(base).note("whole") or [""])[0]
 
 
 def a_clean_merge(base: Path) -> None:
@@ -182,7 +188,7 @@ def test_what_both_sides_break_together_is_found_from_nothing_and_from_what_chan
     assert broken(done) == by_check(base)
     assert noted(base) == whole, "what is broken is not taken for whole"
     git(base, "reset", "-q", "--hard", start)
-    (base / ".duckkb/whole.json").unlink()
+    assert notes(base).keep("whole", None)
     assert broken(run_in(base, ["merge", "topic", "--json"])) == by_check(base)
     assert noted(base) == ""
 
@@ -212,9 +218,9 @@ def test_another_ontology_has_every_record_looked_at_again(base: Path) -> None:
     assert [one[2] for one in found] == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("said", [b"", b"[]", b'{"commit":"--all","by":"0"}', b'{"commit":"' + b"0" * 40 + b'"}'])
-def test_a_note_that_says_nothing_is_as_none(base: Path, said: bytes) -> None:
+@pytest.mark.parametrize("said", [None, "", [], ["--all", "0"], ["0" * 40], ["0" * 40, 1], {"commit": "0" * 40}])
+def test_a_note_that_says_nothing_is_as_none(base: Path, said: Any) -> None:
     a_clean_merge(base)
-    (base / ".duckkb/whole.json").write_bytes(said)
+    assert notes(base).keep("whole", said)
     grow(base, *CASES["an edge to a node that went"][1:])
     assert [one[0] for one in broken(run_in(base, ["merge", "topic", "--json"]))] == ["E_DANGLING_EDGE"]

@@ -19,7 +19,7 @@ from duckkb.engine.observed import Observed
 from duckkb.errors import DuckkbError
 from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place
-from duckkb.truth.files import table
+from duckkb.truth.files import part
 from tests.conftest import make_base
 
 ALWAYS = "global: {embedding_model: none}\nsnapshot: {min_bytes: 0}\n"
@@ -51,7 +51,7 @@ def decoded(run: Callable[[], object]) -> int:
 
     def watch(frame: Any, event: str, _: object) -> None:
         nonlocal count
-        count += event == "call" and frame.f_code is table.record_of.__code__
+        count += event == "call" and frame.f_code is part.record_of.__code__
 
     sys.setprofile(watch)
     try:

@@ -45,7 +45,7 @@ def test_a_change_on_one_side_or_alike_on_both_is_taken(base: bytes | None, chan
 def test_a_merge_does_not_depend_on_its_direction(base: bytes | None, ours: bytes | None, theirs: bytes | None) -> None:
     one, other = merge_record(base, ours, theirs, RULES), merge_record(base, theirs, ours, RULES)
     assert one.line == other.line
-    assert {conflict.name for conflict in one.conflicts} == {conflict.name for conflict in other.conflicts}
+    assert {*one.conflicts} == {*other.conflicts}
     assert (one.alternatives or ())[::-1] == (other.alternatives or ())
 
 
@@ -78,7 +78,7 @@ def test_each_field_of_a_merge_is_what_the_table_says(base: bytes | None, ours: 
     merged = merge_record(base, ours, theirs, PLAIN)
     old, mine, other = (json.loads(each) if each else {} for each in (base, ours, theirs))
     spelled = [{key: repr(held) for key, held in each.items()} for each in (old, mine, other)]
-    torn = {conflict.name for conflict in merged.conflicts}
+    torn = {*merged.conflicts}
     results = [json.loads(each) for each in (merged.alternatives or (merged.line,)) if each]
     for key in {**old, **mine, **other}:
         was, left, right = (each.get(key) for each in spelled)

@@ -14,8 +14,6 @@ from duckkb.errors import DuckkbError, Unavailable
 from duckkb.records import Change, Changeset, Record, identity_key
 from duckkb.store.base_store import FILE
 from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.part_rows import PartRows
-from duckkb.truth.files.read import changed, reload
 from duckkb.truth.files.render import Writer, render
 from duckkb.truth.files.tree import Tree
 from tests.properties.test_store_laws import follow, ground, place
@@ -100,21 +98,6 @@ def test_after_edits_of_lines_the_tree_is_that_of_a_fresh_load(later: list[tuple
             opened = follow(opened, root) if stays else load(ground(root))
             assert list(facts(opened.tree)) == list(facts(read(root)))
             assert list(facts(load(ground(root)).tree)) == list(facts(read(root)))
-
-
-def test_lines_that_stay_are_not_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, 0, [line(name, 0) for name in NAMES[:5]])
-    load(ground(tmp_path))
-    opened = load(ground(tmp_path))
-    write(tmp_path, 0, [line("a", 0), line("c", 1), line("d", 0), line("e", 0)])
-    decoded = []
-    known = PartRows._row
-    monkeypatch.setattr(PartRows, "_row", lambda *said: decoded.append(said[3]) or known(*said))
-    differences = opened.tree.replace(reload(opened.tree, tmp_path, changed(opened.tree, tmp_path)))
-    assert line("e", 0) not in decoded  # those beside a new one are, to see that it stands in order
-    upserts, gone = differences["Person"]
-    assert ([row.line for row in upserts], gone) == ([line("c", 1)], [hash_id("node", "person", ("b",))])
-    assert [row.line_no for row in opened.tree.parts[PATHS[0]].rows] == [1, 2, 3, 4]
 
 
 changes = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["put", "delete"])), min_size=1, max_size=4)

@@ -140,8 +140,8 @@ def test_show_forward_and_abort_without_an_interrupted_write_do_nothing(tmp_path
 def test_reading_and_writing_recover_first(tmp_path: Path) -> None:
     for name in ("reading", "writing"):
         sealed(tmp_path / name)
-    with protocol.reading(tmp_path / "reading", 1) as hold:
-        assert hold.read_only is False
+    with protocol.reading(tmp_path / "reading", 1) as read_only:
+        assert read_only is False
         assert tree(tmp_path / "reading") == NEW
     with protocol.writing(tmp_path / "writing", 1) as recovery:
         assert recovery.action == "finished"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from duckkb.review.health import machine, repository, state
-from duckkb.truth.commit import mounts
+from duckkb.truth import state as local
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -30,11 +30,11 @@ torn
     ],
 )
 def test_the_file_system_is_that_of_the_nearest_and_latest_mount(path: str, kind: str) -> None:
-    assert mounts.file_system(Path(path), MOUNTS) == kind
+    assert local.file_system(Path(path), MOUNTS) == kind
 
 
 def test_this_machine_has_a_file_system_or_does_not_tell() -> None:
-    assert bool(mounts.file_system(Path.cwd())) == mounts.MOUNTS.exists()
+    assert bool(local.file_system(Path.cwd())) == local.MOUNTS.exists()
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_this_machine_has_a_file_system_or_does_not_tell() -> None:
 def test_a_base_on_a_file_system_of_several_machines_is_warned_of(tmp_path: Path, kind: str, remote: bool) -> None:
     found = list(state.judged(tmp_path, kind))
     assert [verdict.status for verdict in found] == (["warning"] if remote else [])
-    assert mounts.is_remote(kind) is remote
+    assert local.is_remote(kind) is remote
 
 
 def test_room_is_judged_without_naming_what_is_left() -> None:

@@ -60,8 +60,8 @@ def test_a_writer_excludes_everybody_and_is_named(tmp_path: Path) -> None:
 
 def test_readers_share_and_keep_writers_out(tmp_path: Path) -> None:
     child = held_by_a_child(tmp_path, "shared")
-    with lock.shared(tmp_path, 0) as hold:
-        assert hold == lock.Hold(read_only=False)
+    with lock.shared(tmp_path, 0) as read_only:
+        assert read_only is False
     with pytest.raises(errors.Unavailable) as caught, lock.exclusive(tmp_path, 0.02):
         pass
     assert (caught.value.code, caught.value.details["holder"]) == ("E_LOCKED", None)
@@ -150,8 +150,8 @@ def test_a_lock_file_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> No
     with pytest.raises(errors.Unavailable), lock.exclusive(tmp_path, 0):
         pass
     assert not (tmp_path / "elsewhere").exists()
-    with lock.shared(tmp_path, 0) as hold:
-        assert hold.read_only
+    with lock.shared(tmp_path, 0) as read_only:
+        assert read_only
 
 
 READ_ONLY = """
@@ -165,8 +165,8 @@ os.setgid(65534); os.setuid(65534)
 root = Path(".")
 for attempt in (lock.shared, protocol.reading):
     try:
-        with attempt(root, 0) as hold:
-            print("read", hold.read_only)
+        with attempt(root, 0) as read_only:
+            print("read", read_only)
     except errors.StateError as error:
         print("refused", error.code)
     except errors.Unavailable as error:

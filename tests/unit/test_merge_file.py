@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from duckkb.truth.merge import conflict, merge_rules
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.merge_rules import RulesByTable, TableRules
+from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 
 P, Q, R = (f"data/nodes/note/2026010{day}/part_000.jsonl" for day in (1, 2, 3))
-NOTE = TableRules("Note", MergeRules(("id",), {"tags": "set"}))
+NOTE = MergeRules(("id",), {"tags": "set"}, name="Note")
 UNKNOWN = RulesByTable().of(("node", "note"))
 
 
@@ -82,14 +82,14 @@ def test_only_the_record_in_conflict_is_marked_and_both_sides_hold_the_clean_edi
     assert [(one.path, one.identity, one.block) for one in merged.conflicts] == [(P, "a", block)]
     assert conflict.read(merged.parts[P] or b"") == [block, line(2, "b", 5), C]
     assert (merged.parts[P] or b"").startswith(b"<<<<<<< ours")
-    assert block.open_fields(NOTE.rules) == ("x",)
+    assert block.open_fields(NOTE) == ("x",)
 
 
 def test_a_table_that_nobody_knows_merges_whole_records_and_keeps_its_order() -> None:
     merged = merge_table({P: part(C, A)}, {P: part(C, B, A)}, {P: part(C, line(1, "a", 2), line(4, "d"))}, UNKNOWN)
     assert merged.parts[P] == part(C, B, line(1, "a", 2), line(4, "d"))
     torn = merge_table({P: part(A)}, {P: part(line(1, "a", 2, x=1))}, {P: part(line(1, "a", 3, y=1))}, UNKNOWN)
-    assert [(one.identity, one.block.open_fields(UNKNOWN.rules)) for one in torn.conflicts] == [("#1", ("",))]
+    assert [(one.identity, one.block.open_fields(UNKNOWN)) for one in torn.conflicts] == [("#1", ("",))]
 
 
 def test_a_line_without_an_id_is_the_record_whose_id_it_will_get() -> None:
@@ -122,9 +122,7 @@ def test_as_a_base_a_conflict_is_what_it_was_before() -> None:
 
 
 def test_rules_survive_being_written_down_and_nothing_else_is_taken_for_them(tmp_path: Any) -> None:
-    rules = RulesByTable(
-        {("node", "note"): NOTE, ("edge", "cites"): TableRules("cites", MergeRules(("from", "to"), {}, "record"))}
-    )
+    rules = RulesByTable({("node", "note"): NOTE, ("edge", "cites"): MergeRules(("from", "to"), {}, "record", "cites")})
     file = tmp_path / merge_rules.FILE
     file.parent.mkdir()
     file.write_bytes(merge_rules.dump(rules))
@@ -167,7 +165,7 @@ def test_both_directions_of_a_merge_give_the_same(
     base: dict[str, bytes], ours: dict[str, bytes], theirs: dict[str, bytes]
 ) -> None:
     one, other = merge_table(base, ours, theirs, NOTE), merge_table(base, theirs, ours, NOTE)
-    named = [sorted((each.path, each.block.open_fields(NOTE.rules)) for each in way.conflicts) for way in (one, other)]
+    named = [sorted((each.path, each.block.open_fields(NOTE)) for each in way.conflicts) for way in (one, other)]
     assert named[0] == named[1]
     if not one.conflicts:
         assert one.parts == other.parts

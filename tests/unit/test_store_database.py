@@ -137,7 +137,7 @@ def test_over_a_network_there_is_no_log_that_wants_shared_memory(
 ) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("1 0 0:1 / / rw - nfs4 server:/ rw\n")
-    monkeypatch.setattr(database.mounts, "MOUNTS", mounts)
+    monkeypatch.setattr(database.state, "MOUNTS", mounts)
     store = opened(tmp_path)
     add(store, "a")
     assert store.read("PRAGMA journal_mode") == [("delete",)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
     from duckkb.review.provenance.provenance import FieldOrigin
     from duckkb.review.provenance.provenance_log import LogEntry
-    from duckkb.truth.git.ancestry import Signature
+    from duckkb.truth.git.revisions import Signature
 
 
 @base_verb("blame", under="fields")

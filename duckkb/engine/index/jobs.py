@@ -22,7 +22,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
 from duckkb.records import ID
 from duckkb.truth.commit import lock
-from duckkb.truth.git import skipped
+from duckkb.truth.git import absent
 from duckkb.values import dataclass, field
 
 _MOMENT = 0.2
@@ -125,7 +125,7 @@ def build(
 ) -> Built:
     """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
     `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
-    skipped.refuse_missing(base.root)
+    absent.refuse_missing(base.root)
     return _job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 

@@ -8,7 +8,7 @@ from duckkb.engine.base import Base
 from duckkb.errors import Finding
 from duckkb.rules import catalogue
 from duckkb.truth import layout
-from duckkb.truth.git import places, repository, skipped
+from duckkb.truth.git import absent, repository, run
 from duckkb.values import dataclass
 
 
@@ -32,10 +32,10 @@ class CheckReport:
 
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
-    findings = [*skipped.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
+    findings = [*absent.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
     findings += catalogue.findings(guard.view(base))
-    found = places.find_repository(base.root)
+    found = run.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
     return CheckReport(in_order(findings), records, found.prefix if found else "")
 

@@ -15,7 +15,7 @@ from duckkb.ontology.model import EVERY, NodeType, RecordType
 from duckkb.records import identity_text
 from duckkb.review.diff.model import Diff, RecordChange
 from duckkb.rules.view import at
-from duckkb.truth.files.table import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Tree
 from duckkb.values import dataclass, field
 

@@ -21,9 +21,8 @@ from duckkb.review.diff.model import Diff, Versions
 from duckkb.rules.catalogue import findings
 from duckkb.rules.view import BaseView
 from duckkb.truth import layout
-from duckkb.truth.files import read
-from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.tree import Part, Stamp, StoredRow, Tree
+from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused, part_of
+from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 
 _Table = tuple[layout.Kind, str]
@@ -143,7 +142,7 @@ def _tree(
             elif path in unchanged and path in known and known[path].kind == kind:
                 parts[path] = known[path]
             else:
-                parts[path] = read.part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
+                parts[path] = part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
     return Tree(side.ontology, side.limits, parts, []), strange
 
 

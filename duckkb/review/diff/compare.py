@@ -17,9 +17,8 @@ from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, Re
 from duckkb.rules.files import spelling
 from duckkb.rules.view import at
 from duckkb.truth.files.line import Limits, etag
-from duckkb.truth.files.lines import Lines
+from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
-from duckkb.truth.files.table import StoredRow
 from duckkb.truth.layout import DATA, parse_part
 from duckkb.values import dataclass
 

@@ -13,7 +13,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.review.diff.compare import Types, alike, compare, moved, of_tables
 from duckkb.review.diff.model import OPS, Counts, Numbers, Versions
 from duckkb.truth.files.line import Limits, are_compact
-from duckkb.truth.files.lines import collector_paused
+from duckkb.truth.files.part import collector_paused
 
 _Records = dict[bytes, tuple[bytes, ...]]
 """The source text of identities by that of the `__id`."""

@@ -18,7 +18,7 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT, Change, Changeset, Record
 from duckkb.review.diff.model import Diff, DiffOptions, RecordChange, RecordPlace
 from duckkb.review.reports.markup import dumps
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode, parse_objects
-from duckkb.truth.files.table import record_of
+from duckkb.truth.files.part import record_of
 from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass
 

@@ -10,7 +10,7 @@ from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok
 from duckkb.review.health.truth import pointers
 from duckkb.review.reports.markup import many
 from duckkb.truth import layout
-from duckkb.truth.git import repository, skipped
+from duckkb.truth.git import absent, repository
 
 OLDEST = (2, 30)
 _PART = "data/nodes/any/20260101/part_000.jsonl"
@@ -135,11 +135,11 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
 def checkout(ground: Surroundings) -> Verdict:
     if not ground.has_readable_repository:
         raise Skipped("there is no repository that git can read")
-    found = list(skipped.findings(ground.root))
+    found = list(absent.findings(ground.root))
     left_out = [one for one in found if one.is_error]
     if left_out:
         paths = [one.path for one in left_out]
-        return error(skipped.said(paths), skipped.remedy(ground.root, paths))
+        return error(absent.said(paths), absent.remedy(ground.root, paths))
     return worst(
         (warning(f"{one.path}: {one.message}", one.remedy) for one in found), "git leaves no file of the base out"
     )

@@ -11,19 +11,19 @@ from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok
 from duckkb.review.reports.markup import many
 from duckkb.store.place import Place
 from duckkb.truth import state
-from duckkb.truth.commit import journal, lock, mounts, protocol
+from duckkb.truth.commit import journal, lock, protocol
 
 LEAST_BYTES = 100 * 1024 * 1024
 LEAST_INODES = 1_000
 
 
 def file_system(ground: Surroundings) -> Verdict:
-    return worst(judged(ground.root, mounts.file_system(ground.root)), "a local one, where locks hold")
+    return worst(judged(ground.root, state.file_system(ground.root)), "a local one, where locks hold")
 
 
 def judged(root: Path, kind: str) -> Iterator[Verdict]:
     """What is wrong with a base on a file system of this type, and with its folders' places."""
-    if mounts.is_remote(kind):
+    if state.is_remote(kind):
         said = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
         yield warning(said, "keep the base on a local disk, and share it with git")
     data, own = root / "data", state.folder_of(root)

@@ -15,7 +15,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LexicalQuery
 from duckkb.records import identity_text
 from duckkb.search import syntax
-from duckkb.truth.files.table import StoredRow
+from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
 
 _NAMES: Mapping[Lane, str] = {"fts": "words", "vector": "meaning"}

@@ -1,6 +1,6 @@
 """What records break together although no field of them is in conflict: what both sides brought, seen as one.
 
-The first time every record is held against the rules. Where nothing was broken, the commit is noted in `.duckkb/whole.json`;
+The first time every record is held against the rules. Where nothing was broken, the commit is noted in the base's store;
 from then on only what differs from it is looked at, and what depends on that: the edges of nodes that came or went.
 """
 
@@ -8,7 +8,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from duckkb.engine import guard
 from duckkb.engine.base import Base
@@ -23,11 +22,10 @@ from duckkb.review.diff.configuration import is_configuration
 from duckkb.review.diff.model import RecordPlace, Versions
 from duckkb.rules import catalogue
 from duckkb.rules.view import BaseView
-from duckkb.truth import state
-from duckkb.truth.files.table import StoredRow, record_of
+from duckkb.truth.files.part import StoredRow, record_of
 from duckkb.values import dataclass, field
 
-_FILE = "whole.json"
+_NOTE = "whole"
 _MOST_PARTS = 0.5  # of all parts; where more have changed, looking at all records costs no more
 
 
@@ -48,7 +46,7 @@ def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
     found = in_order([*unread, *catalogue.findings(view, catalogue.AFTER_MERGE)])
     if not found and not base.tree.unreadable and not base.tree.findings:
-        _note(base.root, commit)
+        _note(base, commit)
     return found
 
 
@@ -106,7 +104,7 @@ def _identity(kind: RecordType, place: RecordPlace | None) -> Identity | None:
 
 def _since_whole(base: Base) -> Versions | None:
     """What differs from the commit in which nothing was broken; None where none is known, or all must be looked at."""
-    commit = _noted(base.root)
+    commit = _noted(base)
     if not commit:
         return None
     try:
@@ -117,20 +115,19 @@ def _since_whole(base: Base) -> Versions | None:
     return None if is_much or versions.findings or any(map(is_configuration, versions.paths)) else versions
 
 
-def _noted(root: Path) -> str:
-    try:
-        told = json.loads(state.jotted(root, _FILE) or b"{}")
-        commit = str(told["commit"]) if told["by"] == version_of("duckkb", "duckkb") else ""
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return ""
-    return commit if re.fullmatch("[0-9a-f]{40,64}", commit) else ""
+def _noted(base: Base) -> str:
+    """The commit that is noted; empty for none, and for one that another version noted."""
+    match base.notes.note(_NOTE):
+        case [str(commit), by] if by == version_of("duckkb", "duckkb") and re.fullmatch("[0-9a-f]{40,64}", commit):
+            return commit
+    return ""
 
 
-def _note(root: Path, commit: str) -> None:
+def _note(base: Base, commit: str) -> None:
     """Only where the files are those of the commit."""
     try:
-        is_that = bool(commit) and not sides.read(root, sides.Range(commit)).paths
+        is_that = bool(commit) and not sides.read(base.root, sides.Range(commit)).paths
     except DuckkbError:
         return
-    if is_that and commit != _noted(root):
-        state.jot(root, _FILE, json.dumps({"commit": commit, "by": version_of("duckkb", "duckkb")}).encode() + b"\n")
+    if is_that and commit != _noted(base):
+        base.notes.keep(_NOTE, [commit, version_of("duckkb", "duckkb")])

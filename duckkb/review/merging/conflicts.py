@@ -8,12 +8,11 @@ from typing import Any, Literal
 from duckkb.errors import Conflict as Contradiction
 from duckkb.errors import InvalidRecord, NotFound, UsageError
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode
+from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode, parse_objects
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.strict import HARD_DEPTH
 from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.merge_rules import TableRules
 from duckkb.truth.merge.table_merge import identity_of
 from duckkb.values import dataclass
 
@@ -73,14 +72,14 @@ class ConflictAnswer:
     etag: str = ""
 
 
-def open_in(block: Block, table: TableRules, path: str) -> list[OpenConflict]:
+def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
     """What is still open in a block."""
     identity = identity_of(block, table)
     return [
         OpenConflict(
             table.name, identity, name, path, *(block.value(side, name) for side in ("base", "ours", "theirs"))
         )
-        for name in block.open_fields(table.rules)
+        for name in block.open_fields(table)
     ]
 
 
@@ -115,7 +114,7 @@ def refuse_strangers(
 
 def settle(
     block: Block,
-    table: TableRules,
+    table: MergeRules,
     path: str,
     choices: Sequence[SideChoice],
     answers: Sequence[ConflictAnswer],
@@ -128,9 +127,9 @@ def settle(
     for answer in mine:
         if answer.etag in etags:
             block = _answered(block, answer, table, newest)
-    for name in block.open_fields(table.rules):
+    for name in block.open_fields(table):
         side = _chosen(_selectors(table.name, identity, name), choices)
-        block = _taken(block, name, newest if side == "newest" else side, table.rules)
+        block = _taken(block, name, newest if side == "newest" else side, table)
     return block
 
 
@@ -139,11 +138,12 @@ def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
     `value` (null leaves the field out), `record` (of at most `depth` levels), or `"delete": true`. Raises
     `errors.InvalidRecord` (E_INVALID)."""
     found: dict[tuple[str, ...], tuple[int, ConflictAnswer]] = {}
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if not line.strip():
-            continue
+    limits = Limits(len(data), HARD_DEPTH)
+    for number, told in parse_objects(data.removeprefix(b"\xef\xbb\xbf"), limits):
         try:
-            answer = _answer(json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse), depth)
+            if isinstance(told, LineError):
+                raise ValueError("; ".join(finding.message for finding in told.findings))
+            answer = _answer(told, depth)
             key = (answer.type, answer.identity, answer.field, answer.etag)
             before, other = found.setdefault(key, (number, answer))
             if other != answer:
@@ -157,20 +157,8 @@ def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
     return [answer for _, answer in found.values()]
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; raises ValueError for a key that stands twice, of which one would be lost."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
-    return found
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _answer(told: Any, depth: int) -> ConflictAnswer:
-    if not isinstance(told, dict) or not isinstance(told.get("type"), str) or "identity" not in told:
+def _answer(told: Mapping[str, Any], depth: int) -> ConflictAnswer:
+    if not isinstance(told.get("type"), str) or "identity" not in told:
         raise ValueError("an answer is an object with `type` and `identity`")
     given = [name for name in ("choose", "value", "record", "delete") if name in told]
     if len(given) != 1:
@@ -196,12 +184,12 @@ def _source(value: Any, depth: int) -> str | None:
     return None if value is None else split(encode({"v": value}, LineShape(()), depth))["v"][1]
 
 
-def _answered(block: Block, answer: ConflictAnswer, table: TableRules, newest: Side | None) -> Block:
+def _answered(block: Block, answer: ConflictAnswer, table: MergeRules, newest: Side | None) -> Block:
     if answer.side is not None:
         side = newest if answer.side == "newest" else answer.side
-        for name in block.open_fields(table.rules):
+        for name in block.open_fields(table):
             if answer.field in ("", name):
-                block = _taken(block, name, side, table.rules)
+                block = _taken(block, name, side, table)
         return block
     if answer.field:
         if block.ours is None or block.theirs is None:
@@ -210,27 +198,27 @@ def _answered(block: Block, answer: ConflictAnswer, table: TableRules, newest: S
                 code="E_INVALID",
                 suggestion="give `choose`, `record` or `delete`",
             )
-        block = block.with_field(answer.field, answer.value, table.rules)
+        block = block.with_field(answer.field, answer.value, table)
         return Block(block.base, *(_sound(line, table) for line in (block.ours, block.theirs)))
     line = None if answer.record is None else _line(block, answer.record, table)
     return Block(block.base, line, line)
 
 
-def _line(block: Block, record: Mapping[str, Any], table: TableRules) -> bytes:
+def _line(block: Block, record: Mapping[str, Any], table: MergeRules) -> bytes:
     """A record as it was given, with the id and the times of the sides."""
     stored = json.loads(block.ours or block.theirs or b"{}")
     fields = {name: value for name, value in record.items() if not name.startswith("_")}
     kept = {name: stored[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored}
     try:
-        return _sound(encode({**fields, **kept}, LineShape(table.rules.identity)), table)
+        return _sound(encode({**fields, **kept}, LineShape(table.identity)), table)
     except ValueError as error:
         raise InvalidRecord(f"{table.name}: {error}", exit_code=1) from error
 
 
-def _sound(line: bytes | None, table: TableRules) -> bytes:
+def _sound(line: bytes | None, table: MergeRules) -> bytes:
     assert line is not None, "both sides have the record"
     try:
-        decode(line, LineShape(table.rules.identity), Limits(max_depth=HARD_DEPTH))
+        decode(line, LineShape(table.identity), Limits(max_depth=HARD_DEPTH))
     except LineError as error:
         raise InvalidRecord(
             f"{table.name}: the record could not be read again", findings=error.findings, exit_code=1

@@ -8,11 +8,11 @@ from duckkb.errors import Refused, StateError
 from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
-from duckkb.review.merging.shrink import refuse_loss, refuse_loss_between
 from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
+from duckkb.review.merging.work import refuse_loss, refuse_loss_between
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
-from duckkb.truth.git import git_changes, repository, revisions, skipped
+from duckkb.truth.git import absent, git_changes, repository, revisions
 from duckkb.truth.merge.merge_rules import RulesByTable
 from duckkb.values import dataclass
 
@@ -47,7 +47,7 @@ def merge(root: Path, name: str, rules: RulesByTable, options: MergeOptions) -> 
     """Merge a revision into what is checked out. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and
     `errors.Refused` (E_SHRINK too) where nothing was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
     refuse_tracked_state(root)
-    skipped.refuse_missing(root)
+    absent.refuse_missing(root)
     theirs = _commit(root, name)
     with protocol.writing(root, options.timeout):
         _refuse_under_way(root)

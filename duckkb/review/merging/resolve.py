@@ -21,17 +21,18 @@ from duckkb.review.merging.conflicts import (
     refuse_strangers,
     settle,
 )
-from duckkb.review.merging.shrink import refuse_loss
 from duckkb.review.merging.sides import MergedTrees, Sides, Tree, merge_sides
+from duckkb.review.merging.work import refuse_loss
 from duckkb.settings import Shrink
 from duckkb.truth import state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files.source_text import id_of, split, text_of
-from duckkb.truth.git import git_changes, repository, skipped
+from duckkb.truth.git import absent, git_changes, repository
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.merge import conflict
 from duckkb.truth.merge.conflict import Block
-from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
+from duckkb.truth.merge.field_merge import MergeRules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import arranged, table_of
 from duckkb.values import dataclass
 
@@ -94,7 +95,7 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
     `errors.UsageError` for choices that contradict each other; then nothing is changed."""
     refuse_tracked_state(root)
     if not options.only_list:
-        skipped.refuse_missing(root)
+        absent.refuse_missing(root)
     with protocol.writing(root, options.timeout):
         index = git_changes.read_index(root)
         operation = repository.operation_in_progress(root) or ""
@@ -283,7 +284,7 @@ class _Merging:
             held |= {number: line for line in lines if (number := id_of(line))}
         return held
 
-    def _table(self, path: str) -> TableRules:
+    def _table(self, path: str) -> MergeRules:
         key = table_of(path)
         if key is None:
             raise Refused(f"{path} is no part of records")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from duckkb.truth.git import git_changes, places, revisions
+from duckkb.truth.git import git_changes, revisions, run
 from duckkb.truth.git.git_changes import Index
 from duckkb.truth.git.revisions import Revision
-from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
+from duckkb.truth.merge.field_merge import MergeRules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeable, merge_table, table_of
 from duckkb.values import dataclass, field
 
@@ -71,12 +72,12 @@ class Sides:
         """A part in the base, in ours and in theirs."""
         return [self.contents.of(tree.get(path)) for tree in self.trees]
 
-    def is_gits(self, path: str, held: bytes | None, table: TableRules) -> bool:
+    def is_gits(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
         known = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.older))
         return held in known or self.is_merged(path, held, table)
 
-    def is_merged(self, path: str, held: bytes | None, table: TableRules) -> bool:
+    def is_merged(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
         _, ours, theirs = self.of(path)
         bases = {self.contents.of(side.get(path)) for side in (self.base, *self.older)}
@@ -114,7 +115,7 @@ def _differing(sides: Sides) -> dict[Key, list[str]]:
     return tables
 
 
-def _merge(versions: list[dict[str, bytes]], table: TableRules, is_base: bool, by_lines: dict[str, bool]) -> TableMerge:
+def _merge(versions: list[dict[str, bytes]], table: MergeRules, is_base: bool, by_lines: dict[str, bool]) -> TableMerge:
     """The keyed merge; parts that it cannot read are taken out and noted."""
     while True:
         try:
@@ -137,7 +138,7 @@ def _as_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
     return git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)
 
 
-def alone(path: str, versions: Iterable[bytes | None], table: TableRules) -> bytes | None:
+def alone(path: str, versions: Iterable[bytes | None], table: MergeRules) -> bytes | None:
     """The merge by records of one part, as the driver sees it; None where that is nothing, or cannot be."""
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
     try:
@@ -206,7 +207,7 @@ def _joined(root: Path, bases: list[str], contents: Contents, rules: RulesByTabl
 
 def _heads(root: Path) -> Mapping[str, str]:
     """What git's files say is being merged into HEAD."""
-    repository = places.find_repository(root)
+    repository = run.find_repository(root)
     found = {}
     for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"):
         path = repository.git_dir / name if repository else root / name

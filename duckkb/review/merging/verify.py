@@ -12,7 +12,8 @@ from duckkb.review.merging.sides import Contents, MergedTrees, Sides, Tree, merg
 from duckkb.truth.files.source_text import id_of
 from duckkb.truth.git import git_changes, repository
 from duckkb.truth.merge.conflict import Block, read
-from duckkb.truth.merge.merge_rules import Key, RulesByTable, TableRules
+from duckkb.truth.merge.field_merge import MergeRules
+from duckkb.truth.merge.merge_rules import Key, RulesByTable
 from duckkb.truth.merge.table_merge import identity_of, table_of
 
 _CODE = "W_MERGED"
@@ -83,7 +84,7 @@ def _differing(merged: MergedTrees, held: Tree, sides: Sides, rules: RulesByTabl
 class _TableRecords:
     """The records of a table in the commit, whatever part they are in; read when one is not in its own."""
 
-    def __init__(self, rules: TableRules, held: Tree, contents: Contents) -> None:
+    def __init__(self, rules: MergeRules, held: Tree, contents: Contents) -> None:
         self.rules, self._held, self._contents = rules, held, contents
         self._spots: dict[str, _Spot] | None = None
 
@@ -133,10 +134,10 @@ def _key(line: bytes) -> str | bytes:
     return id_of(line) or line
 
 
-def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules) -> str:
+def _said(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules) -> str:
     """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does."""
     if isinstance(item, Block):
-        fields = " ".join(filter(None, item.open_fields(table.rules)))
+        fields = " ".join(filter(None, item.open_fields(table)))
         return (
             f"both sides changed it {f'({fields})' if fields else '(one deleted it)'}, and git took one of them unasked"
         )
@@ -149,7 +150,7 @@ def _said(item: bytes | Block, spot: _Spot | None, path: str, table: TableRules)
     return "a merge by records keeps changes that are not in it"
 
 
-def _finding(spot: _Spot, said: str, table: TableRules, block: Block) -> Finding:
+def _finding(spot: _Spot, said: str, table: MergeRules, block: Block) -> Finding:
     identity = identity_of(block, table)
     return Finding(_CODE, said, spot[0], spot[1], remedy=CODES[_CODE].remedy, type=table.name, identity=identity)
 

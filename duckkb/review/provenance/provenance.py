@@ -12,12 +12,10 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import ID, Identity, component_value
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits, LineShape, encode
-from duckkb.truth.files.lines import Lines
+from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import elements, split
-from duckkb.truth.files.table import StoredRow
-from duckkb.truth.git import ancestry, revisions
-from duckkb.truth.git.ancestry import Blobs, CommitStep, Signature
-from duckkb.truth.git.revisions import REGULAR, Revision, Touched, TreeEntry
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, Touched, TreeEntry
 from duckkb.values import dataclass
 
 
@@ -185,8 +183,8 @@ def _explained(
     with Blobs(ground.root) as blobs:
         walk = _BlameWalk(ground, Finder(kind, ground.limits, blobs), parted)
         commits = walk.run(rows)
-    by = ancestry.signatures(ground.root, filter(None, commits.values()))
-    ends = ancestry.boundary(ground.root) if by else frozenset()
+    by = revisions.signatures(ground.root, filter(None, commits.values()))
+    ends = revisions.boundary(ground.root) if by else frozenset()
     places = {row.record.id: (row.path, row.line_no) for row in rows}
     return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
 
@@ -204,7 +202,7 @@ class _BlameWalk:
         rows = list(rows)
         start = self._committed(rows)
         folder = folder_of(self._finder.kind)
-        for step in ancestry.steps(self._ground.root, self._ground.at, folder) if start and self._ground.at else ():
+        for step in revisions.steps(self._ground.root, self._ground.at, folder) if start and self._ground.at else ():
             if start:
                 self._waiting[step.commit], start = start, {}
             for number, carried in self._waiting.pop(step.commit, {}).items():

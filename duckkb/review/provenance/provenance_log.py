@@ -8,9 +8,9 @@ from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.review.provenance.provenance import Finder, HistorySource, LinePlace, folder_of
 from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.table import StoredRow
-from duckkb.truth.git import ancestry, revisions
-from duckkb.truth.git.ancestry import Blobs, CommitStep, Signature
+from duckkb.truth.files.part import StoredRow
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Blobs, CommitStep, Signature
 from duckkb.values import dataclass
 
 
@@ -48,8 +48,8 @@ def changes(ground: HistorySource, wanted: TracedRecord) -> list[LogEntry]:
         finder = Finder(wanted.kind, ground.limits, blobs)
         number = wanted.row.record.id if wanted.row else _lost_id(ground, finder, wanted)
         events = list(_events(ground, finder, number, wanted.row)) if number is not None else []
-    by = ancestry.signatures(ground.root, (event.commit for event in events if event.commit))
-    ends = ancestry.boundary(ground.root) if by else frozenset()
+    by = revisions.signatures(ground.root, (event.commit for event in events if event.commit))
+    ends = revisions.boundary(ground.root) if by else frozenset()
     told = [(event, _change(event, finder)) for event in events]
     return [
         LogEntry(by.get(event.commit), change, event.commit in ends) for event, change in told if change is not None
@@ -60,7 +60,7 @@ def _lost_id(ground: HistorySource, finder: Finder, wanted: TracedRecord) -> int
     """The `__id` of a record that is gone: as the last commit that had it says."""
     if ground.at is None:
         return None
-    for step in ancestry.steps(ground.root, ground.at, folder_of(wanted.kind)):
+    for step in revisions.steps(ground.root, ground.at, folder_of(wanted.kind)):
         for touched in step.touched:
             found = finder.id_of(touched, wanted.identity)
             if found is not None:
@@ -78,7 +78,7 @@ def _events(ground: HistorySource, finder: Finder, number: int, row: StoredRow |
     if _line(now) != _line(last):
         yield _Event("", last, now)
     waiting: dict[str, LinePlace | None] = {}
-    for step in ancestry.steps(ground.root, ground.at, folder_of(finder.kind)):
+    for step in revisions.steps(ground.root, ground.at, folder_of(finder.kind)):
         after = waiting.pop(step.commit) if step.commit in waiting else last
         befores = _befores(finder, step, number, after)
         waiting |= zip(step.parents, befores, strict=True)

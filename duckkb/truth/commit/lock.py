@@ -33,13 +33,6 @@ Mode = Literal["exclusive", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """A lock that is held. `read_only`: the base cannot be written here, so nobody could make a lock file either."""
-
-    read_only: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Holder:
     """Who holds the lock exclusively. `since` is UTC, `YYYY-MM-DDTHH:MM:SSZ`."""
 
@@ -53,7 +46,7 @@ class Holder:
 
 
 @contextmanager
-def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
+def exclusive(root: Path, timeout: float) -> Iterator[None]:
     """Hold the lock alone; wait at most `timeout` seconds.
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the holder, `E_READ_ONLY` or `E_IO` where there can be no lock file.
@@ -61,21 +54,21 @@ def exclusive(root: Path, timeout: float) -> Iterator[Hold]:
     descriptor, _ = _locked_file(root, "exclusive", timeout)
     assert descriptor is not None, "without a lock file there is an error"
     with _released(descriptor, signed=True):
-        yield Hold()
+        yield
 
 
 @contextmanager
-def shared(root: Path, timeout: float) -> Iterator[Hold]:
-    """Hold the lock together with other readers; wait at most `timeout` seconds.
+def shared(root: Path, timeout: float) -> Iterator[bool]:
+    """Hold the lock together with other readers; wait at most `timeout` seconds. Yields whether the base is read-only.
 
-    A base that cannot be written is read without a lock file (`Hold.read_only`). Raises `errors.Unavailable` with
+    A base that cannot be written is read without a lock file, as nobody could make one. Raises `errors.Unavailable` with
     `E_LOCKED`, and `errors.StateError` with `E_READ_ONLY` where such a base has a sealed journal that nobody can finish.
     """
     descriptor, read_only = _locked_file(root, "shared", timeout)
     with _released(descriptor) if descriptor is not None else contextlib.nullcontext():
         if read_only:
             _refuse_sealed(root)
-        yield Hold(read_only)
+        yield read_only
 
 
 @contextmanager
@@ -91,18 +84,7 @@ def glancing(root: Path, timeout: float = 0.0) -> Iterator[None]:
         return
     except OSError as error:
         raise state.refusal(f"{state.FOLDER}/lock cannot be opened", error) from error
-    _acquire(descriptor, "shared", timeout)
-    with _released(descriptor):
-        yield
-
-
-@contextmanager
-def holding(path: Path, timeout: float) -> Iterator[None]:
-    """Hold another file's lock alone, for derived state; wait at most `timeout` seconds. The file is made where it is
-    missing. Raises OSError, and `errors.Unavailable` (`E_LOCKED`, `E_IO`)."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | state.NO_FOLLOW, 0o644)
-    _acquire(descriptor, "exclusive", timeout)
-    with _released(descriptor):
+    with _acquired(descriptor, "shared", timeout, _locked):
         yield
 
 
@@ -112,9 +94,7 @@ def job(root: Path, timeout: float) -> Iterator[None]:
 
     Raises `errors.Unavailable`: `E_LOCKED` naming the job that runs, `E_READ_ONLY` or `E_IO` where there can be no file.
     """
-    descriptor = _open_to_write(root, state.JOB)
-    _acquire(descriptor, "exclusive", timeout, _busy)
-    with _released(descriptor, signed=True):
+    with _acquired(_open_to_write(root, state.JOB), "exclusive", timeout, _busy):
         yield
 
 
@@ -248,19 +228,19 @@ def _open_lock(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _acquire(
-    descriptor: int,
-    mode: Mode,
-    timeout: float,
-    refused: "Callable[[Holder | None, float], errors.Unavailable] | None" = None,
-) -> None:
-    """Lock an open file, or close it and raise."""
+@contextmanager
+def _acquired(
+    descriptor: int, mode: Mode, timeout: float, refusal: "Callable[[Holder | None, float], errors.Unavailable]"
+) -> Iterator[None]:
+    """Hold an open file; where that cannot be, it is closed and the refusal raised."""
     try:
         if not _wait(descriptor, mode, time.monotonic() + timeout):
-            raise (refused or _locked)(_read_holder(descriptor), timeout)
+            raise refusal(_read_holder(descriptor), timeout)
     except BaseException:
         os.close(descriptor)
         raise
+    with _released(descriptor, signed=mode == "exclusive"):
+        yield
 
 
 def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
@@ -290,22 +270,20 @@ def _try_lock(descriptor: int, mode: Mode) -> bool:
 
 
 def _locked(holder: Holder | None, timeout: float) -> errors.Unavailable:
-    who = str(holder) if holder else "another process, which reads or does not say its name"
-    return errors.Unavailable(
-        f"The lock is held by {who}; waited {timeout:g} s.",
-        code="E_LOCKED",
-        suggestion="Wait for it, or raise --lock-timeout.",
-        details={"holder": asdict(holder) if holder else None},
-    )
+    who = holder or "another process, which reads or does not say its name"
+    remedy = "Wait for it, or raise --lock-timeout."
+    return _held(f"The lock is held by {who}; waited {timeout:g} s.", remedy, holder)
 
 
 def _busy(holder: Holder | None, timeout: float) -> errors.Unavailable:
-    return errors.Unavailable(
-        f"An index job is under way: {holder or 'another process, which does not say its name'}.",
-        code="E_LOCKED",
-        suggestion="Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait.",
-        details={"holder": asdict(holder) if holder else None},
-    )
+    who = holder or "another process, which does not say its name"
+    remedy = "Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait."
+    return _held(f"An index job is under way: {who}.", remedy, holder)
+
+
+def _held(said: str, remedy: str, holder: Holder | None) -> errors.Unavailable:
+    told = {"holder": asdict(holder) if holder else None}
+    return errors.Unavailable(said, code="E_LOCKED", suggestion=remedy, details=told)
 
 
 def _sign(descriptor: int) -> None:
@@ -348,8 +326,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError, TypeError):
-        return True
+    except (OSError, OverflowError, TypeError):  # another user's, or no number of a process
+        pass
     return True
 
 

@@ -22,9 +22,19 @@ from typing import Any, Literal
 from duckkb import errors
 from duckkb.truth import state
 from duckkb.truth.commit import journal as journals
-from duckkb.truth.commit import lock, replay
-from duckkb.truth.commit.journal import DRAFT, IMAGES, SEALED, UNDO, Journal, JournalEntry, pending
-from duckkb.truth.commit.replay import Observer, Work, sync_folders
+from duckkb.truth.commit import lock
+from duckkb.truth.commit.journal import (
+    DRAFT,
+    IMAGES,
+    SEALED,
+    UNDO,
+    Journal,
+    JournalEntry,
+    Observer,
+    Work,
+    pending,
+    sync_folders,
+)
 from duckkb.values import dataclass
 
 __all__ = ["FileChange", "Recovery", "abort", "commit", "forward", "pending", "reading", "recover", "show", "writing"]
@@ -71,15 +81,16 @@ def _unobserved(step: str) -> None:
 
 
 @contextmanager
-def reading(root: Path, timeout: float) -> Iterator[lock.Hold]:
-    """The lock, shared, over a base without an interrupted write: one that is found is recovered first.
+def reading(root: Path, timeout: float) -> Iterator[bool]:
+    """The lock, shared, over a base without an interrupted write: one that is found is recovered first. Yields whether the base
+    is read-only.
 
     Raises as `lock.shared` and `recover` do; waits at most `timeout` seconds for each lock.
     """
     while True:
-        with lock.shared(root, timeout) as hold:
-            if hold.read_only or not pending(root):
-                yield hold
+        with lock.shared(root, timeout) as read_only:
+            if read_only or not pending(root):
+                yield read_only
                 return
         with lock.exclusive(root, timeout):
             recover(root)
@@ -147,7 +158,7 @@ def show(root: Path) -> dict[str, Any]:
         return {"state": "staged" if left else "none", "id": left[0].name if left else "", "files": []}
     stage, journal = found
     with _io(_UNSEEN):
-        standings = [replay.standing(root, entry) for entry in journal.entries]
+        standings = [journals.standing(root, entry) for entry in journal.entries]
     files = [
         {"path": entry.path, "change": "delete" if entry.new is None else "put", "standing": standing}
         for entry, standing in zip(journal.entries, standings, strict=True)
@@ -160,30 +171,28 @@ def forward(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
 
     Raises `errors.StateError` (`E_RECOVER`) where the write is being undone already, and as `recover` does otherwise.
     """
-    found = _stage_to_decide(root)
-    if found is None:
-        return recover(root, on_step=on_step)
-    stage, journal = found
-    if (stage / UNDO).exists():
-        raise errors.StateError(
-            "This write is being undone.", code="E_RECOVER", suggestion="`duckkb recover --abort` ends it."
-        )
-    work = Work(root, stage, journal, on_step, rescue=True)
-    with _io("The interrupted write cannot be finished"):
-        replay.forward(work)
-    return _recovery("finished", work)
+    return _decided(root, on_step, "finished")
 
 
 def abort(root: Path, *, on_step: Observer = _unobserved) -> Recovery:
     """Undo a sealed write: every target gets its old content back; a file in a third state is copied to
     `.duckkb/rescued/` first. Raises as `recover` does."""
+    return _decided(root, on_step, "aborted")
+
+
+def _decided(root: Path, on_step: Observer, action: Literal["finished", "aborted"]) -> Recovery:
     found = _stage_to_decide(root)
     if found is None:
         return recover(root, on_step=on_step)
-    work = Work(root, *found, on_step, rescue=True)
-    with _io("The interrupted write cannot be undone"):
-        replay.backward(work)
-    return _recovery("aborted", work)
+    stage, known = found
+    is_forward = action == "finished"
+    if is_forward and (stage / UNDO).exists():
+        said, remedy = "This write is being undone.", "`duckkb recover --abort` ends it."
+        raise errors.StateError(said, code="E_RECOVER", suggestion=remedy)
+    work = Work(root, stage, known, on_step, rescue=True)
+    with _io(f"The interrupted write cannot be {'finished' if is_forward else 'undone'}"):
+        (journals.forward if is_forward else journals.backward)(work)
+    return _recovery(action, work)
 
 
 def _checked(changes: list[FileChange]) -> list[FileChange]:
@@ -258,7 +267,7 @@ def _seal(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
         if (work.stage / SEALED).exists():  # interrupted right after the commit point: recovery will finish it
             raise
         with contextlib.suppress(OSError):
-            replay.discard(work.root, work.stage, _unobserved)
+            journals.discard(work.root, work.stage, _unobserved)
         if isinstance(error, OSError):
             raise _nothing_written(error) from error
         raise
@@ -312,13 +321,13 @@ def _carry_out(work: Work) -> None:
     """Finish a sealed write. What fails once may pass (a full disk that was emptied), so it is tried once more."""
     try:
         try:
-            replay.forward(work)
+            journals.forward(work)
         except OSError as error:
             if not (work.stage / SEALED).exists():  # all is in place; the next recovery removes what is left
                 return
             if error.errno == errno.EIO:  # a failed fsync passes the second time without having synced
                 raise
-            replay.forward(replace(work, on_step=_unobserved))
+            journals.forward(replace(work, on_step=_unobserved))
     except OSError as error:
         raise _committed(state.refusal("The write is committed, but not all files are in place", error)) from error
     except errors.StateError as error:
@@ -344,14 +353,14 @@ def _nothing_written(error: OSError) -> errors.Unavailable:
 def _recover_stage(root: Path, stage: Path, on_step: Observer) -> Recovery:
     if (undo := journals.load(stage, UNDO)) is not None:
         work = Work(root, stage, undo, on_step, rescue=True)
-        replay.backward(work)
+        journals.backward(work)
         return _recovery("aborted", work)
     if (sealed := journals.load(stage, SEALED)) is not None:
-        replay.stop_at_third(root, sealed)
+        journals.stop_at_third(root, sealed)
         work = Work(root, stage, sealed, on_step)
-        replay.forward(work)
+        journals.forward(work)
         return _recovery("finished", work)
-    replay.discard(root, stage, on_step)
+    journals.discard(root, stage, on_step)
     return Recovery("discarded")
 
 

@@ -35,16 +35,11 @@ def hash_id(kind: str, table: str, identity: Identity, salt: int = 0) -> int:
 
     `kind` is `node` or `edge`. A salt whose value is zero is passed over.
     """
-    while True:
-        value = _digest(kind, table, identity, salt)
-        if value:
-            return value
-        salt += 1
+    return free_id(kind, table, identity, lambda value: False, salt)
 
 
-def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bool]) -> int:
-    """The id at the smallest salt that is neither zero nor `taken` in the table."""
-    salt = 0
+def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bool], salt: int = 0) -> int:
+    """The id at the smallest salt, from the given one on, that is neither zero nor `taken` in the table."""
     while not (value := _digest(kind, table, identity, salt)) or taken(value):
         salt += 1
     return value

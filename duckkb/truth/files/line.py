@@ -17,7 +17,7 @@ import orjson
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Record
 from duckkb.truth.files import strict
-from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, MAX_IDENTITY_BYTES, identity_findings, is_time
+from duckkb.truth.files.ids import INT64_MAX, INT64_MIN, MAX_ID, identity_findings, is_time
 from duckkb.truth.files.strict import Limits, LineError, LineShape, name_findings
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "LineError",
     "LineShape",
     "are_compact",
-    "canonical_values",
     "decode",
     "encode",
     "etag",
@@ -60,23 +59,6 @@ def decode(raw: bytes, shape: LineShape, limits: Limits) -> Decoded:
             return Decoded(values, True)
     values = strict.parse(raw, shape, limits)
     return Decoded(values, encode(values, shape, limits.depth) == raw)
-
-
-def canonical_values(raw: bytes, shape: LineShape, limits: Limits) -> list[tuple[bytes, dict[str, Any]]] | None:
-    """The lines of a file, without their LFs, each with its values, where all of them are canonical for certain; else None."""
-    *lines, rest = raw.split(b"\n")
-    if rest or not lines or max(map(len, lines)) > limits.max_record_bytes or _has_unseen(raw):
-        return None
-    found = []
-    for line in lines:
-        try:
-            values = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return None
-        if type(values) is not dict or not _is_canonical(line, values, shape, limits.depth):
-            return None
-        found.append((line, values))
-    return found
 
 
 def are_compact(lines: Sequence[bytes], limits: Limits) -> bool:
@@ -150,7 +132,7 @@ def _is_canonical(raw: bytes, values: dict[str, Any], shape: LineShape, depth: i
         and _is_orderly(shape.identity, tuple(values))
         and None not in values.values()
         and _are_plain(values.values(), depth - 1)
-        and _has_sound_identity(values, shape)
+        and not identity_findings(shape.identity, values, edge=shape.edge)
         and _has_sound_id_and_times(values)
     )
 
@@ -194,16 +176,6 @@ def _are_plain(values: Iterable[Any], depth: int) -> bool:
             or not _are_plain(value if kind is list else value.values(), depth - 1)
         ):
             return False
-    return True
-
-
-def _has_sound_identity(values: dict[str, Any], shape: LineShape) -> bool:
-    """As `identity_findings`, with a short cut for the common case: short printable ASCII."""
-    for name in shape.identity:
-        value = values[name]
-        if type(value) is str and value.isascii() and value.isprintable() and 0 < len(value) <= MAX_IDENTITY_BYTES:
-            continue
-        return not identity_findings(shape.identity, values, edge=shape.edge)
     return True
 
 

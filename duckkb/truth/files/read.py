@@ -1,4 +1,4 @@
-"""Reading truth: which files are parts, what stands in them, and which of them changed since.
+"""Reading truth: what lies below `data/`, what stands in its parts, and which of them changed since.
 
 Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices and unknown files are findings.
 """
@@ -6,26 +6,43 @@ Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices 
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.truth.files.canonical import scan
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.lines import Lines, collector_paused
-from duckkb.truth.files.listing import Listing
-from duckkb.truth.files.part_rows import reread
-from duckkb.truth.files.survey import Survey, survey
-from duckkb.truth.files.table import StoredRow
-from duckkb.truth.files.tree import Part, Stamp, Tree
-from duckkb.truth.layout import read_regular
+from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused, part_of
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, is_part, read_regular, safe_table_name
+from duckkb.values import dataclass, field
+
+_TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
+"""What may lie in `data/` itself, and whether it is a folder."""
 
 _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 """How lately an empty file was written that may yet be filled, how long it is waited for at a time, and how often."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """The parts of the ontology's types with their stat and type, in path order, and what else was found."""
+
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    kinds: dict[str, RecordType] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def survey(root: Path, ontology: Ontology) -> Survey:
+    """Look at every path below `data/`, open none and follow no link. An absent `data/` holds nothing.
+
+    Raises `Unavailable` (E_IO) for a folder that cannot be listed.
+    """
+    return _Surveyor(root, ontology).survey()
 
 
 def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = None) -> Tree:
@@ -36,16 +53,12 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     """
     found = found or survey(root, ontology)
     with collector_paused():
-        parts = _read_all(root, found.kinds, limits)
+        parts = {path: part for path, kind in found.kinds.items() if (part := read_part(root, path, kind, limits))}
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(
-    root: Path, path: str, kind: RecordType, limits: Limits, before: Part | None = None, *, passing: bool = False
-) -> Part:
-    """Read one part. Raises FileNotFoundError where it is gone; one that cannot be opened is a part with a finding. Where it
-    was read `before`, only what changed is decoded, if that can be told. Who is `passing` asks hardly
-    for rows: those of a canonical part are not made before.
+def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part | None:
+    """Read one part; None where it is gone. One that cannot be opened is a part with a finding.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
@@ -53,16 +66,11 @@ def read_part(
     try:
         raw, status = _read_settled(root, path)
     except FileNotFoundError:
-        raise
+        return None
     except OSError as error:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
-        return Part(path, kind, Stamp(-1, 0, 0, 0), "", (), (finding,))
-    stamp = Stamp.of(status, read_ns)
-    if before is not None and (rows := reread(before, raw, limits)) is not None:
-        return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows)
-    if passing and (found := scan(raw, path, kind, limits)) is not None:
-        return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), found[0], sorted=found[1])
-    part = part_of(path, kind, raw, limits, stamp)
+        return Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
+    part = part_of(path, kind, raw, limits, Stamp.of(status, read_ns))
     return part if part.rows or part.findings else _empty(part, root)
 
 
@@ -79,41 +87,20 @@ def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:
 
 
 def _is_git_at_work(root: Path) -> bool:
-    from duckkb.truth.git import places  # which few reads need
+    from duckkb.truth.git import run  # which few reads need
 
     try:
-        found = places.find_repository(root)
+        found = run.find_repository(root)
     except (OSError, Unavailable):
         return False
     return found is not None and (found.git_dir / "index.lock").exists()
 
 
-def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
-    """The part that holds these bytes."""
-    lines = Lines(path, kind, limits)
-    lines.read(raw)
-    return Part(
-        path,
-        kind,
-        stamp,
-        hashlib.sha256(raw).hexdigest(),
-        tuple(lines.rows),
-        tuple(lines.findings),
-        canonical=lines.canonical,
-        sorted=_is_sorted(lines.rows),
-    )
-
-
 def _empty(part: Part, root: Path) -> Part:
-    from duckkb.truth.files import emptied  # which asks git
+    from duckkb.truth.git import absent  # which asks git
 
-    found = emptied.finding(root, part.path)
+    found = absent.cut_off(root, part.path)
     return replace(part, findings=(found,)) if found else part
-
-
-def _is_sorted(rows: list[StoredRow]) -> bool:
-    order = [row.order for row in rows]
-    return order == sorted(order)
 
 
 def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
@@ -121,23 +108,10 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
 
     What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
     """
-    if found is None:
-        return _changed_since(tree, root)
+    found = found or survey(root, tree.ontology)
     tree.findings = found.findings
     gone = [path for path in tree.parts if path not in found.files]
     return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
-
-
-def _changed_since(tree: Tree, root: Path) -> list[str]:
-    """As `changed`, for one who asks again and again: what was found once to be as it should is only listed after that."""
-    if tree.listing is not None and tree.listing.is_still_so(root):
-        tree.findings = []
-        return []
-    found = survey(root, tree.ontology)
-    if different := changed(tree, root, found):
-        return different
-    tree.listing = Listing.of(found, tree.parts)
-    return []
 
 
 def is_edited_again(tree: Tree, root: Path) -> bool:
@@ -158,26 +132,7 @@ def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = 
     `found` is what was just seen there."""
     paths = list(paths)
     kinds = (found or survey(root, tree.ontology)).kinds if paths else {}
-    return {path: _reread(tree, root, path, kinds.get(path)) for path in paths}
-
-
-def _read_all(root: Path, kinds: dict[str, RecordType], limits: Limits) -> dict[str, Part]:
-    parts = {}
-    for path, kind in kinds.items():
-        try:
-            parts[path] = read_part(root, path, kind, limits)
-        except FileNotFoundError:
-            continue
-    return parts
-
-
-def _reread(tree: Tree, root: Path, path: str, kind: RecordType | None) -> Part | None:
-    if kind is None:
-        return None
-    try:
-        return read_part(root, path, kind, tree.limits, tree.parts.get(path))
-    except FileNotFoundError:
-        return None
+    return {path: read_part(root, path, kinds[path], tree.limits) if path in kinds else None for path in paths}
 
 
 def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
@@ -196,3 +151,81 @@ def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
     # The same bytes, read later: once that is past the clock's grain the stamp alone vouches for them.
     tree.parts[path] = replace(part, stamp=Stamp.of(seen, read_ns))
     return False
+
+
+class _Surveyor:
+    def __init__(self, root: Path, ontology: Ontology) -> None:
+        self._root = root
+        self._ontology = ontology
+        self._found = Survey()
+
+    def survey(self) -> Survey:
+        top = [entry for entry in _entries(self._root, ".") if entry.name == DATA]
+        if top and self._is_sound(top[0], DATA, folder=True):
+            self._look_into_data()
+        return self._found
+
+    def _look_into_data(self) -> None:
+        for entry in _entries(self._root, DATA):
+            folder = _TOP.get(entry.name)
+            if folder is None:
+                self._report_unknown(entry, f"{DATA}/{entry.name}", "nothing of this name belongs here")
+            elif self._is_sound(entry, f"{DATA}/{entry.name}", folder=folder):
+                for kind in (kind for kind, name in FOLDERS.items() if name == entry.name):
+                    self._look_into_tables(kind)
+
+    def _look_into_tables(self, kind: Kind) -> None:
+        path = f"{DATA}/{FOLDERS[kind]}"
+        tables = {one.table: one for one in self._ontology if one.kind == kind and safe_table_name(one.table)}
+        for name in self._folders(path, tables.__contains__, "no type of the ontology has this table or label"):
+            for day in self._folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
+                self._look_into_day(f"{path}/{name}/{day}", tables[name])
+
+    def _look_into_day(self, path: str, kind: RecordType) -> None:
+        files, kinds = self._found.files, self._found.kinds
+        for entry in _entries(self._root, path):
+            part = f"{path}/{entry.name}"
+            if not is_part(entry.name):
+                self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
+            elif entry.is_file(follow_symlinks=False) or self._is_sound(entry, part, folder=False):
+                try:
+                    files[part] = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                kinds[part] = kind
+
+    def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
+        for entry in _entries(self._root, path):
+            if not is_known(entry.name):
+                self._report_unknown(entry, f"{path}/{entry.name}", otherwise)
+            elif self._is_sound(entry, f"{path}/{entry.name}", folder=True):
+                yield entry.name
+
+    def _is_sound(self, entry: os.DirEntry[str], path: str, *, folder: bool) -> bool:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.is_symlink():
+            self._report("E_SYMLINK", "a link; links in data/ are not followed", path)
+        elif is_folder != folder or not (is_folder or entry.is_file(follow_symlinks=False)):
+            self._report("E_NOT_REGULAR", f"not a {'folder' if folder else 'regular file'}", path)
+        else:
+            return True
+        return False
+
+    def _report_unknown(self, entry: os.DirEntry[str], path: str, message: str) -> None:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if self._is_sound(entry, path, folder=is_folder):
+            self._report("E_UNEXPECTED_FILE", message, path + "/" * is_folder)
+
+    def _report(self, code: str, message: str, path: str) -> None:
+        self._found.findings.append(Finding(code, message, path, remedy=CODES[code].remedy))
+
+
+def _entries(root: Path, path: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(root / path) as entries:
+            return sorted(entries, key=attrgetter("name"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        said = f"{path} cannot be listed: {error.strerror}"
+        raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error

@@ -6,11 +6,13 @@ are; lines that a person wrote (without id or times, or not in canonical form) a
 
 import hashlib
 import os
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.errors import Conflict, Finding, InvalidRecord, Unreadable
@@ -18,11 +20,14 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, Record, identity_key, identity_text
 from duckkb.truth.files.ids import day_of
 from duckkb.truth.files.line import LineError, LineShape, decode, record_line
-from duckkb.truth.files.part_rows import changed, joined, lines_of
-from duckkb.truth.files.table import StoredRow
-from duckkb.truth.files.tree import Part, Stamp, Tree
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow
+from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import FORMAT_PATH, PART_BYTES, PART_RECORDS, format_bytes, parse_part, part_path
 from duckkb.values import dataclass
+
+_FEW_SHARE = 20
+"""Of the rows of a part so many new ones find their places one by one."""
+_order = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class RenderedPart:
     kind: RecordType
     before: str | None
     data: bytes | None
-    rows: Sequence[StoredRow]
+    rows: PartRows
     come: Sequence[StoredRow] = ()
 
     def stored(self, status: os.stat_result) -> Part | None:
@@ -182,7 +187,7 @@ class _Draft:
         blocked = {finding.path for finding in self._tree.findings}
         number = writer.number
         path = part_path(kind.kind, kind.table, day, number)
-        count, size = self._filling(path)
+        count, size = self._filling(path, kind)
         for record in records:
             row = self._row(kind, record, path)
             while path in blocked or (
@@ -190,7 +195,7 @@ class _Draft:
             ):
                 number += 1
                 path = part_path(kind.kind, kind.table, day, number)
-                count, size = self._filling(path)
+                count, size = self._filling(path, kind)
             self._kinds[path] = kind
             self._come[path].append(row if row.path == path else replace(row, path=path))
             count, size = count + 1, size + len(row.line) + 1
@@ -216,31 +221,39 @@ class _Draft:
             raise _unfit(record, [Finding("E_INVALID", str(error))]) from error
         return StoredRow(record, line, path, 0)
 
-    def _filling(self, path: str) -> tuple[int, int]:
+    def _filling(self, path: str, kind: RecordType) -> tuple[int, int]:
         """Records and bytes that a part holds so far. Of the full parts of a day, no line is looked at."""
         part = self._tree.parts.get(path)
         if part and part.canonical and not part.findings and not (self._gone.get(path) or self._come.get(path)):
             return len(part.rows), part.stamp.size
-        lines = lines_of(self._rows(path))
-        return len(lines), sum(map(len, lines)) + len(lines)
+        rows = self._rows(path, kind)
+        return len(rows), len(rows.content.text)
 
-    def _rows(self, path: str) -> Sequence[StoredRow]:
-        """The rows of a part as it is to be, in order."""
-        part = self._tree.parts.get(path)
-        gone, come = self._gone.get(path, set()), self._come.get(path, [])
-        if part and (rows := changed(part, gone, come)) is not None:
-            return rows
-        kept = [self._completed(row) for row in part.rows if row.line_no not in gone] if part else []
-        ordered = sorted(kept + come, key=lambda row: row.order)
-        return tuple(
-            row if row.as_stored and row.position == (path, number) else StoredRow(row.record, row.line, path, number)
-            for number, row in enumerate(ordered, 1)
-        )
+    def _rows(self, path: str, kind: RecordType) -> PartRows:
+        """The rows of a part as it is to be, in order. Raises `errors.Unavailable` where the lines in the store are not those
+        that the part was read with."""
+        part, come = self._tree.parts.get(path), self._come.get(path, [])
+        if part is None:
+            return PartRows.of(kind, path).laid(sorted(come, key=_order))
+        rows = part.rows
+        if part.canonical and not part.findings and hashlib.sha256(rows.content.text).hexdigest() != part.digest:
+            raise rows.content.damaged()
+        items = [self._completed(rows, at) for at in rows.kept(self._gone.get(path, ()))]
 
-    def _completed(self, row: StoredRow) -> StoredRow:
+        def order(item: int | StoredRow) -> Any:
+            return _order(rows[item] if isinstance(item, int) else item)
+
+        if not part.sorted or len(come) > len(items) // _FEW_SHARE:
+            return rows.laid(sorted([*items, *come], key=order))
+        for row in come:
+            insort(items, row, key=order)
+        return rows.laid(items)
+
+    def _completed(self, rows: PartRows, at: int) -> int | StoredRow:
         """A line without `__id` takes the id that its record has in memory, which no other record has."""
-        if row.complete:
-            return row
+        if rows.is_complete(at):
+            return at
+        row = rows[at]
         kind = self._tree.parts[row.path].kind
         known = self._tree.get(kind, row.record.identity)
         is_alone = len(self._tree.stored(kind, row.record.identity)) == 1
@@ -250,11 +263,11 @@ class _Draft:
         part = self._tree.parts.get(path)
         if part and part.findings:
             raise Unreadable(f"{path} cannot be read; nothing was changed", findings=part.findings)
-        rows = self._rows(path)
+        rows = self._rows(path, kind)
         before = part.digest if part else None
         if not rows:
-            return RenderedPart(path, kind, before, None, ()) if part else None
-        data = joined(lines_of(rows))
+            return RenderedPart(path, kind, before, None, rows) if part else None
+        data = rows.content.text
         if hashlib.sha256(data).hexdigest() == before:
             return None
         return RenderedPart(path, kind, before, data, rows, self._come.get(path, ()))
@@ -263,15 +276,14 @@ class _Draft:
 def _joined(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]:
     if len(parts) < 2 or not all(part.canonical and part.sorted and not part.findings for part in parts):
         return
-    rows = sorted((row for part in parts for row in part.rows), key=lambda row: row.order)
+    rows = sorted((row for part in parts for row in part.rows), key=_order)
     heaps = list(_heaps(rows, limits))
     if len(heaps) >= len(parts):
         return
     for number, part in enumerate(sorted(parts, key=_number)):
         heap = heaps[number] if number < len(heaps) else []
-        placed = tuple(StoredRow(row.record, row.line, part.path, at) for at, row in enumerate(heap, 1))
-        data = b"".join(row.line + b"\n" for row in placed) or None
-        yield RenderedPart(part.path, part.kind, part.digest, data, placed)
+        placed = PartRows.of(part.kind, part.path).laid(heap)
+        yield RenderedPart(part.path, part.kind, part.digest, placed.content.text or None, placed)
 
 
 def _heaps(rows: Sequence[StoredRow], limits: Writer) -> Iterator[list[StoredRow]]:

@@ -2,64 +2,28 @@
 
 Files may hold more than one line of a record (two branches added it) and one id for two records. Reading goes on then:
 lines of one record are merged field by field, and of two records with one id the later in path order gets a free one.
-Both are mended in memory alone, and the same way whether the files were read at once or one after the other.
+Both are mended in memory alone (`MendedTable`), and the same way whether the files were read at once or one after the other.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any
 
 from duckkb.ontology.model import RecordType
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, component_of, identity_key
+from duckkb.records import Identity, identity_key
 from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, LineShape, decode, record_line
+from duckkb.truth.files.part import Part, PartRows, StoredRow, identity_hash, record_of
 from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.values import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class StoredRow:
-    """A record and the line that holds it.
-
-    `line` is canonical, with `__id` and times, without LF, whatever the file has. `complete` says that the file has id and
-    times too, `canonical` that what it has is in canonical form. `path` is relative to the knowledge base; lines count
-    from 1.
-    """
-
-    record: Record
-    line: bytes
-    path: str
-    line_no: int
-    complete: bool = True
-    canonical: bool = True
-
-    @property
-    def position(self) -> tuple[str, int]:
-        return self.path, self.line_no
-
-    @property
-    def order(self) -> tuple[tuple[Any, ...], int]:
-        """Sorts the lines of a part: by identity, then `__id`."""
-        return identity_key(self.record.identity), self.record.id
-
-    @property
-    def as_stored(self) -> bool:
-        """Whether the file has exactly `line`."""
-        return self.complete and self.canonical
-
-    def at_line(self, number: int) -> "StoredRow":
-        """The row where that is the number of its line, as the file has it."""
-        if self.line_no == number and self.as_stored:
-            return self
-        return StoredRow(self.record, self.line, self.path, number)
+_KEPT = 4096  # rows that were found lately
 
 
 class Repeated(Exception):
     """Two records have come to share an identity or an id, which takes all records of the type to mend."""
 
 
-Swapped = Mapping[str, Sequence[StoredRow]]
+Swapped = Mapping[str, PartRows]
 """The rows of files by path, in path order."""
 
 
@@ -73,36 +37,118 @@ class Difference:
     vanished: list[Identity]
 
 
-def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
-    """A record of a complete and sound line's values; takes `__id` and the times out of them and keeps the rest."""
-    identity, created_at = identity_in(kind, values), values.pop(CREATED_AT)
-    return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
-
-
-def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
-    """The identity that the values of a sound line spell."""
-    names = kind.identity_fields
-    if len(names) == 1 and type(only := values[names[0]]) is str:  # nearly all of them, and there may be millions
-        return (only,)
-    return tuple([component_of(values[name]) for name in names])
-
-
 class Table:
-    """The rows of one type. Changing lines costs in proportion to them and to the records that need mending."""
+    """The rows of one type of which none stands twice: found by keys (an id, the hash of an identity) and decoded when they are
+    asked for. `where` gives paths of parts in which a key may stand; without it, and of parts that were replaced since, the
+    keys are in memory. Changing lines costs in proportion to them.
 
-    def __init__(self, kind: RecordType, limits: Limits, rows: Iterable[StoredRow] = ()) -> None:
-        self._kind = kind
-        self._limits = limits
+    Raises `Repeated` where two records of parts in memory share an identity or an id.
+    """
+
+    is_mended = False
+
+    def __init__(self, parts: Mapping[str, Part], where: Callable[[int], Iterable[str]] | None = None) -> None:
+        self.is_stored = where is not None
+        self._where = where or (lambda key: ())
+        self._rows = {path: part.rows for path, part in parts.items()}
+        self._fresh: dict[int, tuple[str, int]] = {}
+        self._lately: dict[int, StoredRow] = {}
+        if where is None:
+            for path in self._rows:
+                self._hold(path)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def __iter__(self) -> Iterator[Identity]:
+        for path in sorted(self._rows):
+            yield from (record.identity for record in self._rows[path].records)
+
+    def get(self, identity: Identity) -> StoredRow | None:
+        return self._found(identity_hash(identity), lambda row: row.record.identity == identity)
+
+    def by_id(self, record_id: int) -> StoredRow | None:
+        return self._found(record_id, lambda row: row.record.id == record_id)
+
+    def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
+        """Every line of a record, in path order."""
+        row = self.get(identity)
+        return (row,) if row else ()
+
+    def swap(self, old: Swapped, new: Swapped) -> Difference:
+        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`).
+
+        Raises `Repeated` where two records would share an identity or an id; it is of no use then.
+        """
+        self._lately.clear()
+        before = {row.record.identity: row for path, rows in old.items() for row in rows.unlike(new.get(path))}
+        after = [row for path, rows in new.items() for row in rows.unlike(old.get(path))]
+        for path in old.keys() - new.keys():
+            self._rows.pop(path, None)
+        self._rows |= new
+        for path in new:  # also of lines that stay: the index does not lead to a part that it does not hold
+            self._hold(path)
+        for row in after:
+            for key in (row.record.id, identity_hash(row.record.identity)):
+                if any(rows is not new[row.path] for rows, _ in self._places(key)):
+                    raise Repeated
+        incoming = {row.record.identity: row for row in after}
+        return difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
+
+    def rest_on(self, parts: Mapping[str, Part]) -> None:
+        """Have the rows of these parts from where they are now, which is where the index leads to."""
+        for path, part in parts.items():
+            self._rows[path] = part.rows
+        self._fresh = {key: place for key, place in self._fresh.items() if place[0] not in parts}
+
+    def _hold(self, path: str) -> None:
+        """Have the keys of a part in memory. Raises `Repeated`."""
+        head = self._rows[path].content.head
+        for at, key in (*enumerate(head.ids), *enumerate(head.hashes)):
+            known = self._fresh.get(key)
+            if known is not None and known != (path, at):
+                other = self._rows.get(known[0])
+                if other is not None and other.has(key, known[1]):
+                    raise Repeated
+            self._fresh[key] = path, at
+
+    def _found(self, key: int, is_wanted: Callable[[StoredRow], bool]) -> StoredRow | None:
+        known = self._lately.get(key)  # an answer asks for the same few again and again
+        if known is None or not is_wanted(known):
+            known = next((row for rows, at in self._places(key) if is_wanted(row := rows[at])), None)
+            if known is not None:
+                if len(self._lately) >= _KEPT:
+                    self._lately.clear()
+                self._lately[key] = known
+        return known
+
+    def _places(self, key: int) -> Iterator[tuple[PartRows, int]]:
+        """Where a key stands: the rows of a part, and the place among them."""
+        if key in self._fresh:
+            path, at = self._fresh[key]
+            rows = self._rows.get(path)
+            if rows is not None and rows.has(key, at):
+                yield rows, at
+        for rows in (self._rows[path] for path in self._where(key) if path in self._rows):
+            yield from ((rows, at) for at in rows.places(key))
+
+
+class MendedTable:
+    """The rows of any type, all in memory."""
+
+    is_stored = False
+
+    def __init__(self, kind: RecordType, limits: Limits, rows: Iterable[StoredRow]) -> None:
+        self._kind, self._limits = kind, limits
         self._shape = LineShape(kind.identity_fields)
-        self._stored: dict[Identity, tuple[StoredRow, ...]] = {}
-        self._joined: dict[Identity, StoredRow] = {}
-        self._owners: dict[int, Identity] = {}
-        self._contested: dict[int, set[Identity]] = {}
-        self._moved: dict[Identity, StoredRow] = {}
-        self._moved_ids: dict[int, Identity] = {}
-        for identity, own in _by_identity(rows).items():
-            self._put(identity, own)
-        self._reassign()
+        self._stored = _by_identity(rows)
+        self._joined = {identity: self._join(own) for identity, own in self._stored.items() if len(own) > 1}
+        self._claims: dict[int, list[Identity]] = {}
+        for identity in self._stored:
+            self._claims.setdefault(self._claimant(identity).record.id, []).append(identity)
+        self._moved = self._reassigned()
+        self._owners = {one: rivals[0] for one, rivals in self._claims.items()}
+        self._owners |= {row.record.id: identity for identity, row in self._moved.items()}
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -115,58 +161,30 @@ class Table:
         """Whether any record differs from its line."""
         return bool(self._joined or self._moved)
 
+    @property
+    def moved(self) -> Iterable[Identity]:
+        """The records that have another id than their lines say."""
+        return self._moved.keys()
+
     def get(self, identity: Identity) -> StoredRow | None:
         row = self._moved.get(identity) or self._joined.get(identity)
-        if row is None and (lines := self._stored.get(identity)):
-            return lines[0]
-        return row
+        return row or next(iter(self._stored.get(identity, ())), None)
 
     def by_id(self, record_id: int) -> StoredRow | None:
-        identity = self._moved_ids.get(record_id) or self._owners.get(record_id)
-        return self.get(identity) if identity is not None else None
+        return self.get(self._owners[record_id]) if record_id in self._owners else None
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
         """Every line of a record, in path order; more than one for a duplicate."""
-        return self._stored.get(identity, ())
+        return tuple(self._stored.get(identity, ()))
 
     def duplicates(self) -> Mapping[Identity, tuple[StoredRow, ...]]:
-        return {identity: self._stored[identity] for identity in sorted(self._joined, key=identity_key)}
+        return {identity: self.lines(identity) for identity in sorted(self._joined, key=identity_key)}
 
     def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]:
         """Ids that several records claim, with those records as stored, the one that keeps the id first."""
-        return {
-            record_id: tuple(self._claimant(rival) for rival in self._ranked(self._contested[record_id]))
-            for record_id in sorted(self._contested)
-        }
+        return {one: tuple(map(self._claimant, rivals)) for one, rivals in sorted(self._claims.items()) if rivals[1:]}
 
-    def swap(self, old: Swapped, new: Swapped) -> Difference:
-        """Put the rows of files read anew (`new`) in the place of those that the files had (`old`)."""
-        incoming = _by_identity(chain.from_iterable(new.values()))
-        paths = old.keys() | new.keys()
-        touched = dict.fromkeys([*(row.record.identity for row in chain.from_iterable(old.values())), *incoming])
-        before = {identity: self.get(identity) for identity in [*touched, *self._moved]}
-        for identity in touched:
-            kept = [row for row in self._stored.get(identity, ()) if row.path not in paths]
-            self._put(identity, kept + incoming.get(identity, []))
-        self._reassign()
-        before |= {identity: self._claimant(identity) for identity in self._moved if identity not in before}
-        return difference(before, {identity: row for identity in before if (row := self.get(identity))})
-
-    def _put(self, identity: Identity, rows: list[StoredRow]) -> None:
-        """Give a record these lines and no others."""
-        if identity in self._stored:
-            self._release(identity)
-            del self._stored[identity]
-            self._joined.pop(identity, None)
-        if not rows:
-            return
-        if len(rows) > 1:
-            rows.sort(key=lambda row: row.position)
-            self._joined[identity] = self._join(rows)
-        self._stored[identity] = tuple(rows)
-        self._claim(identity)
-
-    def _join(self, rows: list[StoredRow]) -> StoredRow:
+    def _join(self, rows: Sequence[StoredRow]) -> StoredRow:
         line = merge_duplicates([row.line for row in rows], self._kind.identity_fields)
         # Together the lines may be longer than one may be; that is for whoever writes them as one to refuse.
         limits = replace(self._limits, max_record_bytes=max(self._limits.max_record_bytes, len(line)))
@@ -176,56 +194,31 @@ class Table:
     def _claimant(self, identity: Identity) -> StoredRow:
         return self._joined.get(identity) or self._stored[identity][0]
 
-    def _claim(self, identity: Identity) -> None:
-        record_id = self._claimant(identity).record.id
-        owner = self._owners.setdefault(record_id, identity)
-        if owner != identity:
-            self._contested.setdefault(record_id, {owner}).add(identity)
+    def _position(self, identity: Identity) -> tuple[str, int]:
+        return self._claimant(identity).position
 
-    def _release(self, identity: Identity) -> None:
-        lines = self._stored[identity]
-        record_id = min(row.record.id for row in lines)
-        rivals = self._contested.get(record_id)
-        if rivals is None:
-            del self._owners[record_id]
-            return
-        rivals.discard(identity)
-        if len(rivals) == 1:
-            del self._contested[record_id]
-        self._owners[record_id] = next(iter(rivals))
-
-    def _ranked(self, rivals: Iterable[Identity]) -> list[Identity]:
-        return sorted(rivals, key=lambda identity: self._claimant(identity).position)
-
-    def _reassign(self) -> None:
-        """Give a free id to every record whose id an earlier one has. All anew each time: there are few, if any."""
-        self._moved.clear()
-        self._moved_ids.clear()
-        losers = []
-        for record_id, rivals in self._contested.items():
-            winner, *others = self._ranked(rivals)
-            self._owners[record_id] = winner
-            losers += others
-        for identity in self._ranked(losers):
+    def _reassigned(self) -> dict[Identity, StoredRow]:
+        """The records with a free id whose id an earlier one has."""
+        losers: list[Identity] = []
+        for rivals in self._claims.values():
+            rivals.sort(key=self._position)
+            losers += rivals[1:]
+        taken, moved = {*self._claims}, {}
+        for identity in sorted(losers, key=self._position):
             row = self._claimant(identity)
-            record_id = free_id(self._kind.kind, self._kind.table, identity, self._is_taken)
+            record_id = free_id(self._kind.kind, self._kind.table, identity, taken.__contains__)
             record = replace(row.record, id=record_id)
-            line = record_line(record, self._shape, self._limits.depth)
-            self._moved[identity] = replace(row, record=record, line=line)
-            self._moved_ids[record_id] = identity
-
-    def _is_taken(self, record_id: int) -> bool:
-        return record_id in self._owners or record_id in self._moved_ids
+            moved[identity] = replace(row, record=record, line=record_line(record, self._shape, self._limits.depth))
+            taken.add(record_id)
+        return moved
 
 
 def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
     found: dict[Identity, list[StoredRow]] = {}
     for row in rows:
-        identity = row.record.identity
-        if identity in found:
-            found[identity].append(row)
-        else:
-            found[identity] = [row]
+        found.setdefault(row.record.identity, []).append(row)
+    for own in found.values():
+        own.sort(key=lambda row: row.position)
     return found
 
 

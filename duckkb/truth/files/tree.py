@@ -1,87 +1,59 @@
 """Truth in memory: the parts as they were read, and the records, duplicates and edges that follow from them."""
 
 import heapq
-import os
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
-from duckkb.truth.files.ends import Ambiguous, EdgeEnds, End, Ref, Side, bare_end, end_identity
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.lines import collector_paused
-from duckkb.truth.files.part_rows import PartRows, rows_among
-from duckkb.truth.files.table import Difference, Repeated, StoredRow, Swapped, Table
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, collector_paused
+from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
 from duckkb.truth.layout import leads_to_parts
 from duckkb.values import dataclass
 
-if TYPE_CHECKING:
-    from duckkb.truth.files.listing import Listing
-
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 
-# File systems keep times as coarse as two seconds: a file written that close to its reading may change unseen.
 _IN_THE_WAY = ("E_SYMLINK", "E_NOT_REGULAR")
-_GRANULARITY_NS = 2_000_000_000
 _FEW_PARTS = 8
 
-
-@dataclass(frozen=True, slots=True)
-class Stamp:
-    """What tells cheaply whether a file changed: size in bytes, mtime in ns, inode, when it was read, in ns, and ctime in
-    ns, which nobody can set back as they can the mtime; 0 where it is not known."""
-
-    size: int
-    mtime_ns: int
-    inode: int
-    read_ns: int
-    ctime_ns: int = 0
-
-    @classmethod
-    def of(cls, status: os.stat_result, read_ns: int) -> "Stamp":
-        """The stamp of a file read at `read_ns`."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino, read_ns, status.st_ctime_ns)
-
-    @property
-    def numbers(self) -> tuple[int, ...]:
-        """What makes it: `Stamp(*numbers)`."""
-        return self.size, self.mtime_ns, self.inode, self.read_ns, self.ctime_ns
-
-    @property
-    def is_racy(self) -> bool:
-        """Whether the file was written so shortly before it was read that only its digest tells."""
-        return max(self.mtime_ns, self.ctime_ns) > self.read_ns - _GRANULARITY_NS
-
-    def vouches(self, status: os.stat_result) -> bool:
-        """Whether the file is surely the one that was read, so that its digest need not be asked."""
-        is_same = (
-            self.size == status.st_size
-            and self.mtime_ns == status.st_mtime_ns
-            and self.inode == status.st_ino
-            and self.ctime_ns == status.st_ctime_ns
-        )
-        return is_same and not self.is_racy
+Side = Literal["out", "in"]
+Ref = tuple[str, Identity]
+"""A node: the name of its type and its identity."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One JSONL file as it was read.
+class Ambiguous:
+    """A bare end that exists in several of the allowed types."""
 
-    `digest` is the SHA-256 of its bytes in hex. `findings` are the lines that cannot be read; `rows` are the others, in
-    file order. `canonical` says that every line, the last LF and the absence of blank lines are as they should be,
-    `sorted` that the rows are in the order of identity, then `__id`.
-    """
+    types: tuple[str, ...]
 
-    path: str
-    kind: RecordType
-    stamp: Stamp
-    digest: str
-    rows: Sequence[StoredRow]
-    findings: tuple[Finding, ...] = ()
-    canonical: bool = True
-    sorted: bool = True
+
+End = Ref | Ambiguous | None
+"""What an end of an edge leads to; None where it dangles."""
+
+
+def bare_end(identity: Identity) -> Component:
+    """A node's identity as a bare end of an edge: the scalar, or a tuple where it has several components."""
+    scalars = _scalars(identity)
+    return scalars[0] if len(scalars) == 1 else scalars
+
+
+def _scalars(identity: Identity) -> tuple[str | int, ...]:
+    return tuple(part for part in identity if isinstance(part, (str, int)))
+
+
+def end_identity(component: Component) -> Identity:
+    """The node's identity that an end names."""
+    match component:
+        case TypedEnd(id=parts):
+            return parts
+        case tuple():
+            return component
+        case _:
+            return (component,)
 
 
 Differences = dict[str, tuple[list[StoredRow], list[int]]]
@@ -90,42 +62,11 @@ Differences = dict[str, tuple[list[StoredRow], list[int]]]
 _Touching = tuple[EdgeType, StoredRow, Side]
 
 
-class StoredRecords(Protocol):
-    """As `Table`, of a type whose records lie in the store, where its parts have their rows."""
-
-    is_mended: bool
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Identity]: ...
-
-    def get(self, identity: Identity) -> StoredRow | None: ...
-
-    def by_id(self, record_id: int) -> StoredRow | None: ...
-
-    def ids(self) -> Iterator[int]: ...
-
-    def lines(self, identity: Identity) -> tuple[StoredRow, ...]: ...
-
-    def duplicates(self) -> Mapping[Identity, tuple[StoredRow, ...]]: ...
-
-    def clashes(self) -> Mapping[int, tuple[StoredRow, ...]]: ...
-
-    def swap(self, old: Swapped, new: Swapped) -> Difference:
-        """Raises `Repeated` where two records would share an identity or an id; it is of no use then."""
-        ...
-
-    def rest_on(self, parts: Mapping[str, Part]) -> None:
-        """Have the rows of these parts from where they are now."""
-        ...
-
-
 class Tree:
     """All of truth. Tables and edge ends are indexed when first asked for, then kept up by `replace`.
 
-    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `listing`
-    is what lay there when the parts were last found to be what the files hold. `stored` has by name the types whose records
-    are found in the store.
+    `findings` are about paths that are no parts (links, unknown files); they are never loaded and never touched. `stored`
+    has by name the types whose records are found in the store.
     """
 
     def __init__(
@@ -134,16 +75,15 @@ class Tree:
         limits: Limits,
         parts: Mapping[str, Part],
         findings: list[Finding],
-        stored: Mapping[str, StoredRecords] | None = None,
+        stored: Mapping[str, Table] | None = None,
     ) -> None:
         self.ontology = ontology
         self.limits = limits
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
-        self.listing: Listing | None = None
         self.lately: tuple[str, ...] = ()  # parts that were replaced last, where they are few
-        self._tables: dict[str, Table | StoredRecords] = {**(stored or {})}
-        self._ends: dict[str, EdgeEnds] = {}
+        self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
+        self._ends: dict[str, _EdgeEnds] = {}
 
     @property
     def unreadable(self) -> list[Finding]:
@@ -166,7 +106,7 @@ class Tree:
         """The records of a type with one of these ids, in path order."""
         if self._table(kind).is_mended:
             return (row for row in self.rows(kind) if row.record.id in ids)
-        return (row for part in self.parts_of(kind) for row in rows_among(part.rows, ids))
+        return (row for part in self.parts_of(kind) for row in part.rows.among(ids))
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
         """The records of a type, one row per identity, in path order. A duplicate comes at the place of its first line."""
@@ -186,7 +126,7 @@ class Tree:
             yield from (row.record for row in self.rows(kind))
             return
         for part in self.parts_of(kind):
-            yield from part.rows.records if isinstance(part.rows, PartRows) else (row.record for row in part.rows)
+            yield from part.rows.records
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
         """The records of a type in the order of their identities, from the first one behind `behind` on. Where every part
@@ -200,13 +140,14 @@ class Tree:
         return heapq.merge(*(_behind(part.rows, floor) for part in parts), key=_identity_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
-        """The ids of all records of a type; those out of the store are not decoded for it."""
-        table = self._table(kind)
-        return (row.record.id for row in self.rows(kind)) if isinstance(table, Table) else table.ids()
+        """The ids of all records of a type; where none differs from its line, none is decoded for it."""
+        if self._table(kind).is_mended:
+            return (row.record.id for row in self.rows(kind))
+        return (one for part in self.parts_of(kind) for one in part.rows.content.head.ids)
 
     def is_stored(self, kind: RecordType) -> bool:
         """Whether a type's records are found in the store, changes since then aside."""
-        return not isinstance(self._tables.get(kind.name), Table | None)
+        return kind.name in self._tables and self._tables[kind.name].is_stored
 
     def count(self, kind: RecordType) -> int:
         return len(self._table(kind))
@@ -217,11 +158,13 @@ class Tree:
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, tuple[StoredRow, ...]]:
         """Identities that stand in several lines, with those lines in path order."""
-        return self._table(kind).duplicates()
+        table = self._table(kind)
+        return table.duplicates() if isinstance(table, MendedTable) else {}
 
     def id_clashes(self, kind: RecordType) -> Mapping[int, tuple[StoredRow, ...]]:
         """Ids that several records claim, with these records; the first keeps the id, the others have a free one."""
-        return self._table(kind).clashes()
+        table = self._table(kind)
+        return table.clashes() if isinstance(table, MendedTable) else {}
 
     def parts_of(self, kind: RecordType) -> list[Part]:
         """The parts of one type, in path order."""
@@ -257,17 +200,12 @@ class Tree:
 
         Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
         """
-        self.listing = None
         self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
-        kinds: dict[str, RecordType] = {}
-        for path, part in parts.items():
-            known = part or self.parts.get(path)
-            if known:
-                kinds[known.kind.name] = known.kind
         differences: Differences = {}
-        for name, kind in kinds.items():
+        for kind in self.ontology:
             own = {path: part for path, part in parts.items() if _is_of(part or self.parts.get(path), kind)}
-            differences[name] = self._swap(kind, own)
+            if own:
+                differences[kind.name] = self._swap(kind, own)
         kept = {path: part for path, part in self.parts.items() if path not in parts}
         self.parts = dict(sorted((kept | {path: part for path, part in parts.items() if part}).items()))
         return differences
@@ -277,17 +215,16 @@ class Tree:
         return self._table(kind).is_mended
 
     def lean_on(
-        self, kind: RecordType, parts: Mapping[str, Part], table: Callable[[Mapping[str, Part]], StoredRecords]
+        self, kind: RecordType, parts: Mapping[str, Part], table: Callable[[Mapping[str, Part]], Table]
     ) -> None:
         """Find a type's records in the store from now on, instead of holding them; `parts` are those that it has there now,
         and `table` makes what finds them where the type was in memory."""
-        self.listing = None
         self.parts |= parts
         known = self._tables.get(kind.name)
-        if known is None or isinstance(known, Table):
-            self._tables[kind.name] = table({part.path: part for part in self.parts_of(kind)})
-        else:
+        if isinstance(known, Table) and known.is_stored:
             known.rest_on(parts)
+        else:
+            self._tables[kind.name] = table({part.path: part for part in self.parts_of(kind)})
 
     def forget(self) -> None:
         """Drop the indices over the parts: after a `replace` that was interrupted they are made anew from them."""
@@ -297,29 +234,47 @@ class Tree:
     def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
         old = {path: part.rows for path in parts if (part := self.parts.get(path))}
         new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
-        try:
-            difference = self._table(kind).swap(old, new)
-        except Repeated:
-            del self._tables[kind.name]
-            difference = self._held(kind).swap(old, new)
+        found = self._swapped(kind, old, new, parts)
         if ends := self._ends.get(kind.name):
-            ends.change(difference.appeared, difference.vanished)
-        return difference.upserts, difference.gone
+            ends.change(found.appeared, found.vanished)
+        return found.upserts, found.gone
 
-    def _table(self, kind: RecordType) -> Table | StoredRecords:
-        table = self._tables.get(kind.name)
-        return self._held(kind) if table is None else table
+    def _swapped(self, kind: RecordType, old: Swapped, new: Swapped, parts: Mapping[str, Part | None]) -> Difference:
+        table = self._table(kind)
+        try:
+            if isinstance(table, Table):
+                return table.swap(old, new)
+        except Repeated:
+            table = self._mended(kind, self.parts_of(kind))
+        # Of records that stand twice all are looked at: there are few such types, and not for long.
+        present = {part.path: part for part in self.parts_of(kind) if part.path not in parts}
+        present |= {path: part for path, part in parts.items() if part}
+        after = self._tables[kind.name] = self._in_memory(kind, dict(sorted(present.items())))
+        touched = dict.fromkeys(row.record.identity for rows in (*old.values(), *new.values()) for row in rows)
+        touched |= dict.fromkeys([*table.moved, *(after.moved if isinstance(after, MendedTable) else ())])
+        return difference(
+            {identity: table.get(identity) for identity in touched},
+            {identity: row for identity in touched if (row := after.get(identity))},
+        )
 
-    def _held(self, kind: RecordType) -> Table:
-        """All of a type's records in memory."""
-        rows = (row for part in self.parts_of(kind) for row in part.rows)
+    def _table(self, kind: RecordType) -> Table | MendedTable:
+        if kind.name not in self._tables:
+            self._tables[kind.name] = self._in_memory(kind, {part.path: part for part in self.parts_of(kind)})
+        return self._tables[kind.name]
+
+    def _in_memory(self, kind: RecordType, parts: Mapping[str, Part]) -> Table | MendedTable:
+        try:
+            return Table(parts)
+        except Repeated:
+            return self._mended(kind, parts.values())
+
+    def _mended(self, kind: RecordType, parts: Iterable[Part]) -> MendedTable:
         with collector_paused():
-            table = self._tables[kind.name] = Table(kind, self.limits, rows)
-        return table
+            return MendedTable(kind, self.limits, (row for part in parts for row in part.rows))
 
-    def _edge_ends(self, kind: EdgeType) -> EdgeEnds:
+    def _edge_ends(self, kind: EdgeType) -> "_EdgeEnds":
         if kind.name not in self._ends:
-            self._ends[kind.name] = EdgeEnds(self._table(kind))
+            self._ends[kind.name] = _EdgeEnds(self._table(kind))
         return self._ends[kind.name]
 
     def _edges_at_end(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> list[StoredRow]:
@@ -353,7 +308,7 @@ def _identity_key(row: StoredRow) -> Any:
     return identity_key(row.record.identity)
 
 
-def _behind(rows: Sequence[StoredRow], floor: Any) -> Iterator[StoredRow]:
+def _behind(rows: PartRows, floor: Any) -> Iterator[StoredRow]:
     """Of rows in the order of their identities those behind `floor`."""
     start = 0 if floor is None else bisect_right(rows, floor, key=_identity_key)
     return map(rows.__getitem__, range(start, len(rows)))
@@ -363,5 +318,29 @@ def _is_of(part: Part | None, kind: RecordType) -> bool:
     return part is not None and part.kind.name == kind.name
 
 
-def _scalars(identity: Identity) -> tuple[str | int, ...]:
-    return tuple(part for part in identity if isinstance(part, (str, int)))
+class _EdgeEnds:
+    """The edges of one type by either end."""
+
+    def __init__(self, edges: Iterable[Identity]) -> None:
+        self._at: dict[tuple[Side, Component], set[Identity]] = {}
+        self.change(edges, ())
+
+    def change(self, appeared: Iterable[Identity], vanished: Iterable[Identity]) -> None:
+        for identity in vanished:
+            for key in _keys(identity):
+                edges = self._at[key]
+                edges.discard(identity)
+                if not edges:
+                    del self._at[key]
+        for identity in appeared:
+            for key in _keys(identity):
+                self._at.setdefault(key, set()).add(identity)
+
+    def at(self, side: Side, component: Component) -> set[Identity]:
+        """Identities of the edges that leave (`out`) or reach (`in`) this end as it is written."""
+        return self._at.get((side, component), set())
+
+
+def _keys(identity: Identity) -> Iterator[tuple[Side, Component]]:
+    yield "out", identity[0]
+    yield "in", identity[1]

@@ -3,13 +3,13 @@
 import difflib
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 Change = tuple[str, bytes | None, bytes | None]
 """A path, and what it holds in the old and in the new version (None: no such file)."""
 
 _ESCAPES = {7: "a", 8: "b", 9: "t", 10: "n", 11: "v", 12: "f", 13: "r", 34: '"', 92: "\\"}
 _ABSENT = "0" * 7
-_CONTEXT_LINES = 3
 # git looks for a NUL in as many bytes to tell binary files.
 _BINARY_PROBE = 8000
 
@@ -77,24 +77,5 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
-    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    for group in matcher.get_grouped_opcodes(_CONTEXT_LINES):
-        _, old_from, _, new_from, _ = group[0]
-        _, _, old_to, _, new_to = group[-1]
-        yield f"@@ -{_range(old_from, old_to)} +{_range(new_from, new_to)} @@\n".encode()
-        for tag, i, j, k, m in group:
-            if tag == "equal":
-                yield from (_marked(b" ", line) for line in old[i:j])
-            else:
-                yield from (_marked(b"-", line) for line in old[i:j])
-                yield from (_marked(b"+", line) for line in new[k:m])
-
-
-def _range(start: int, end: int) -> str:
-    count = end - start
-    first = start + 1 if count else start
-    return str(first) if count == 1 else f"{first},{count}"
-
-
-def _marked(mark: bytes, line: bytes) -> bytes:
-    return mark + line + (b"" if line.endswith(b"\n") else b"\n\\ No newline at end of file\n")
+    for line in islice(difflib.diff_bytes(difflib.unified_diff, old, new), 2, None):  # two lines name the files
+        yield line if line.endswith(b"\n") else line + b"\n\\ No newline at end of file\n"

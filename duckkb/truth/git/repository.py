@@ -11,12 +11,12 @@ from pathlib import Path
 
 from duckkb.truth import state
 from duckkb.truth.git import run
-from duckkb.truth.git.places import find_repository, read_bytes, read_ref, read_text, unseen
+from duckkb.truth.git.run import find_repository, read_bytes, read_ref, read_text, unseen
+from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass
 
 _MAIN_BRANCHES = frozenset({"main", "master"})
 _HEX = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_PART = re.compile(r"data/(?:nodes|edges)/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl")
 _SYMBOLIC_REF_DEPTH = 5
 _IN_TABLES = "ref: refs/heads/.invalid"
 """What HEAD holds where refs are kept in tables."""
@@ -149,7 +149,7 @@ def head_has_records(root: Path) -> bool:
         return False
     folders = [f"{repository.prefix}data/nodes/", f"{repository.prefix}data/edges/"]
     listed = _asked(root, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "--end-of-options", commit, *folders)
-    return any(_PART.fullmatch(name[len(repository.prefix) :]) for name in listed.split("\0"))
+    return any(parse_part(name[len(repository.prefix) :]) for name in listed.split("\0"))
 
 
 def has_marker(root: Path) -> bool:

@@ -27,41 +27,29 @@ _UNSEEN = re.compile("[\x7f\x85\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 class MergeRules:
     """What a merge must know of a table: its identity fields (for the order of keys), `x-merge` by field (`set`, `text`,
     `max`, `min`, `latest` or `ours`; by any other rule both sides' changes conflict), and whether fields are merged
-    (`field`) or records (`record`, the way of a table that is not known)."""
+    (`field`) or records (`record`, the way of a table that is not `known`). `name` is the type's, the table's where that is
+    unknown."""
 
     identity: tuple[str, ...] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     granularity: str = "field"
+    name: str = ""
+    known: bool = True
 
     def of_bases(self) -> "MergeRules":
         """The rules for two merge bases, of which neither is ours."""
         kept = {name: rule for name, rule in self.fields.items() if rule != "ours"}
-        return MergeRules(self.identity, kept, self.granularity)
-
-
-@dataclass(frozen=True, slots=True)
-class FieldConflict:
-    """A field that both sides changed differently, as source text; None where a side has none.
-
-    `name` is empty where the whole record is in conflict: deleted on one side, or merged by record.
-    """
-
-    name: str
-    base: bytes | None
-    ours: bytes | None
-    theirs: bytes | None
+        return MergeRules(self.identity, kept, self.granularity, self.name, self.known)
 
 
 @dataclass(frozen=True, slots=True)
 class MergedRecord:
-    """The line that a merge made, None for a deleted record.
-
-    With conflicts `line` is None too, and `alternatives` holds our line and theirs, each with the other side's clean
-    edits (None for the side that deleted the record).
-    """
+    """The line that a merge made, None for a deleted record. Where fields conflict there is none; then `conflicts` names
+    them, an empty name standing for the record as a whole (deleted on one side, or merged by record), and `alternatives`
+    are our line and theirs, each already with the other's clean edits (None for the side that deleted the record)."""
 
     line: bytes | None
-    conflicts: tuple[FieldConflict, ...] = ()
+    conflicts: tuple[str, ...] = ()
     alternatives: tuple[bytes | None, bytes | None] | None = None
 
 
@@ -85,7 +73,7 @@ def merge_record(base: bytes | None, ours: bytes | None, theirs: bytes | None, r
     if ours == base:
         return MergedRecord(theirs)
     if ours is None or theirs is None or rules.granularity == "record":
-        return MergedRecord(None, (FieldConflict("", base, ours, theirs),), (ours, theirs))
+        return MergedRecord(None, ("",), (ours, theirs))
     return _merge_fields(split(base) if base is not None else {}, split(ours), split(theirs), rules)
 
 
@@ -99,29 +87,25 @@ def _merge_fields(
         sides = base.get(name), ours.get(name), theirs.get(name)
         merged, is_clean = _merge_field(name, sides, rules.fields.get(name, ""), later)
         if not is_clean:
-            conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
+            conflicts.append(name)
         elif merged:
             clean[name] = merged
     for name in _alike(clean):
         del clean[name]
-        conflicts.append(FieldConflict(name, *(_source(side, name) for side in (base, ours, theirs))))
+        conflicts.append(name)
     if not conflicts:
         return MergedRecord(join(clean, rules.identity))
-    names = [conflict.name for conflict in conflicts]
-    alternatives = tuple(
-        join(clean | {name: side[name] for name in names if name in side}, rules.identity) for side in (ours, theirs)
+    mine, other = (
+        join(clean | {name: side[name] for name in conflicts if name in side}, rules.identity)
+        for side in (ours, theirs)
     )
-    return MergedRecord(None, tuple(conflicts), (alternatives[0], alternatives[1]))
+    return MergedRecord(None, tuple(conflicts), (mine, other))
 
 
 def _alike(names: Collection[str]) -> list[str]:
     """The names that differ from another in case alone: each side added its own, and no line may have both."""
     times = Counter(name.casefold() for name in names)
     return [name for name in names if times[name.casefold()] > 1]
-
-
-def _source(fields: Mapping[str, Field], name: str) -> bytes | None:
-    return fields[name][1].encode() if name in fields else None
 
 
 def _merge_field(
@@ -151,22 +135,6 @@ def _later(ours: str, theirs: str) -> str:
 
 _Rule = Callable[[str | None, str, str], str | None]
 """Joins the source texts of a value (base, ours, theirs); None where they conflict."""
-
-
-def _latest(base: str | None, ours: str, theirs: str) -> str:
-    return max(ours, theirs)
-
-
-def _earliest(base: str | None, ours: str, theirs: str) -> str:
-    return min(ours, theirs)
-
-
-def _greatest(base: str | None, ours: str, theirs: str) -> str | None:
-    return _extreme(ours, theirs, is_greatest=True)
-
-
-def _least(base: str | None, ours: str, theirs: str) -> str | None:
-    return _extreme(ours, theirs, is_greatest=False)
 
 
 def _extreme(ours: str, theirs: str, *, is_greatest: bool) -> str | None:
@@ -222,8 +190,16 @@ def _merge_text(base: str | None, ours: str, theirs: str) -> str | None:
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
 
 
-_OWN_RULES: Mapping[str, _Rule] = {_UPDATED_AT: _latest, _CREATED_AT: _earliest}
-_DECLARED_RULES: Mapping[str, _Rule] = {"set": _merge_set, "text": _merge_text, "max": _greatest, "min": _least}
+_OWN_RULES: Mapping[str, _Rule] = {
+    _UPDATED_AT: lambda _, ours, theirs: max(ours, theirs),
+    _CREATED_AT: lambda _, ours, theirs: min(ours, theirs),
+}
+_DECLARED_RULES: Mapping[str, _Rule] = {
+    "set": _merge_set,
+    "text": _merge_text,
+    "max": lambda _, ours, theirs: _extreme(ours, theirs, is_greatest=True),
+    "min": lambda _, ours, theirs: _extreme(ours, theirs, is_greatest=False),
+}
 
 
 def _text_lines(text: str | None) -> list[str] | None:

@@ -5,13 +5,15 @@ Written at boot where it differs, with a digest of the files it follows from: wh
 again. A table that it does not know is merged by whole records, and its parts keep their order.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from duckkb.errors import Unavailable
 from duckkb.truth import state
 from duckkb.truth.layout import read_regular
 from duckkb.truth.merge.field_merge import MergeRules
@@ -31,22 +33,13 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class TableRules:
-    """A table's type as it is called (the table's name where that is unknown), its rules, and whether they are known."""
-
-    name: str
-    rules: MergeRules
-    known: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class RulesByTable:
     """The rules of all tables."""
 
-    tables: Mapping[Key, TableRules] = field(default_factory=dict)
+    tables: Mapping[Key, MergeRules] = field(default_factory=dict)
 
-    def of(self, key: Key) -> TableRules:
-        return self.tables.get(key) or TableRules(key[1], MergeRules((), {}, "record"), False)
+    def of(self, key: Key) -> MergeRules:
+        return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)
 
 
 def dump(rules: RulesByTable, configuration: str = "") -> bytes:
@@ -54,9 +47,9 @@ def dump(rules: RulesByTable, configuration: str = "") -> bytes:
     tables = {
         "/".join(key): {
             "type": table.name,
-            "identity": list(table.rules.identity),
-            "merge": dict(table.rules.fields),
-            "granularity": table.rules.granularity,
+            "identity": list(table.identity),
+            "merge": dict(table.fields),
+            "granularity": table.granularity,
         }
         for key, table in sorted(rules.tables.items())
     }
@@ -81,8 +74,8 @@ def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> R
     """What each type says of merging its records; `granularity` where a type says none."""
     return RulesByTable(
         {
-            (kind.kind, kind.table): TableRules(
-                kind.name, MergeRules(kind.identity_fields, dict(kind.merge_rules), kind.granularity or granularity)
+            (kind.kind, kind.table): MergeRules(
+                kind.identity_fields, dict(kind.merge_rules), kind.granularity or granularity, kind.name
             )
             for kind in ontology
         }
@@ -92,12 +85,14 @@ def rules_of(ontology: "Ontology", granularity: Literal["field", "record"]) -> R
 def remember(root: Path, rules: RulesByTable) -> bool:
     """Write `.duckkb/merge.json` where it says something else; False where it cannot be written."""
     data = dump(rules, digest(root))
-    try:
+    with contextlib.suppress(OSError):
         if read_regular(state.folder_of(root) / state.MERGE)[0] == data:
             return True
-    except OSError:
-        pass
-    return state.jot(root, state.MERGE, data)
+    try:
+        state.write_atomic(state.ensure(root) / state.MERGE, data, durable=False)
+    except (OSError, Unavailable):
+        return False
+    return True
 
 
 def load(root: Path) -> RulesByTable:
@@ -131,12 +126,9 @@ def _key(name: str) -> Key:
     return kind, table
 
 
-def _table(told: Mapping[str, Any]) -> TableRules:
+def _table(told: Mapping[str, Any]) -> MergeRules:
     granularity = told["granularity"]
     if granularity not in ("field", "record"):
         raise ValueError(granularity)
-    return TableRules(str(told["type"]), MergeRules(_texts(told["identity"]), dict(told["merge"]), granularity))
-
-
-def _texts(values: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(map(str, values))
+    identity = tuple(map(str, told["identity"]))
+    return MergeRules(identity, dict(told["merge"]), granularity, str(told["type"]))

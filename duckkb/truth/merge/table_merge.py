@@ -13,15 +13,15 @@ from typing import Any
 
 from duckkb.records import component_key, component_of
 from duckkb.truth.files.source_text import join, split
+from duckkb.truth.layout import parse_part
 from duckkb.truth.merge.conflict import Block, is_marker, written
-from duckkb.truth.merge.field_merge import MergedRecord, merge_record
-from duckkb.truth.merge.merge_rules import Key, TableRules
+from duckkb.truth.merge.field_merge import MergedRecord, MergeRules, merge_record
+from duckkb.truth.merge.merge_rules import Key
 from duckkb.values import dataclass, field
 
 Files = Mapping[str, bytes]
 """The parts of one table by path; a path that a version lacks is left out."""
 
-_PART = re.compile(r"data/(node|edge)s/([^/]+)/[0-9]{8}/part_[0-9]{3,}\.jsonl")
 _HEAD = re.compile(rb'\{"__id":([1-9][0-9]{0,15}),')
 _BROKEN = "not a line of one record"
 _DECODER = json.JSONDecoder(strict=False)
@@ -75,11 +75,11 @@ class _Item:
 
 def table_of(path: str) -> Key | None:
     """The table whose part a path is, relative to the knowledge base; None for another path."""
-    found = _PART.fullmatch(path)
-    return (found[1], found[2]) if found else None
+    address = parse_part(path)
+    return (address.kind, address.table) if address else None
 
 
-def merge_table(base: Files, ours: Files, theirs: Files, table: TableRules, *, is_base: bool = False) -> TableMerge:
+def merge_table(base: Files, ours: Files, theirs: Files, table: MergeRules, *, is_base: bool = False) -> TableMerge:
     """Merge three versions of a table's parts. Files that all versions have alike may be left out of all.
 
     With `is_base` the result is to serve as the base of another merge: what conflicts stays as it was in `base`, so that
@@ -113,11 +113,11 @@ def _refuse_cut_off(versions: Sequence[Files]) -> None:
             raise Unmergeable(path, 0, "it was cut off: no record is in it")
 
 
-def _merged(rows: "Sequence[_Row | None]", table: TableRules, is_base: bool) -> bytes | Block | None:
+def _merged(rows: "Sequence[_Row | None]", table: MergeRules, is_base: bool) -> bytes | Block | None:
     """What three versions of a record make: a line, a block where they conflict, None where it is deleted."""
     old, mine, other = (None if row is None else row.line for row in rows)
     try:
-        merged = merge_record(old, mine, other, table.rules.of_bases() if is_base else table.rules)
+        merged = merge_record(old, mine, other, table.of_bases() if is_base else table)
     except ValueError as error:
         raise Unmergeable(next(row.path for row in rows if row), 0, str(error)) from error
     if merged.alternatives is None:
@@ -126,7 +126,7 @@ def _merged(rows: "Sequence[_Row | None]", table: TableRules, is_base: bool) -> 
 
 
 def _laid(
-    items: "list[_Item]", path: str, versions: Sequence[Files], sides: "Sequence[Mapping[Any, _Row]]", table: TableRules
+    items: "list[_Item]", path: str, versions: Sequence[Files], sides: "Sequence[Mapping[Any, _Row]]", table: MergeRules
 ) -> bytes | None:
     """The bytes of a part with these lines and blocks: as a version has it, where one does; None where nothing is left."""
     known = _as_a_side_has_it(items, path, versions)
@@ -136,11 +136,11 @@ def _laid(
     return written([item.content for item in ordered])
 
 
-def identity_of(block: Block, table: TableRules) -> str:
+def identity_of(block: Block, table: MergeRules) -> str:
     """The identity of a record in conflict as the command line writes it."""
     line = block.ours or block.theirs or block.base
     assert line is not None, "a block has a side"
-    values = _components(line, table.rules.identity) if table.known else None
+    values = _components(line, table.identity) if table.known else None
     if values is None:
         return f"#{split(line).get('__id', ('', '?'))[1]}"
     if len(values) == 1 and isinstance(values[0], (str, int)):
@@ -148,14 +148,14 @@ def identity_of(block: Block, table: TableRules) -> str:
     return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
-def _rows(files: Files, table: TableRules) -> Iterator[tuple[Any, _Row]]:
+def _rows(files: Files, table: MergeRules) -> Iterator[tuple[Any, _Row]]:
     for path, data in files.items():
         for number, line in enumerate(data.split(b"\n"), 1):
             if line:
                 yield _id(line, path, number, table), _Row(path, line)
 
 
-def _id(line: bytes, path: str, number: int, table: TableRules) -> int:
+def _id(line: bytes, path: str, number: int, table: MergeRules) -> int:
     found = _HEAD.match(line)
     if found:
         return int(found[1])
@@ -167,7 +167,7 @@ def _id(line: bytes, path: str, number: int, table: TableRules) -> int:
         raise Unmergeable(path, number, str(error)) from error
     if told and re.fullmatch("[1-9][0-9]{0,15}", told[1]):
         return int(told[1])
-    values = _components(line, table.rules.identity) if table.known and not told else None
+    values = _components(line, table.identity) if table.known and not told else None
     key = table_of(path)
     if values is None or key is None:
         raise Unmergeable(path, number, "the line has no __id")
@@ -206,17 +206,17 @@ def _path(base: _Row | None, ours: _Row | None, theirs: _Row | None) -> str:
     return min(ours.path, theirs.path)
 
 
-def _as_it_was(merged: MergedRecord, base: bytes | None, table: TableRules) -> bytes | None:
+def _as_it_was(merged: MergedRecord, base: bytes | None, table: MergeRules) -> bytes | None:
     """The clean edits of both sides, and what conflicts as the base has it."""
     mine = merged.alternatives[0] if merged.alternatives else None
-    if mine is None or any(not conflict.name for conflict in merged.conflicts):
+    if mine is None or "" in merged.conflicts:
         return base
     fields, old = split(mine), split(base) if base else {}
-    for conflict in merged.conflicts:
-        fields.pop(conflict.name, None)
-        if conflict.name in old:
-            fields[conflict.name] = old[conflict.name]
-    return join(fields, table.rules.identity)
+    for name in merged.conflicts:
+        fields.pop(name, None)
+        if name in old:
+            fields[name] = old[name]
+    return join(fields, table.identity)
 
 
 def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) -> bytes | None:
@@ -230,15 +230,15 @@ def _as_a_side_has_it(items: list[_Item], path: str, versions: Sequence[Files]) 
     return None
 
 
-def arranged(contents: Sequence[bytes | Block], table: TableRules) -> list[bytes | Block]:
+def arranged(contents: Sequence[bytes | Block], table: MergeRules) -> list[bytes | Block]:
     """Lines and blocks of one part in order, as far as the table's rules say what that is."""
     if not table.known:
         return list(contents)
     return [item.content for item in _in_order([_Item(0, content) for content in contents], table)]
 
 
-def _in_order(items: list[_Item], table: TableRules) -> list[_Item]:
-    return sorted(items, key=lambda item: _order(item, table.rules.identity))
+def _in_order(items: list[_Item], table: MergeRules) -> list[_Item]:
+    return sorted(items, key=lambda item: _order(item, table.identity))
 
 
 def _order(item: _Item, identity: Sequence[str]) -> tuple[Any, ...]:

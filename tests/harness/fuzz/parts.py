@@ -31,6 +31,7 @@ class PartTarget:
 
     name = "parts"
     modules = (
+        "duckkb/truth/files/part.py",
         "duckkb/truth/files/read.py",
         "duckkb/truth/files/render.py",
         "duckkb/truth/files/table.py",

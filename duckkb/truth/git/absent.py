@@ -1,6 +1,5 @@
-"""Files that git has and keeps out of the work tree, as a sparse checkout does, and files that it does not look at.
-
-The first are truth that nobody sees here; of the second nobody would see a change in a commit.
+"""Truth that git has and the work tree lacks: files that it keeps out, as a sparse checkout does, and files that were cut off;
+and files that git does not look at, of which nobody would see a change in a commit.
 """
 
 import os
@@ -91,3 +90,42 @@ def _listed(root: Path) -> list[tuple[str, str]]:
         return []
     names = (os.fsdecode(one) for one in told.output.split(b"\0") if one)
     return [(name[0], name[2:].removeprefix(prefix)) for name in names]
+
+
+def cut_off(root: Path, path: str) -> Finding | None:
+    """What is wrong with a part in which no record stands: duckkb removes a part with its last record, so it was cut off, which
+    is not what anybody means by deleting records. None where a merge that is committed left it so: git's driver cannot
+    remove a file."""
+    source = _held_at(root, path)
+    if source is None:
+        return None
+    said = "no record is in it: it was cut off" + (f"; {source} has what it held" if source else "")
+    remedy = f"`git checkout {source} -- {path}`" if source else "restore it from a copy"
+    return Finding("E_EMPTY_PART", said, path, remedy=f"{remedy}, or `rm {path}` if all its records are to go")
+
+
+def is_held_at_head(root: Path, path: str) -> bool:
+    """Whether a file of the base holds something at HEAD."""
+    return bool((_content_at(root, "HEAD", path) or "").strip())
+
+
+def _held_at(root: Path, path: str) -> str | None:
+    """The revision with what a part held, empty where none is known; None where a committed merge left it without."""
+    at_head = _content_at(root, "HEAD", path)
+    if at_head is None or at_head.strip():
+        return "" if at_head is None else "HEAD"
+    told = run.text(root, ["log", "-1", "--format=%H %P", "HEAD", "--", run.repository_of(root).prefix + path]).split()
+    if len(told) != 2:  # a commit with one parent
+        return None
+    return f"{told[0][:12]}^" if (_content_at(root, told[1], path) or "").strip() else None
+
+
+def _content_at(root: Path, revision: str, path: str) -> str | None:
+    """A file at a revision; None where that has none, or git cannot be asked."""
+    if not repository.can_be_asked(root) or repository.head_commit(root) is None:
+        return None
+    try:
+        found = run.answer(root, ["cat-file", "blob", f"{revision}:{run.repository_of(root).prefix}{path}"])
+    except run.NoGit:
+        return None
+    return None if found.code else found.output.decode(errors="replace")
