@@ -96,6 +96,7 @@ def walked(arguments: Sequence[str]) -> Walk:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
+        os.environ["DUCKKB_CACHE_HOME"] = f"{scratch}/cache"  # what other runs have left there changes what is run
         root = Path(scratch) / "kb"
         root.mkdir()
         (root / "config.yaml").write_text(CONFIG, "utf-8")

@@ -27,7 +27,7 @@ _WARM = (
     "app.knowledge", "actions.branches", "actions.vector_store", "lanes.type_lanes", "lanes.lexical.lexical",
     "lanes.sql.tables", "cli.verbs.base", "cli.verbs.care", "cli.verbs.collect", "cli.verbs.diff", "cli.verbs.find", "cli.git_driver", "cli.verbs.health",
     "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read",
-    "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.survey", "engine.index.repair", "engine.write",
+    "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.plan", "engine.index.repair", "engine.write",
     "indexing.cache_format", "indexing.chinese", "indexing.cache_store", "indexing.tokens",
     "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.check.regressions", "review.reports.formats",
     "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact.impact_report", "review.merging.merge",

@@ -9,14 +9,13 @@ from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine import boot, graph
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
-from duckkb.engine.index.counted import live_keys
-from duckkb.engine.query import Intent
+from duckkb.engine.index.notes import live_keys
 from duckkb.errors import FilterError, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
 from duckkb.queries import FindResult, Mode, SqlResult
 from duckkb.records import identity_value
-from duckkb.search.plan import servable
+from duckkb.search.plan import Intent, servable
 from duckkb.settings import Expansion, Fusion
 from duckkb.values import dataclass
 

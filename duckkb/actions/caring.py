@@ -11,10 +11,10 @@ from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened, find
 from duckkb.engine.base import Base
 from duckkb.engine.index import cleanup as cleaning
-from duckkb.engine.index import job_state, survey
+from duckkb.engine.index import plan
 from duckkb.engine.index import repair as repairing
 from duckkb.engine.index.cleanup import Cleaned
-from duckkb.engine.index.glance import glance
+from duckkb.engine.index.notes import job_report
 from duckkb.engine.index.repair import Repaired, RepairOptions
 from duckkb.errors import StateError, UsageError
 from duckkb.ports import Clock, Embedder
@@ -34,7 +34,7 @@ from duckkb.truth.merge.merge_rules import rules_of
 
 def check(base: Base) -> CheckReport:
     """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one."""
-    survey.sample_caches(base)
+    plan.sample_caches(base)
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
     return replace(report, findings=(*report.findings, *merged))
@@ -42,12 +42,12 @@ def check(base: Base) -> CheckReport:
 
 def status(base: Base, trusted: bool) -> dict[str, Any]:
     """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say."""
-    known, holder = glance(base), lock.holder(base.root)
+    known, holder = plan.glance(base), lock.holder(base.root)
     return _facts(base.root, base.notes, base.settings, trusted, str(holder) if holder else None) | {
-        "records": dict(base.report.records) | {kind.name: base.tree.count(kind) for kind in base.ontology},
+        "records": {kind.name: base.tree.count(kind) for kind in base.ontology},
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
-        "read_only": base.report.read_only,
+        "read_only": base.read_only,
     }
 
 
@@ -74,7 +74,7 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
         "trust": trusted,
         "locked_by": locked_by,
         "read_only": None,
-        "job": job_state.report(root, notes),
+        "job": job_report(root, notes),
         "store": {"path": str(notes.place.own), "bytes": size(notes.place.own)},
         "cache": {"path": str(notes.place.shared), "bytes": size(notes.place.shared)},
     }

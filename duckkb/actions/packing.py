@@ -10,7 +10,10 @@ from duckkb.errors import Conflict, Finding, Refused, StateError, UsageError
 from duckkb.ontology.model import NodeType, Ontology, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
-from duckkb.records import identity_text
+from duckkb.ontology.validate import Validator
+from duckkb.rules.files import spelling
+from duckkb.rules.records import duplicates, id_clashes
+from duckkb.rules.view import BaseView
 from duckkb.truth import layout
 from duckkb.truth.commit import journal
 from duckkb.truth.files.part import Stamp, part_of
@@ -190,22 +193,9 @@ def _flaws(tree: Tree, kind: RecordType) -> list[Finding]:
     ]
     if found:
         return found
-    rows = [
-        (row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
-        for row in tree.rows(kind)
-        if not row.complete
-    ]
-    rows += [
-        (row, "E_DUP_IDENTITY", f"{identity_text(identity)} stands twice", "duckkb dedupe")
-        for identity, many in tree.duplicates(kind).items()
-        for row in many[1:]
-    ]
-    rows += [
-        (row, "E_DUP_ID", f"__id {number} is another record's", "duckkb dedupe --reassign")
-        for number, many in tree.id_clashes(kind).items()
-        for row in many[1:]
-    ]
-    return [Finding(code, said, row.path, row.line_no, remedy=remedy) for row, code, said, remedy in rows]
+    view = BaseView(tree, lambda kind: Validator(kind, tree.ontology), lambda kind: {})
+    found = [one for row in tree.rows(kind) for one in spelling(row) if one.code == "E_INCOMPLETE"]
+    return [*found, *duplicates(view, kind), *id_clashes(view, kind)]
 
 
 def _damaged(why: str, findings: Sequence[Finding] = ()) -> StateError:

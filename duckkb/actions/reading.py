@@ -7,8 +7,7 @@ from typing import Any
 
 from duckkb.actions.resolve import identity_named, kind_named, positive
 from duckkb.engine.base import Base
-from duckkb.engine.draft import not_found
-from duckkb.engine.ends import plain_identity
+from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, Record, identity_text

@@ -9,7 +9,6 @@ from duckkb.actions.reading import identified, line_of, row_named
 from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
-from duckkb.engine.query import Intent
 from duckkb.errors import NotFound, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Hit, Mode
@@ -20,6 +19,7 @@ from duckkb.review.provenance import provenance, provenance_log
 from duckkb.review.provenance.citation import Citation
 from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
 from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
+from duckkb.search.plan import Intent
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
     from duckkb.engine import care
-    from duckkb.engine.index import jobs, plan, survey
+    from duckkb.engine.index import jobs, plan
 else:
     asking = Deferred("actions.asking")
     caring = Deferred("actions.caring")
@@ -33,7 +33,6 @@ else:
     care = Deferred("engine.care")
     jobs = Deferred("engine.index.jobs")
     plan = Deferred("engine.index.plan")
-    survey = Deferred("engine.index.survey")
 
 
 class KnowledgeBase:
@@ -106,7 +105,7 @@ class KnowledgeBase:
     check = asks(caring.check)
     fmt = asks(care.fmt)
     dedupe = asks(care.dedupe)
-    index_status = asks(survey.status)
+    index_status = asks(plan.status)
     index_plan = asks(plan.planned)
     index_refresh = asks(jobs.refresh)
     index_build = asks(jobs.build)

@@ -8,12 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from duckkb.codes import CODES
-from duckkb.engine.base import Base, BootReport, Wiring
-from duckkb.errors import Finding, OntologyError, StateError, Unreadable
-from duckkb.indexing.cache import SearchCache
+from duckkb.engine.base import Wiring
+from duckkb.engine.loading import unreadable
+from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout
-from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Stamp, collector_paused, part_of
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -49,23 +48,15 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     return {path: content[entry.blob] for path, entry in wanted.items()}
 
 
-def boot(wiring: Wiring, at: Revision) -> Base:
-    """Load the base of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable`
-    for what could not be read then (unless lenient)."""
+def tree(wiring: Wiring, at: Revision) -> Tree:
+    """The truth of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable` for what
+    could not be read then (unless lenient)."""
     if has(wiring, layout.FORMAT_PATH):
         layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
-    limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
-    tree = _tree(wiring, at, limits)
-    if tree.unreadable and not wiring.lenient:
-        count = "1 place" if len(tree.unreadable) == 1 else f"{len(tree.unreadable)} places"
-        raise Unreadable(
-            f"{count} in data/ cannot be read at {at.name}",
-            suggestion="`--lenient` reads on without them; or name another revision",
-            findings=tuple(tree.unreadable),
-        )
-    cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
-    report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology})
-    return Base(wiring, tree, cache, report)
+    found = _tree(wiring, at)
+    if found.unreadable and not wiring.lenient:
+        raise unreadable(found, f" at {at.name}", "`--lenient` reads on without them; or name another revision")
+    return found
 
 
 def has(wiring: Wiring, path: str) -> bool:
@@ -87,7 +78,7 @@ def _is_configuration(path: str) -> bool:
     return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
 
 
-def _tree(wiring: Wiring, at: Revision, limits: Limits) -> Tree:
+def _tree(wiring: Wiring, at: Revision) -> Tree:
     kinds: dict[str, tuple[RecordType, TreeEntry]] = {}
     findings = []
     for path, entry in revisions.entries(wiring.root, at, (layout.DATA,)).items():
@@ -104,6 +95,7 @@ def _tree(wiring: Wiring, at: Revision, limits: Limits) -> Tree:
     content = revisions.blobs(wiring.root, (entry.blob for _, entry in kinds.values()))
     with collector_paused():
         parts = {
-            path: part_of(path, kind, content[entry.blob], limits, _NO_FILE) for path, (kind, entry) in kinds.items()
+            path: part_of(path, kind, content[entry.blob], wiring.limits, _NO_FILE)
+            for path, (kind, entry) in kinds.items()
         }
-    return Tree(wiring.ontology, limits, parts, findings)
+    return Tree(wiring.ontology, wiring.limits, parts, findings)

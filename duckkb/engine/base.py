@@ -2,14 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckkb.engine.ends import end_ids
-from duckkb.engine.observed import FEW, Observed, ObservedParts, key_of_text
-from duckkb.engine.rows import TreeRows
+from duckkb.engine.loading import Ground
+from duckkb.engine.observed import FEW, Observed, key_of_text
+from duckkb.engine.rows import TreeRows, end_ids
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.indexing import chunk
@@ -17,13 +15,12 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Rows, RowVersion, Sql, Tokenizer
-from duckkb.queries import Lane
+from duckkb.ports import Clock, Embedder, Lanes, Rows, Sql, Tokenizer
 from duckkb.records import Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.base_store import BaseStore
 from duckkb.store.lines import StoredLines
-from duckkb.store.place import Place, Unusable
+from duckkb.store.place import Unusable
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.files.tree import Differences, Tree
@@ -46,25 +43,19 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Wiring:
-    """The real parts of one base, as `app` chose them. `place` is where what is derived lies; `lanes` makes those of a type over its rows; `sql` takes what gives the
-    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model; `preview` reads the
-    ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `lock_timeout` is in
-    seconds; `at` is the revision that is read, None for the files as they lie; such a base is
-    written by way of a `proposal` alone."""
+class Wiring(Ground):
+    """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
+    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model; `preview`
+    reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `at` is the
+    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone."""
 
-    root: Path
-    settings: Settings
-    ontology: Ontology
     env: Environment
-    place: Place
     lanes: Callable[[RecordType, Rows], Lanes]
     sql: Callable[[Callable[[RecordType], Rows], EndIds, Callable[[], Any]], Sql]
     tokenizer: Tokenizer
     embedder_for: Callable[[EmbeddingSettings], Embedder]
     preview: Callable[[Mapping[str, bytes | None]], Ontology]
     clock: Clock
-    lock_timeout: float = 60.0
     lenient: bool = False
     progress: Progress | None = None
     at: "Revision | None" = None
@@ -76,26 +67,19 @@ class Wiring:
         return self.embedder_for(self.settings.embedding)
 
 
-@dataclass(frozen=True, slots=True)
-class BootReport:
-    """What boot found: records by type, whether the base could only be read, and why no store is used where one should be."""
-
-    records: dict[str, int]
-    read_only: bool = False
-    reason: str = ""
-
-
 @dataclass
 class Base:
     """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
     `lines` keeps it on disk, `in_memory` says that nothing else is kept there. `is_stale` says that the store has gone on, or
-    not kept up, without this process."""
+    not kept up, without this process; `read_only` that the base could only be read; `reason` why no store is used where one
+    should be."""
 
     wiring: Wiring
     tree: Tree
     cache: SearchCache
-    report: BootReport
     lines: StoredLines | None = None
+    read_only: bool = False
+    reason: str = ""
     is_stale: bool = False
     in_memory: bool = False
     _notes: BaseStore | None = None
@@ -104,7 +88,7 @@ class Base:
     _rows: dict[str, TreeRows] = field(default_factory=dict)
     _lanes: dict[str, Lanes] = field(default_factory=dict)
     _sql: Sql | None = None
-    _observed: dict[str, ObservedParts] = field(default_factory=dict)
+    _observed: dict[str, Observed] = field(default_factory=dict)
     _dropped: int = 0
 
     @property
@@ -128,7 +112,7 @@ class Base:
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.settings.max_record_bytes, self.settings.max_depth)
+        return self.wiring.limits
 
     def validator(self, kind: RecordType) -> Validator:
         if kind.name not in self._validators:
@@ -159,8 +143,8 @@ class Base:
     def observed(self, kind: RecordType) -> Observed:
         """What the stored lines of a type say of its fields."""
         if kind.name not in self._observed:
-            self._observed[kind.name] = ObservedParts(kind, self.notes if self.lines is not None else None)
-        return self._observed[kind.name].together(self.tree)
+            self._observed[kind.name] = Observed(kind, notes=self.notes if self.lines is not None else None)
+        return self._observed[kind.name].follow(self.tree)
 
     def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
         """The records under which a text stands, of a type that makes its keys of texts: one, if nobody gave it another key
@@ -175,14 +159,7 @@ class Base:
     def rows(self, kind: RecordType) -> TreeRows:
         """The records of a type as they are now, with their entries where those are asked for."""
         if kind.name not in self._rows:
-            self._rows[kind.name] = TreeRows(
-                kind,
-                self.tree,
-                lambda: self.builder,
-                self.cache.save,
-                ChangeLog(partial(self._lengths_key, kind)),
-                partial(self._version_on_disk, kind),
-            )
+            self._rows[kind.name] = TreeRows(self, kind)
         return self._rows[kind.name]
 
     def lanes(self, kind: RecordType) -> Lanes:
@@ -205,27 +182,9 @@ class Base:
             self._sql = self.wiring.sql(self.rows, lambda *edge: end_ids(self.tree, *edge), self.cache.table)
         return self._sql
 
-    def _version_on_disk(self, kind: RecordType) -> RowVersion | None:
-        """What lanes on disk have to mirror; None where they are kept in memory."""
-        if self.lines is None or self.is_stale or self.in_memory:
-            return None
-        return self.lines.version(kind, partial(self._lane_key, kind), partial(self._lengths_key, kind))
-
     def cut_by(self, kind: RecordType) -> tuple[object, ...]:
         """Names what shapes the chunks of a type beside its records."""
         return str(chunk.FINGERPRINT), kind.settings(self.settings).chunk_size, kind.full_text, kind.vectors
-
-    def _lane_key(self, kind: RecordType, lane: Lane | None) -> str:
-        """Names what shapes the entries of a type that a lane reads, beside the records."""
-        shaped_by: list[object] = [kind.schema, kind.relational]
-        if lane == "fts":
-            shaped_by = [self.wiring.tokenizer.fingerprint, *self.cut_by(kind)]
-        elif lane == "vector":
-            shaped_by = [self.fingerprint(kind), *self.cut_by(kind)]
-        return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-    def _lengths_key(self, kind: RecordType) -> str:
-        return str(self.lengths(kind)) if kind.given_vectors else ""
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.
@@ -236,7 +195,7 @@ class Base:
         try:
             was_small = self._is_small
             differences = self.tree.replace(parts)
-            if was_small and not self._is_small and not self.report.read_only:
+            if was_small and not self._is_small and not self.read_only:
                 self.lines = self.lines or StoredLines.open(self.wiring.place, self.ontology, self.limits)
                 self._observed.clear()  # from now on there is a note of it
             self._observe(differences, is_bulk=len(parts) > FEW)
@@ -248,10 +207,6 @@ class Base:
             self.tree.forget()
             self._forget()
             raise
-
-    def keep_in_memory(self) -> None:
-        """Keep what is derived in memory from now on: others change what lies on disk faster than it can be read."""
-        self.in_memory = True
 
     def restart(self, tree: Tree, lines: StoredLines | None) -> None:
         """Go on with what was just loaded."""

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from duckkb.engine import loading
-from duckkb.engine.base import Base, BootReport, Wiring
-from duckkb.errors import Finding, Refused, StateError, Unavailable, Unreadable
+from duckkb.engine.base import Base, Wiring
+from duckkb.errors import Finding, Refused, StateError, Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
 from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
-from duckkb.truth.files.line import Limits
-from duckkb.truth.files.read import survey
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import absent, repository
 from duckkb.truth.merge import merge_rules
@@ -33,26 +31,23 @@ def boot(wiring: Wiring) -> Base:
     if wiring.at is not None:
         from duckkb.engine import at
 
-        base = at.boot(wiring, wiring.at)
-        if not wiring.lenient:
-            refuse_unreadable(base.tree)
-        return base
+        return Base(
+            wiring,
+            at.tree(wiring, wiring.at),
+            SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit),
+        )
     with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
         opened = _opened(wiring)
         if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
-    tree = opened.tree
-    records = {kind.name: tree.count(kind) for kind in wiring.ontology}
-    report = BootReport(records, read_only, opened.reason)
-    return Base(wiring, tree, cache, report, opened.lines)
+    return Base(wiring, opened.tree, cache, opened.lines, read_only, opened.reason)
 
 
 def _opened(wiring: Wiring) -> loading.Opened:
     """The tree as the files are, and the store that holds it; the caller holds the lock."""
-    ground = loading.Ground(wiring.root, wiring.ontology, wiring.settings, wiring.place, wiring.lock_timeout)
-    opened = loading.load(ground)
+    opened = loading.load(wiring)
     if not wiring.lenient:
         refuse_unreadable(opened.tree)
     refuse_missing_truth(wiring.root, opened.tree)
@@ -69,11 +64,8 @@ def observe(wiring: Wiring) -> Base:
     with lock.glancing(wiring.root):
         if journal.sealed_stages(wiring.root):
             raise StateError("an interrupted write lies over the files", code="E_RECOVER", suggestion="duckkb recover")
-        limits = Limits(wiring.settings.max_record_bytes, wiring.settings.max_depth)
-        tree = read.load(wiring.root, wiring.ontology, limits)
-    cache = SearchCache.open(wiring.root, wiring.place.shared, looks=True)
-    report = BootReport({kind.name: tree.count(kind) for kind in wiring.ontology}, read_only=True)
-    return Base(wiring, tree, cache, report)
+        tree = read.load(wiring.root, wiring.ontology, wiring.limits)
+    return Base(wiring, tree, SearchCache.open(wiring.root, wiring.place.shared, looks=True), read_only=True)
 
 
 def refresh(base: Base) -> None:
@@ -101,10 +93,9 @@ def sync(base: Base) -> None:
         opened = _opened(base.wiring)
         base.restart(opened.tree, opened.lines)
         return
-    found = survey(base.root, base.ontology)
-    paths = read.changed(base.tree, base.root, found)
+    paths = read.changed(base.tree, base.root)
     if paths:
-        parts = read.reload(base.tree, base.root, paths, found)
+        parts = read.reload(base.tree, base.root, paths)
         if not any({**base.tree.parts, **parts}.values()):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
@@ -129,7 +120,7 @@ def answered(
             except Ahead:
                 attempts += 1
                 if attempts >= _ATTEMPTS:
-                    base.keep_in_memory()
+                    base.in_memory = True  # others change what lies on disk faster than it can be read
                 else:
                     base.is_stale = True
                     refresh(base)
@@ -151,13 +142,9 @@ def refuse_past(base: Base) -> None:
 
 def refuse_unreadable(tree: Tree) -> None:
     """Raise the error that names every line and file that cannot be read, if there is one."""
-    lines = tree.unreadable
-    if lines:
-        count = "1 place" if len(lines) == 1 else f"{len(lines)} places"
-        raise Unreadable(
-            f"{count} in data/ cannot be read; nothing was changed",
-            suggestion="mend the lines named; `--lenient` reads on without them",
-            findings=tuple(lines),
+    if tree.unreadable:
+        raise loading.unreadable(
+            tree, "; nothing was changed", "mend the lines named; `--lenient` reads on without them"
         )
 
 
@@ -166,10 +153,10 @@ def notices(base: Base) -> list[Notice]:
     tree, said = base.tree, []
     with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
         said += _left_out(base)
-    if base.report.read_only:
+    if base.read_only:
         said.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
-    if base.report.reason:
-        said.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.report.reason}"))
+    if base.reason:
+        said.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.reason}"))
     if tree.unreadable:
         said.append(
             Notice("W_LENIENT", f"{len(tree.unreadable)} lines cannot be read and were left out", "duckkb check")

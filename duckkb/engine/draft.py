@@ -1,4 +1,7 @@
-"""What a write asks, and how it becomes a changeset against the rows as they stand. Pure: nothing here touches files."""
+"""What a write asks, and how it becomes a changeset against the rows as they stand. Pure: nothing here touches files.
+
+One edge, one identity: an end is written bare where that is clear, with its type only where it would be ambiguous.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -13,8 +16,10 @@ from duckkb.records import (
     UPDATED_AT,
     Change,
     Changeset,
+    Component,
     Identity,
     Record,
+    TypedEnd,
     component_value,
     identity_text,
 )
@@ -341,3 +346,37 @@ def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code
             suggestion=findings[0].remedy,
             findings=tuple(findings),
         )
+
+
+def plain_request(tree: Tree, request: Request) -> Request:
+    """The request with every edge's ends in the form in which they are stored."""
+    if not isinstance(request, (Upsert, Delete)) or not isinstance(request.kind, EdgeType):
+        return request
+    if isinstance(request, Delete):
+        return replace(request, identities=tuple(plain_identity(tree, request.kind, one) for one in request.identities))
+    return replace(request, given=tuple(_plain_given(tree, request.kind, one) for one in request.given))
+
+
+def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity:
+    """An edge's identity in the form in which it is stored; other identities as they are."""
+    if not isinstance(kind, EdgeType):
+        return identity
+    first, second, *rest = identity
+    return (_plain(tree, first, kind.from_types), _plain(tree, second, kind.to_types), *rest)
+
+
+def _plain_given(tree: Tree, kind: EdgeType, given: Given) -> Given:
+    identity = plain_identity(tree, kind, given.identity)
+    if identity == given.identity:
+        return given
+    ends = {FROM: component_value(identity[0]), TO: component_value(identity[1])}
+    return replace(given, identity=identity, fields={**given.fields, **ends})
+
+
+def _plain(tree: Tree, end: Component, allowed: tuple[str, ...]) -> Component:
+    if not isinstance(end, TypedEnd):
+        return end
+    others = (tree.ontology.nodes[name] for name in allowed if name != end.type)
+    if any(tree.get(kind, end.id) is not None for kind in others):
+        return end
+    return end.id if len(end.id) > 1 else end.id[0]

@@ -35,11 +35,12 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node reached at some depth over an edge; the start of a path has none."""
+    """A node reached at some depth over an edge, from the step `before`; the start of a path has neither."""
 
     node: Node
     depth: int
     edge: Edge | None = None
+    before: "Step | None" = None
 
 
 def neighbors(tree: Tree, start: Node, steps: Steps, depth: int, limit: int) -> tuple[list[Step], bool]:
@@ -48,49 +49,37 @@ def neighbors(tree: Tree, start: Node, steps: Steps, depth: int, limit: int) -> 
     At depth 1 every edge gives a line, parallel ones too; beyond, each node comes once, over the first edge to it.
     """
     found: list[Step] = []
-    seen = {start.key}
-    queue = deque([Step(start, 0)])
-    while queue:
-        here = queue.popleft()
-        if here.depth == depth:
-            break
-        for step in _onward(tree, here, steps):
-            fresh = step.node.key not in seen
-            if fresh or here.depth == 0:
-                found.append(step)
-            if len(found) > limit:
-                return found[:limit], True
-            if fresh:
-                seen.add(step.node.key)
-                queue.append(step)
+    for step, is_new in _walk(tree, start, steps, depth):
+        if is_new or step.depth == 1:
+            found.append(step)
+        if len(found) > limit:
+            return found[:limit], True
     return found, False
 
 
 def path(tree: Tree, start: Node, end: Node, steps: Steps, depth: int) -> list[Step]:
     """A shortest path of at most `depth` edges, both ends included; empty where there is none."""
-    came: dict[tuple[str, Identity], tuple[Step, Step | None]] = {start.key: (Step(start, 0), None)}
+    arrivals = (step for step, is_new in _walk(tree, start, steps, depth) if is_new and step.node.key == end.key)
+    step = Step(start, 0) if start.key == end.key else next(arrivals, None)
+    found: list[Step] = []
+    while step is not None:
+        found.append(step)
+        step = step.before
+    return found[::-1]
+
+
+def _walk(tree: Tree, start: Node, steps: Steps, depth: int) -> Iterator[tuple[Step, bool]]:
+    """Every step within a depth, breadth first, and whether it is the first to its node."""
+    seen = {start.key}
     queue = deque([Step(start, 0)])
     while queue:
         here = queue.popleft()
-        if here.node.key == end.key:
-            return _back(came, end)
-        if here.depth == depth:
-            continue
-        for step in _onward(tree, here, steps):
-            if step.node.key not in came:
-                came[step.node.key] = (step, here)
+        for step in _onward(tree, here, steps) if here.depth < depth else ():
+            is_new = step.node.key not in seen
+            yield step, is_new
+            if is_new:
+                seen.add(step.node.key)
                 queue.append(step)
-    return []
-
-
-def _back(came: dict[tuple[str, Identity], tuple[Step, Step | None]], end: Node) -> list[Step]:
-    steps: list[Step] = []
-    step: Step | None = came[end.key][0]
-    while step is not None:
-        steps.append(step)
-        before = came[step.node.key][1]
-        step = came[before.node.key][0] if before else None
-    return steps[::-1]
 
 
 def _onward(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
@@ -105,4 +94,4 @@ def _onward(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
         other = tree.ends(kind, row.record.identity)[1 if way == "out" else 0]
         target = tree.node(other)
         if target is not None:
-            yield Step(Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way))
+            yield Step(Node(tree.ontology.nodes[target.record.type], target), here.depth + 1, (kind, row, way), here)

@@ -7,7 +7,7 @@ it, or of which most has changed, is read as a stream.
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from duckkb.errors import Unavailable
+from duckkb.errors import Unavailable, Unreadable
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.settings import Settings
 from duckkb.store.lines import StoredLines
@@ -32,20 +32,26 @@ class Opened:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ground:
-    """What a load needs to know: the base's folder, its types and settings, where its store lies, and how many seconds are
-    waited for others."""
+    """What a load needs to know: the base's folder, its types and settings, the `place` where what is derived lies, and how
+    many seconds are waited for others."""
 
     root: Path
     ontology: Ontology
     settings: Settings
     place: Place
-    timeout: float = 60.0
+    lock_timeout: float
 
     @property
     def limits(self) -> Limits:
         return Limits(self.settings.max_record_bytes, self.settings.max_depth)
+
+
+def unreadable(tree: Tree, when: str, suggestion: str) -> Unreadable:
+    """The error that names every line and file that cannot be read."""
+    count = "1 place" if len(tree.unreadable) == 1 else f"{len(tree.unreadable)} places"
+    return Unreadable(f"{count} in data/ cannot be read{when}", suggestion=suggestion, findings=tuple(tree.unreadable))
 
 
 def load(ground: Ground) -> Opened:
@@ -72,7 +78,7 @@ def load(ground: Ground) -> Opened:
 
 def _caught_up(ground: Ground, lines: StoredLines, tree: Tree) -> Opened:
     """The store and the tree as the files are now. Raises OSError, `Unusable`, `errors.Unavailable`."""
-    with lines.writing(ground.timeout) as is_current, collector_paused():
+    with lines.writing(ground.lock_timeout) as is_current, collector_paused():
         if not is_current:
             lines.reopen()
             tree = lines.tree()

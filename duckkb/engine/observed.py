@@ -21,7 +21,7 @@ from duckkb.truth.files.tree import Tree
 NAME = "fields"
 FEW = 2
 """Parts that are counted again in less time than a note takes."""
-_FORMAT = 1
+_FORMAT = 2
 _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
 _SECTIONS = ("types", "lengths", "keys")
 
@@ -33,8 +33,11 @@ class Observed:
     """Counts of values by field and JSON type, of given vectors by length, and, where a type makes its keys of a text, the
     keys that were not made so, by a hash of the text; kept up at the cost of each change."""
 
-    def __init__(self, kind: RecordType, records: Iterable[Record] = ()) -> None:
-        self._kind = kind
+    def __init__(self, kind: RecordType, records: Iterable[Record] = (), notes: BaseStore | None = None) -> None:
+        """`notes` is where the note of the parts lies, None where none is kept."""
+        self._kind, self._notes = kind, notes
+        self._seen: Mapping[str, Part] | None = None
+        self._parts: dict[str, tuple[str, Counts]] | None = None
         self._counts: dict[str, dict[str, Counter[str]]] = {section: {} for section in _SECTIONS}
         for record in records:
             self._count(record)
@@ -98,41 +101,28 @@ class Observed:
                     before.add(word)
         return found
 
-
-class ObservedParts:
-    """What the parts of one type say, each by itself and together. `notes` is where the note of it lies, None where none
-    is kept."""
-
-    def __init__(self, kind: RecordType, notes: BaseStore | None) -> None:
-        self.kind, self._notes = kind, notes
-        self._seen: Mapping[str, Part] | None = None
-        self._parts: dict[str, tuple[str, Counts]] | None = None
-        self._sum = Observed(kind)
-
-    def together(self, tree: Tree) -> Observed:
-        """The sum over the type's parts. Costs what those cost that changed since it was last asked for or noted."""
+    def follow(self, tree: Tree) -> "Observed":
+        """Have the counts be those of a type's parts in a tree. Costs what those cost that changed since the last time, or
+        since they were noted."""
         if self._seen is tree.parts:  # another mapping as soon as a part changes
-            return self._sum
-        self._seen, parts, known = tree.parts, tree.parts_of(self.kind), self._parts
-        if known is None:
-            known = self._parts = {}
-            noted = _read(self._notes, self.kind)
-        else:
-            noted = {}
+            return self
+        noted = _read(self._notes, self._kind) if self._parts is None else {}
+        known = self._parts = self._parts or {}
+        self._seen, parts = tree.parts, tree.parts_of(self._kind)
         digests = {part.path: part.digest for part in parts}
         for path in [path for path, (digest, _) in known.items() if digests.get(path) != digest]:
-            self._sum.add(known.pop(path)[1], -1)
+            self.add(known.pop(path)[1], -1)
         counted = 0
         for part in parts:
             if part.path not in known:
                 digest, counts = noted.get(part.path, ("", {}))
                 if digest != part.digest:
-                    counts, counted = Observed(self.kind, (row.record for row in part.rows)).counts, counted + 1
+                    counts, counted = Observed(self._kind, (row.record for row in part.rows)).counts, counted + 1
                 known[part.path] = part.digest, counts
-                self._sum.add(counts, 1)
+                self.add(counts, 1)
         if counted > FEW and self._notes is not None:
-            _write(self._notes, self.kind, known)
-        return self._sum
+            _write(self._notes, self._kind, known)
+        return self
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:
@@ -157,21 +147,13 @@ def _ground(kind: RecordType) -> str:
     return repr((kind.name, sorted(kind.given_vectors), kind.generated))
 
 
-def _note(notes: BaseStore) -> dict[str, Any]:
-    try:
-        found: Any = notes.note(NAME) or {}
-        return dict(found["types"]) if found.get("format") == _FORMAT else {}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return {}
-
-
 def _read(notes: BaseStore | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
     """By path the digest and the counts of a part as noted; nothing where the note is not ours and whole."""
-    told = _note(notes).get(kind.table, {}) if notes is not None else {}
+    note: Any = notes.note(f"{NAME}/{kind.table}") if notes is not None else None
     try:
-        if told.get("ground") != _ground(kind):
+        if note["format"] != _FORMAT or note["ground"] != _ground(kind):
             return {}
-        found = {path: (str(digest), counts) for path, (digest, counts) in told["parts"].items()}
+        found = {path: (str(digest), counts) for path, (digest, counts) in note["parts"].items()}
         trial = Observed(kind)
         for _, counts in found.values():
             trial.add(counts, 1)
@@ -182,5 +164,4 @@ def _read(notes: BaseStore | None, kind: RecordType) -> dict[str, tuple[str, Cou
 
 
 def _write(notes: BaseStore, kind: RecordType, parts: Mapping[str, tuple[str, Counts]]) -> None:
-    told = _note(notes) | {kind.table: {"ground": _ground(kind), "parts": parts}}
-    notes.keep(NAME, {"format": _FORMAT, "types": told})
+    notes.keep(f"{NAME}/{kind.table}", {"format": _FORMAT, "ground": _ground(kind), "parts": parts})

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.vectors import Embedded, embed_query
+from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
@@ -19,16 +19,14 @@ from duckkb.records import identity_key, identity_value
 from duckkb.search import explain, syntax
 from duckkb.search.expand import feedback
 from duckkb.search.fuse import Fused, fuse, ranked
-from duckkb.search.plan import Ask, Capabilities, plan
-from duckkb.settings import Expansion, Fusion
+from duckkb.search.plan import Intent, plan
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
 
-if TYPE_CHECKING:
-    import numpy as np
-
 Key = tuple[str, int]
+Allowed = Mapping[str, IdSet | None]
+"""By type the ids that a filter lets through; None without one."""
 _FEW = 256  # records that are looked up one by one; more are picked out of the ids of all parts
 _NO_EXCLUSION = re.compile(r"'(?:[^']|'')*'|\bIS\s+NOT\b", re.IGNORECASE)  # texts, and IS NOT NULL
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"")
@@ -40,52 +38,26 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 
 
 @dataclass(frozen=True, slots=True)
-class Intent:
-    """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
-    `fusion` and `expansion` stand in for the policy's."""
+class QuestionReading:
+    """What the lanes have for one reading of a question: per lane a ranking of (type, id) with scores, each record's hit
+    there, and the records as they are fused.
 
-    text: str | None = None
-    mode: Mode | None = None
-    where: str | None = None
-    limit: int = 10
-    vector: "np.ndarray | Sequence[float] | None" = None
-    fusion: Fusion | None = None
-    expansion: Expansion | None = None
-    explain: bool = False
-    kinds: tuple[RecordType, ...] = ()
+    `expanded_by` are the records that the question was moved towards. `filled` are those that the lexical lane has for their
+    words alone, though they do not fit the operators, with what their scores were multiplied by to come behind those that
+    do. Behind the question as it is typed may come its plain words, whose scores were multiplied by `scale` to come there."""
 
-
-@dataclass(frozen=True, slots=True)
-class LaneResults:
-    """What the lanes yielded: per lane a ranking of (type, id) with scores, and each record's hit there; the records
-    that the question was moved towards; and those that the lexical lane has for their words alone, though they do not fit
-    the operators, with what their scores were multiplied by to come behind those that do."""
-
+    words: LexicalQuery
     rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
     hits: Mapping[Lane, Mapping[Key, LaneHit]]
+    fused: Sequence[Fused]
     notices: tuple[Notice, ...] = ()
     expanded_by: tuple[Key, ...] = ()
     filled: Mapping[Key, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LaneQuestion:
-    """What the lanes are asked: words, the ids allowed by type (None for all), a vector (1-d) by type where there is one."""
-
-    words: LexicalQuery
-    allowed: Mapping[str, IdSet | None]
-    vectors: "Mapping[str, np.ndarray | Sequence[float]]"
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One reading of a question: the lanes, and the records as they are fused. Behind the question as it is typed may come
-    its plain words, whose scores were multiplied by `scale` to come there."""
-
-    intent: Intent
-    lanes: LaneResults
-    fused: Sequence[Fused]
     scale: float = 1.0
+
+    def words_of(self, key: Key) -> LexicalQuery:
+        """What the lexical lane has this record for."""
+        return self.words.relaxed if key in self.filled else self.words
 
 
 @boot.answered
@@ -93,15 +65,17 @@ def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
     chosen = _plan(base, intent)
-    allowed = _allowed(base, intent)
+    where = intent.where
+    allowed = {kind.name: None if where is None else base.sql.where(kind, where) for kind in intent.kinds}
     if not chosen.lanes:
         return _filtered(base, intent, chosen, allowed)
-    first = _read(base, intent, chosen, allowed)
-    readings = [first, *_plainly(base, first, chosen, allowed)]
-    hits = tuple(_hit(base, one, chosen, fused) for one in readings for fused in one.fused)[: chosen.limit]
+    search = Search(base, intent, chosen, allowed)
+    first = search.read(intent.text or "")
+    readings = [first, *search.plainly(first)]
+    hits = tuple(search.hit(one, fused) for one in readings for fused in one.fused)[: chosen.limit]
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
-    notices = (*boot.notices(base), *chosen.notices, *first.lanes.notices, *_said(readings, chosen), *unsaid)
-    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.lanes.expanded_by]
+    notices = (*boot.notices(base), *chosen.notices, *first.notices, *_said(readings, chosen), *unsaid)
+    moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
     account = explain.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
@@ -109,61 +83,154 @@ def find(base: Base, intent: Intent) -> FindResult:
 @dataclass(frozen=True, slots=True)
 class Ranked:
     """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
-    limit, of which the first `fitting` are found by the question as it is typed and the others by its plain words; and by
-    type the ids that a filter allows, None without one."""
+    limit, of which the first `fitting` are found by the question as it is typed and the others by its plain words."""
 
     plan: Plan
-    lanes: LaneResults
+    lanes: QuestionReading
     fused: Sequence[Fused]
     fitting: int
-    allowed: Mapping[str, IdSet | None]
+    allowed: Allowed
 
 
 @boot.answered
 def rank(base: Base, intent: Intent) -> Ranked:
     """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
-    chosen, allowed = _plan(base, intent), _allowed(base, intent)
+    chosen = _plan(base, intent)
+    where = intent.where
+    allowed = {kind.name: None if where is None else base.sql.where(kind, where) for kind in intent.kinds}
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), chosen.depth)
-    first = _read(base, intent, chosen, allowed, records)
-    plain = _plainly(base, first, chosen, allowed, records)
-    fused = [*first.fused, *(one for reading in plain for one in reading.fused)]
-    return Ranked(chosen, first.lanes, fused, len(first.fused), allowed)
+    search = Search(base, intent, chosen, allowed, records)
+    first = search.read(intent.text or "")
+    fused = [*first.fused, *(one for reading in search.plainly(first) for one in reading.fused)]
+    return Ranked(chosen, first, fused, len(first.fused), allowed)
 
 
-def _read(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0) -> Reading:
-    """Run each lane over every type, rank across types, fuse. To see what lies `beyond` what counts and is given, so many are
-    ranked."""
-    deep = replace(chosen, limit=max(chosen.limit, beyond), depth=max(chosen.depth, beyond))
-    words, in_vectors = syntax.parse(intent.text or ""), "vector" in deep.lanes
-    embedded = embed_query(base, intent.kinds, intent.text, intent.vector, deep) if in_vectors else Embedded({})
-    question = LaneQuestion(words, allowed, embedded.vectors)
-    expanded_by: tuple[Key, ...] = ()
-    for kinds in _by_model(intent.kinds, question.vectors) if deep.expansion.method == "feedback" else ():
-        question, moved_to = _expanded(base, kinds, deep, question)
-        expanded_by += moved_to
-    hits = {lane: _lane(base, intent.kinds, lane, deep, question) for lane in deep.lanes}
-    rankings = {lane: _ranking(base, found, deep.depth) for lane, found in hits.items()}
-    filled: dict[Key, float] = {}
-    if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < deep.depth:
-        rankings["fts"], hits["fts"], filled = _filled(base, intent.kinds, deep, question, rankings["fts"])
-    lanes = LaneResults(rankings, hits, embedded.notices, expanded_by, filled)
-    counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
-    return Reading(intent, lanes, _fused(base, deep, counting))
+def _plan(base: Base, intent: Intent) -> Plan:
+    return plan(intent, sum(base.tree.count(kind) for kind in intent.kinds), base.settings)
 
 
-def _plainly(
-    base: Base, first: Reading, chosen: Plan, allowed: Mapping[str, IdSet | None], beyond: int = 0
-) -> list[Reading]:
-    """Where the question as it is typed finds fewer records than are asked for because it excludes some: its plain words, with
-    what is new by them."""
-    text = first.intent.text or ""
-    if "fts" not in chosen.lanes or len(first.fused) >= chosen.limit or not syntax.parse(text).excluded:
-        return []
-    plain = _read(base, replace(first.intent, text=syntax.plain(text)), chosen, allowed, beyond)
-    known = {one.key for one in first.fused}
-    new = [one for one in plain.fused if one.key not in known]
-    scale = _behind([one.score for one in first.fused], [one.score for one in new])
-    return [replace(plain, fused=[replace(one, score=one.score * scale) for one in new], scale=scale)]
+class Search:
+    """One question on its way through the lanes of its types. To see what lies `beyond` what counts and is given, so many
+    records are ranked."""
+
+    def __init__(self, base: Base, intent: Intent, plan: Plan, allowed: Allowed, beyond: int = 0) -> None:
+        self._base, self._intent, self._plan, self._allowed = base, intent, plan, allowed
+        self._depth, self._limit = max(plan.depth, beyond), max(plan.limit, beyond)
+
+    def plainly(self, first: QuestionReading) -> list[QuestionReading]:
+        """Where the question as it is typed finds fewer records than are asked for because it excludes some: its plain words,
+        with what is new by them."""
+        if "fts" not in self._plan.lanes or len(first.fused) >= self._plan.limit or not first.words.excluded:
+            return []
+        plain = self.read(syntax.plain(self._intent.text or ""))
+        known = {one.key for one in first.fused}
+        new = [one for one in plain.fused if one.key not in known]
+        scale = _behind([one.score for one in first.fused], [one.score for one in new])
+        scaled = [replace(one, score=one.score * scale) for one in new]
+        return [replace(plain, fused=scaled, scale=scale)]
+
+    def read(self, text: str) -> QuestionReading:
+        """Run each lane over every type, rank across types, fuse."""
+        words, chosen, kinds = syntax.parse(text), self._plan, self._intent.kinds
+        vectors: Mapping[str, Vector] = {}
+        notices: tuple[Notice, ...] = ()
+        if "vector" in chosen.lanes:
+            vectors, notices = embed_query(self._base, kinds, text, self._intent.vector, chosen)
+        expanded_by: tuple[Key, ...] = ()
+        if chosen.expansion.method == "feedback":
+            vectors, expanded_by = self._expanded(words, vectors)
+        hits = {lane: self._lane(lane, words, vectors, self._depth) for lane in chosen.lanes}
+        rankings = {lane: self._ranking(found, self._depth) for lane, found in hits.items()}
+        filled: dict[Key, float] = {}
+        if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < self._depth:
+            rankings["fts"], hits["fts"], filled = self._filled(words, rankings["fts"])
+        counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
+        return QuestionReading(words, rankings, hits, self._fused(counting), notices, expanded_by, filled)
+
+    def _filled(
+        self, words: LexicalQuery, strict: Sequence[tuple[Key, float]]
+    ) -> tuple[list[tuple[Key, float]], dict[Key, LaneHit], dict[Key, float]]:
+        """The lexical lane filled to its depth: behind the records that have the phrases and open ends of the question,
+        those that have its words. A quoted word is often a quotation."""
+        found = self._lane("fts", words.relaxed, {}, self._depth)
+        known = {key for key, _ in strict}
+        new = [(key, score) for key, score in self._ranking(found, self._depth) if key not in known]
+        new = new[: self._depth - len(strict)]
+        scale = _behind([score for _, score in strict], [score for _, score in new])
+        hits = {key: LaneHit(key[1], score) for key, score in strict} | {key: found[key] for key, _ in new}
+        return [*strict, *((key, score * scale) for key, score in new)], hits, {key: scale for key, _ in new}
+
+    def _expanded(
+        self, words: LexicalQuery, vectors: Mapping[str, Vector]
+    ) -> tuple[dict[str, Vector], tuple[Key, ...]]:
+        """The vectors of the question moved towards its first hits, for types with one model together, and which these were.
+        How many are asked for does not depend on the limit, so that a record's rank does not either."""
+        groups: dict[int, dict[str, Vector]] = {}
+        for name, vector in vectors.items():
+            groups.setdefault(id(vector), {})[name] = vector
+        wanted, moved, moved_to = self._plan.expansion, dict(vectors), list[Key]()
+        for group in groups.values():
+            hits = self._lane("vector", words, group, wanted.hits)
+            keys = [key for key, _ in self._ranking(hits, wanted.hits)]
+            found = [
+                entry.vector.tolist()
+                for key in keys
+                for entry in self._base.rows(_row(self._base, key)[0])[key[1]].entries
+                if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
+            ]
+            question = [float(value) for value in next(iter(group.values()))]
+            moved |= dict.fromkeys(group, feedback(question, found, wanted.weight))
+            moved_to += keys
+        return moved, tuple(moved_to)
+
+    def _lane(self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int) -> dict[Key, LaneHit]:
+        """What one lane finds over all types; nothing where it was given up. A hybrid search honours `-word` in both."""
+        hits: dict[Key, LaneHit] = {}
+        for kind in self._intent.kinds:
+            allowed, lanes = self._allowed[kind.name], self._base.lanes(kind)
+            found: Sequence[LaneHit] = ()
+            if lane == "fts" and kind.full_text:
+                found = lanes.words.ask(words, depth, allowed)
+            elif lane == "vector" and kind.name in vectors:
+                if self._plan.mode == "hybrid" and words.excluded and kind.full_text:
+                    everything = allowed if allowed is not None else IdSet.of(self._base.tree.ids(kind))
+                    allowed = everything.without(lanes.words.excluded(words))
+                found = lanes.vectors.ask(vectors[kind.name], depth, allowed)
+            hits |= {(kind.name, hit.id): hit for hit in found}
+        return hits
+
+    def _ranking(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
+        """Hits of all types in one order; those of one come in it."""
+        if len({name for name, _ in hits}) < 2:
+            return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
+        scores = {key: hit.score for key, hit in hits.items()}
+        return [(key, scores[key]) for key in ranked(scores, self._tie, depth)]
+
+    def _tie(self, key: Key) -> Any:
+        return identity_key(_row(self._base, key)[1].record.identity), key[0]
+
+    def _fused(self, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
+        """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
+        if self._plan.mode == "hybrid":
+            return fuse(rankings, self._plan.fusion, self._tie, self._limit)
+        lane = self._plan.lanes[0]
+        return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
+
+    def hit(self, reading: QuestionReading, one: Fused) -> Hit:
+        """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best; the
+        vector lane goes first on a tie."""
+        kind, row = _row(self._base, one.key)
+        words, asked, trace = self._base.lanes(kind).words, reading.words_of(one.key), None
+        if self._intent.explain:
+            terms = words.explain(asked, row.record.id) if "fts" in one.ranks else None
+            trace = explain.trace(one, self._plan, terms, (reading.filled.get(one.key, 1.0), reading.scale))
+        scores = explain.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
+        lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
+        best = reading.hits[lane][one.key]
+        field, seq = words.chunk(asked, best.id) if lane == "fts" else (best.field, best.seq)
+        text = self._base.rows(kind).text(best.id, field, seq)
+        chunk = ChunkRef(field, seq, text) if text else None
+        return _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
 
 
 def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
@@ -172,39 +239,23 @@ def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
     return lowest / highest if highest > lowest else 1.0
 
 
-def _said(readings: Sequence[Reading], chosen: Plan) -> tuple[Notice, ...]:
+def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
+    kind = base.ontology.find(key[0])
+    row = base.tree.by_id(kind, key[1]) if kind else None
+    assert kind is not None and row is not None, "a lane returns ids that exist"
+    return kind, row
+
+
+def _said(readings: Sequence[QuestionReading], chosen: Plan) -> tuple[Notice, ...]:
     """That some of what is given does not fit the question as it is typed."""
     found = [(one, reading) for reading in readings for one in reading.fused][: chosen.limit]
-    count = sum(reading is not readings[0] or one.key in reading.lanes.filled for one, reading in found)
+    count = sum(reading is not readings[0] or one.key in reading.filled for one, reading in found)
     if not count:
         return ()
     fit = f"{len(found) - count} of {len(found)} results" if count < len(found) else "no result"
     verb = "fit" if len(found) - count > 1 else "fits"
     said = f"{fit} {verb} the question with its quotes, dashes and stars; the others were found by its plain words"
     return (Notice("W_PLAIN", said, "leave the signs out, or ask for fewer with --limit"),)
-
-
-def _plan(base: Base, intent: Intent) -> Plan:
-    ask = Ask(
-        mode=intent.mode,
-        limit=intent.limit,
-        records=sum(base.tree.count(kind) for kind in intent.kinds),
-        has_text=bool(intent.text and intent.text.strip()),
-        has_vector=intent.vector is not None,
-        has_where=intent.where is not None,
-        where=intent.where or "",
-        fusion=intent.fusion,
-        expansion=intent.expansion,
-    )
-    can = Capabilities(model=base.settings.embedding.model != "none")
-    return plan(ask, intent.kinds, base.settings, can)
-
-
-def _allowed(base: Base, intent: Intent) -> dict[str, IdSet | None]:
-    """By type, the ids that satisfy the filter; None where there is no filter."""
-    if intent.where is None:
-        return {kind.name: None for kind in intent.kinds}
-    return {kind.name: base.sql.where(kind, intent.where) for kind in intent.kinds}
 
 
 def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
@@ -225,7 +276,7 @@ def _unsaid(base: Base, intent: Intent) -> tuple[Notice, ...]:
     return (Notice("W_SKIPPED", message, f"to have them too: -w {shell_word(f'coalesce(({intent.where}), TRUE)')}"),)
 
 
-def _nowhere(base: Base, intent: Intent, allowed: Mapping[str, IdSet | None]) -> tuple[Notice, ...]:
+def _nowhere(base: Base, intent: Intent, allowed: Allowed) -> tuple[Notice, ...]:
     """Where a filter lets nothing through, the paths in it that lead to no value in any record: slips of a name inside a
     nested value, which no schema knows."""
     if intent.where is None or any(allowed.values()):
@@ -251,7 +302,7 @@ def _has_value(base: Base, kind: RecordType, path: str) -> bool:
         return True
 
 
-def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Mapping[str, IdSet | None]) -> FindResult:
+def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Allowed) -> FindResult:
     """A structured filter: every record that satisfies it, ordered by identity."""
     rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
@@ -288,118 +339,3 @@ def _shown(kind: RecordType, row: StoredRow, engine: str, score: float | None = 
         times=(record.created_at, record.updated_at),
         **more,
     )
-
-
-def _filled(
-    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: LaneQuestion, strict: Sequence[tuple[Key, float]]
-) -> tuple[list[tuple[Key, float]], dict[Key, LaneHit], dict[Key, float]]:
-    """The lexical lane filled to its depth: behind the records that have the phrases and open ends of the question, those
-    that have its words. A quoted word is often a quotation."""
-    found = _lane(base, kinds, "fts", chosen, replace(question, words=question.words.relaxed))
-    known = {key for key, _ in strict}
-    new = [(key, score) for key, score in _ranking(base, found, chosen.depth) if key not in known]
-    new = new[: chosen.depth - len(strict)]
-    scale = _behind([score for _, score in strict], [score for _, score in new])
-    hits = {key: LaneHit(key[1], score) for key, score in strict} | {key: found[key] for key, _ in new}
-    return [*strict, *((key, score * scale) for key, score in new)], hits, {key: scale for key, _ in new}
-
-
-def _expanded(
-    base: Base, kinds: Sequence[RecordType], chosen: Plan, question: LaneQuestion
-) -> tuple[LaneQuestion, tuple[Key, ...]]:
-    """The question of types with one model moved towards its first hits there, and which these were. How many are asked
-    for does not depend on the limit, so that a record's rank does not either."""
-    first = replace(chosen, depth=chosen.expansion.hits)
-    hits = _lane(base, kinds, "vector", first, question)
-    keys = [key for key, _ in _ranking(base, hits, first.depth)]
-    found = [
-        entry.vector.tolist()
-        for key in keys
-        for entry in base.rows(_row(base, key)[0])[key[1]].entries
-        if (entry.field, entry.seq) == (hits[key].field, hits[key].seq) and entry.vector is not None
-    ]
-    moved = feedback([float(value) for value in question.vectors[kinds[0].name]], found, chosen.expansion.weight)
-    return replace(question, vectors={**question.vectors, **{kind.name: moved for kind in kinds}}), tuple(keys)
-
-
-def _by_model(kinds: Sequence[RecordType], vectors: Mapping[str, Any]) -> list[list[RecordType]]:
-    """The types that are asked by vector, those together that are asked by one and the same."""
-    groups: dict[int, list[RecordType]] = {}
-    for kind in kinds:
-        if kind.name in vectors:
-            groups.setdefault(id(vectors[kind.name]), []).append(kind)
-    return list(groups.values())
-
-
-def _lane(
-    base: Base, kinds: Sequence[RecordType], lane: Lane, chosen: Plan, question: LaneQuestion
-) -> dict[Key, LaneHit]:
-    """What one lane finds over all types; nothing where it was given up. A hybrid search honours `-word` in both lanes."""
-    hits: dict[Key, LaneHit] = {}
-    for kind in kinds:
-        words, allowed, lanes = question.words, question.allowed[kind.name], base.lanes(kind)
-        found: Sequence[LaneHit] = ()
-        if lane == "fts" and kind.full_text:
-            found = lanes.words.ask(words, chosen.depth, allowed)
-        elif lane == "vector" and kind.name in question.vectors:
-            if chosen.mode == "hybrid" and words.excluded and kind.full_text:
-                everything = allowed if allowed is not None else IdSet.of(base.tree.ids(kind))
-                allowed = everything.without(lanes.words.excluded(words))
-            found = lanes.vectors.ask(question.vectors[kind.name], chosen.depth, allowed)
-        hits |= {(kind.name, hit.id): hit for hit in found}
-    return hits
-
-
-def _ranking(base: Base, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
-    """Hits of all types in one order; those of one come in it."""
-    if len({name for name, _ in hits}) < 2:
-        return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
-    scores = {key: hit.score for key, hit in hits.items()}
-    return [(key, scores[key]) for key in ranked(scores, lambda key: _tie(base, key), depth)]
-
-
-def _tie(base: Base, key: Key) -> Any:
-    return identity_key(_row(base, key)[1].record.identity), key[0]
-
-
-def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
-    kind = base.ontology.find(key[0])
-    row = base.tree.by_id(kind, key[1]) if kind else None
-    assert kind is not None and row is not None, "a lane returns ids that exist"
-    return kind, row
-
-
-def _fused(base: Base, chosen: Plan, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
-    """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
-    if chosen.mode == "hybrid":
-        return fuse(rankings, chosen.fusion, lambda key: _tie(base, key), chosen.limit)
-    lane = chosen.lanes[0]
-    return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
-
-
-def _words(reading: Reading, key: Key) -> LexicalQuery:
-    """What the lexical lane has this record for."""
-    words = syntax.parse(reading.intent.text or "")
-    return words.relaxed if key in reading.lanes.filled else words
-
-
-def _hit(base: Base, reading: Reading, chosen: Plan, one: Fused) -> Hit:
-    kind, row = _row(base, one.key)
-    trace = None
-    if reading.intent.explain:
-        words = base.lanes(kind).words.explain(_words(reading, one.key), row.record.id) if "fts" in one.ranks else None
-        trace = explain.trace(one, chosen, words, (reading.lanes.filled.get(one.key, 1.0), reading.scale))
-    scores = explain.score_account(one, chosen) if chosen.mode == "hybrid" else None
-    chunk = _chunk(base, kind, reading, one)
-    return _shown(kind, row, _ENGINES[chosen.mode], one.score, scores=scores, chunk=chunk, trace=trace)
-
-
-def _chunk(base: Base, kind: RecordType, reading: Reading, one: Fused) -> ChunkRef | None:
-    """The chunk is shown of the lane in which the record ranks best; the vector lane goes first on a tie."""
-    lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
-    hit = reading.lanes.hits[lane][one.key]
-    field, seq = hit.field, hit.seq
-    if lane == "fts":
-        field, seq = base.lanes(kind).words.chunk(_words(reading, one.key), hit.id)
-    text = base.rows(kind).text(hit.id, field, seq)
-    return ChunkRef(field, seq, text) if text else None

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from itertools import islice
 
 from duckkb.codes import CODES
-from duckkb.engine import boot, ends, guard
+from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
-from duckkb.engine.draft import Draft, Given, Request, Upsert, draft
-from duckkb.engine.embedding import batches, embed
+from duckkb.engine.draft import Draft, Given, Request, Upsert, draft, plain_request
 from duckkb.engine.field_notices import field_notices
-from duckkb.engine.index.counted import Before
+from duckkb.engine.index.notes import carry, known_before
+from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
@@ -45,20 +45,19 @@ class WriteOptions:
 def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
-    known = None if options.dry_run or base.wiring.at is not None else Before.of(base)
     notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
-        drafted = draft(ends.plain_request(base.tree, request), base.tree, base.wiring.clock.now())
+        drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, drafted, options)
         guard.refuse_agents(base, drafted.changeset)
         parts = render.render(base.tree, drafted.changeset, _writer(base), drafted.places)
         notices += field_notices(base, request, drafted)
         if options.dry_run:
             return _receipt(base, drafted, parts, notices, patch=patch_of(base, parts))
-        known = known if known and known.holds(base) else None
+        known = known_before(base) if base.wiring.at is None else None
         commit(base, parts)
         if known:
-            known.carry(base, drafted.changeset)
+            carry(base, known, drafted.changeset)
     return _receipt(base, drafted, parts, notices)
 
 

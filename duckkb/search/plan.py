@@ -1,12 +1,16 @@
 """How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from duckkb.errors import UsageError, shell_word
 from duckkb.ontology.model import RecordType, settings_of
 from duckkb.queries import Lane, Mode, Notice, Plan
-from duckkb.settings import Expansion, Fusion, Settings
+from duckkb.settings import NO_MODEL, Expansion, Fusion, Settings
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RECALL_DEPTH = 50
 RECALL_FACTOR = 5
@@ -14,42 +18,41 @@ _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "wher
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What the caller gave: a mode or None, whether there is a query text, a vector, a filter (`where` for messages); the limit; how many
-    records exist in all (limits are clamped to it before an engine sees them); what the caller wants in place of the policy's."""
+class Intent:
+    """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
+    `fusion` and `expansion` stand in for the policy's."""
 
-    mode: Mode | None
-    limit: int
-    records: int
-    has_text: bool = False
-    has_vector: bool = False
-    has_where: bool = False
-    where: str = ""
+    text: str | None = None
+    mode: Mode | None = None
+    where: str | None = None
+    limit: int = 10
+    vector: "np.ndarray | Sequence[float] | None" = None
     fusion: Fusion | None = None
     expansion: Expansion | None = None
+    explain: bool = False
+    kinds: tuple[RecordType, ...] = ()
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self.text and self.text.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Capabilities:
-    """What the base can do now: `model` is False where the configuration has no embedding model at all."""
-
-    model: bool = True
-
-
-def plan(ask: Ask, kinds: Sequence[RecordType], base: Settings, can: Capabilities) -> Plan:
-    """Choose lanes for these types; raises `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
+def plan(ask: Intent, records: int, base: Settings) -> Plan:
+    """Choose lanes for the types of an intent, which hold so many records (no engine sees a higher limit); raises
+    `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
+    kinds = ask.kinds
     if ask.limit <= 0:
         raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
-    limit = min(ask.limit, max(ask.records, 1))
-    if not ask.has_text and not ask.has_vector:
-        return _filter_only(ask, kinds, limit)
-    mode = ask.mode or _default_mode(ask, kinds, can)
-    mode, notices = _served(mode, ask, kinds)
+    limit = min(ask.limit, max(records, 1))
+    if not ask.has_text and ask.vector is None:
+        return _filter_only(ask, limit)
+    mode = ask.mode or _default_mode(ask, has_model=base.embedding.model != NO_MODEL)
+    mode, notices = _served(mode, ask)
     lanes = _lanes(mode, ask)
     depth = limit if len(lanes) < 2 else max(RECALL_DEPTH, RECALL_FACTOR * limit)
     settings = settings_of([kind.policy for kind in kinds], base)
     fusion, expansion = ask.fusion or settings.fusion, ask.expansion or settings.expansion
-    if ask.has_vector or "vector" not in lanes:
+    if ask.vector is not None or "vector" not in lanes:
         expansion = Expansion("none")  # a vector that the caller gives is asked as it is
     return Plan(mode, lanes, limit, depth, fusion, expansion, notices)
 
@@ -69,15 +72,16 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
             return bool(kind.has_text_vectors or kind.full_text)
 
 
-def _filter_only(ask: Ask, kinds: Sequence[RecordType], limit: int) -> Plan:
+def _filter_only(ask: Intent, limit: int) -> Plan:
+    kinds = ask.kinds
     if ask.mode not in (None, "where"):
-        _served(ask.mode, ask, kinds)  # what no text can be asked is refused for that, not for the text that is missing
+        _served(ask.mode, ask)  # what no text can be asked is refused for that, not for the text that is missing
         name, flag = kinds[0].name if len(kinds) == 1 else "all", _FLAGS[ask.mode]
         said = f'duckkb find {name} "what you look for" {flag}'
-        if ask.has_where:  # a filter alone is none of the modes
+        if ask.where is not None:  # a filter alone is none of the modes
             said = f"duckkb find {name} -w {shell_word(ask.where)}"
         raise UsageError(f"{flag} needs a query text", suggestion=said)
-    if not ask.has_where:
+    if ask.where is None:
         raise _nothing_asked(kinds)
     return Plan("where", (), limit, limit)
 
@@ -94,22 +98,24 @@ def _nothing_asked(kinds: Sequence[RecordType]) -> UsageError:
     return UsageError("give a filter", suggestion=f"duckkb find {name} {by_filter}")
 
 
-def _default_mode(ask: Ask, kinds: Sequence[RecordType], can: Capabilities) -> Mode:
-    if ask.has_vector:
+def _default_mode(ask: Intent, *, has_model: bool) -> Mode:
+    kinds = ask.kinds
+    if ask.vector is not None:
         return "hybrid" if ask.has_text else "similar"
     chosen = {kind.policy.default_intent for kind in kinds if kind.policy and kind.policy.default_intent}
     if len(chosen) == 1:
         return chosen.pop()
-    vectors = can.model and any(kind.has_text_vectors for kind in kinds)
+    vectors = has_model and any(kind.has_text_vectors for kind in kinds)
     words = any(kind.full_text for kind in kinds)
     return "hybrid" if vectors and words else "similar" if vectors else "match"
 
 
-def _served(mode: Mode, ask: Ask, kinds: Sequence[RecordType]) -> tuple[Mode, tuple[Notice, ...]]:
+def _served(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
     """The mode that these types can serve: hybrid narrows to the one lane there is, with a notice; others are refused."""
+    kinds, has_vector = ask.kinds, ask.vector is not None
     names = ", ".join(kind.name for kind in kinds)
     words = any(kind.full_text for kind in kinds)
-    vectors = any(kind.vectors if ask.has_vector else kind.has_text_vectors for kind in kinds)
+    vectors = any(kind.vectors if has_vector else kind.has_text_vectors for kind in kinds)
     if not words and not vectors:
         raise _without_lanes(mode, kinds, names)
     if mode == "where":
@@ -126,7 +132,7 @@ def _served(mode: Mode, ask: Ask, kinds: Sequence[RecordType]) -> tuple[Mode, tu
         raise _unserved(kinds, mode, f"{names} has no vectors fields", f'use -m: duckkb find {names} "..." -m')
     if mode == "match" and not words:
         raise _unserved(kinds, mode, f"{names} has no full_text fields", f'use -s: duckkb find {names} "..." -s')
-    if mode == "match" and ask.has_vector:
+    if mode == "match" and has_vector:
         raise UsageError("match takes words, not a vector", suggestion="choose -s, or -H with both")
     return _allowed(mode, kinds), ()
 
@@ -150,7 +156,7 @@ def _allowed(mode: Mode, kinds: Sequence[RecordType]) -> Mode:
     return mode
 
 
-def _lanes(mode: Mode, ask: Ask) -> tuple[Lane, ...]:
+def _lanes(mode: Mode, ask: Intent) -> tuple[Lane, ...]:
     if mode == "hybrid":
         return ("vector", "fts") if ask.has_text else ("vector",)
     return ("vector",) if mode == "similar" else ("fts",)

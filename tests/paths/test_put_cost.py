@@ -86,19 +86,19 @@ def test_storing_a_text_looks_for_its_key_alone(large: Path) -> None:
     assert found == [(("mine",),)]
 
 
-@pytest.mark.parametrize("note", [[], 7, {"format": 1, "types": 7}, {"format": 1, "types": {"logs": 7}}])
+@pytest.mark.parametrize("note", [[], 7, {"format": 1}, {"format": 2, "parts": 7}])
 def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: object) -> None:
     root = make_base(tmp_path / "kb", ALWAYS)
     with duckkb.open(root) as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.put("logs", [{"id": f"l{number}", "level": "info"} for number in range(3_000)])
     notes = BaseStore(Place.of(config.around(root).cache_home, root))
-    before = notes.note("fields")
-    assert notes.keep("fields", note)
+    before = notes.note("fields/logs")
+    assert notes.keep("fields/logs", note)
     with duckkb.open(root) as kb:
         (notice,) = kb.put("logs", {"id": "odd", "level": 7}).notices
     assert notice.code == "W_TYPE"
-    assert set(notes.note("fields")["types"]["logs"]["parts"]) >= set(before["types"]["logs"]["parts"])
+    assert set(notes.note("fields/logs")["parts"]) >= set(before["parts"])
 
 
 values = st.one_of(st.text(max_size=3), st.integers(-9, 9), st.booleans(), st.lists(st.integers(0, 1), max_size=3))

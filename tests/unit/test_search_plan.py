@@ -7,8 +7,8 @@ import pytest
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType, Policy, SearchField, settings_of
 from duckkb.queries import Mode
-from duckkb.search.plan import Ask, Capabilities, plan, servable
-from duckkb.settings import DEFAULT_MODEL, EmbeddingSettings, Fusion, Settings
+from duckkb.search.plan import Intent, plan, servable
+from duckkb.settings import DEFAULT_MODEL, NO_MODEL, EmbeddingSettings, Fusion, Settings
 
 BODY = (SearchField("body"),)
 BOTH = NodeType("Both", "both", ("id",), {}, BODY, BODY)
@@ -20,8 +20,17 @@ BARE = NodeType("Bare", "bare", ("id",), {})
 def _plan(
     kind: NodeType, mode: Mode | None = None, *, limit: int = 10, records: int = 1000, model: bool = True, **ask: bool
 ):
-    given = {"has_text": True} | ask
-    return plan(Ask(mode, limit, records, **given), [kind], Settings(), Capabilities(model))
+    given = {"has_text": True, "has_vector": False, "has_where": False} | ask
+    intent = Intent(
+        text="rivers" if given["has_text"] else None,
+        mode=mode,
+        where="x = 1" if given["has_where"] else None,
+        limit=limit,
+        vector=[1.0] if given["has_vector"] else None,
+        kinds=(kind,),
+    )
+    settings = Settings(embedding=EmbeddingSettings(model=DEFAULT_MODEL if model else NO_MODEL))
+    return plan(intent, records, settings)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from duckkb.cli.verb import base_verb, end, group
 if TYPE_CHECKING:
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.index.jobs import Built, Event
-    from duckkb.engine.index.plan import Plan
+    from duckkb.engine.index.plan import IndexPlan
 
 _BAR = 24
 _MOST_TOKENS = 10**15
@@ -82,7 +82,7 @@ def index_build_command(kb: "KnowledgeBase", progress: str | None, **budget: Any
     _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 
-def _plan_object(plan: "Plan") -> dict[str, Any]:
+def _plan_object(plan: "IndexPlan") -> dict[str, Any]:
     whole: dict[str, Any] = {
         "fresh": plan.fresh,
         "missing": plan.missing,

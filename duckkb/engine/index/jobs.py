@@ -7,22 +7,20 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from hashlib import sha256
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.embedding import Made, Texts, batch_size, by_length, stream
-from duckkb.engine.index import counted, rates
-from duckkb.engine.index.glance import glance
-from duckkb.engine.index.job_state import Notebook, noted
-from duckkb.engine.index.plan import Plan, Survey, Surveyed, missing, plan, survey
-from duckkb.engine.index.team import publish
-from duckkb.engine.vectors import without_graph
+from duckkb.engine.index.notes import JobNote, indexed, live_keys, make_tokens, noted, remember_rate
+from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, glance, missing, plan, survey
+from duckkb.engine.vectors import MadeVectors, Texts, batch_size, by_length, stream, without_graph
+from duckkb.engine.write import writable
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice
 from duckkb.records import ID
-from duckkb.truth.commit import lock
-from duckkb.truth.git import absent
+from duckkb.truth.commit import lock, protocol
+from duckkb.truth.git import absent, repository
 from duckkb.values import dataclass, field
 
 _MOMENT = 0.2
@@ -48,7 +46,7 @@ class Started:
     """A job begins, with what it has to do."""
 
     verb: str
-    plan: Plan
+    plan: IndexPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +134,15 @@ def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     with lock.job(base.root, math.inf if options.wait else _MOMENT):
         boot.refresh(base)
         with noted(base, verb) as book:
-            result = _run(base, options, listen, book)
+            result = _run(base, verb, options, listen, book)
     listen(Ended(result))
     return result
 
 
-def _run(base: Base, options: JobOptions, listen: Listen, book: Notebook) -> Built:
+def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNote) -> Built:
     found = survey(base)
     planned = plan(base, found)
-    listen(Started(book.state.verb, planned))
+    listen(Started(verb, planned))
     work = _Work(base, options, listen, book, planned.missing)
     for one in found.types:
         work.on(one)
@@ -153,8 +151,8 @@ def _run(base: Base, options: JobOptions, listen: Listen, book: Notebook) -> Bui
     found.write_down(base)
     notices = without_graph(base, base.ontology)
     files: tuple[str, ...] = ()
-    if book.state.verb == "build":
-        files, said = publish(base)
+    if verb == "build":
+        files, said = _publish(base)
         notices += said
     if files:
         with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
@@ -162,6 +160,37 @@ def _run(base: Base, options: JobOptions, listen: Listen, book: Notebook) -> Bui
     result = work.result(found, files, notices)
     book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
     return result
+
+
+def _publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
+    """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
+    on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
+    with writable(base):
+        for kind in indexed(base):  # of records that came since the job made them; their vectors wait for the next one
+            make_tokens(base, kind)
+        live = live_keys(base)
+        changes = _changes(base, live)
+        if changes:
+            protocol.commit(base.root, changes)
+    said = []
+    if changes and not on_main:
+        remedy = "leave it out of the pull request"
+        said.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
+    return tuple(change.path for change in changes), tuple(said)
+
+
+def _changes(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
+    """The files of the team's cache that have to change to hold the rows that are needed, and no others."""
+    wanted = base.cache.team_bytes(live)
+    paths = sorted({*wanted, *base.cache.team_paths()})
+    changes = []
+    for path in paths:
+        target = base.root / path
+        old = sha256(target.read_bytes()).hexdigest() if target.exists() else None
+        data = wanted.get(path)
+        if data is None or sha256(data).hexdigest() != old:
+            changes.append(protocol.FileChange(path, old, data))
+    return changes
 
 
 @boot.answered
@@ -188,7 +217,7 @@ class _Work:
     base: Base
     options: JobOptions
     listen: Listen
-    book: Notebook
+    book: JobNote
     total: int
     done: int = 0
     tokens: int = 0
@@ -202,10 +231,12 @@ class _Work:
     _asked: set[bytes] = field(default_factory=set)
     _costs: dict[bytes, int] = field(default_factory=dict)
 
-    def on(self, one: Survey) -> None:
+    def on(self, one: TypeSurvey) -> None:
         """Make what one type lacks: its tokens, then its vectors, as far as model and budget allow."""
         if one.tokens:
-            self._make_tokens(one.kind)
+            make_tokens(self.base, one.kind)
+            self.base.cache.save()
+            self.changed = True
         if not one.pending or self.code == "E_BUDGET":
             return
         model = self.base.fingerprint(one.kind)
@@ -219,7 +250,7 @@ class _Work:
             self._take(one.kind, made)
         if self._failed_in_row >= _GIVE_UP:
             self._gone.add(str(model))
-        rates.remember(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
+        remember_rate(self.base, model, self.done - done, self.tokens - tokens, time.monotonic() - began)
 
     def result(self, found: Surveyed, files: tuple[str, ...], notices: tuple[Notice, ...]) -> Built:
         pending = found.counts.pending or 0
@@ -230,14 +261,7 @@ class _Work:
             code = reason = ""
         return Built(files, pending, self.done, self.tokens, self.total, found.counts.chunks, code, reason, notices)
 
-    def _make_tokens(self, kind: RecordType) -> None:
-        for records in counted.slabs(self.base, kind):
-            if self.base.cache.lacking("tokens", self.base.builder.needs(kind, records).tokens):
-                self.base.builder.make_tokens(kind, records)
-        self.base.cache.save()
-        self.changed = True
-
-    def _adopt(self, one: Survey) -> bool:
+    def _adopt(self, one: TypeSurvey) -> bool:
         """Check rows from elsewhere by a sample, and use them or embed their texts anew; False where no model could."""
         cache, model = self.base.cache, self.base.embedder(one.kind)
         self.changed = True
@@ -286,7 +310,7 @@ class _Work:
         self.code, self.reason = "E_BUDGET", f"the budget of {what} is used up"
         return {}
 
-    def _take(self, kind: RecordType, made: Made) -> None:
+    def _take(self, kind: RecordType, made: MadeVectors) -> None:
         if made.problem:
             self._failed_in_row += 1
             self._fail(len(made.texts), made.problem)

@@ -1,11 +1,12 @@
-"""What an index job has to do, counted type by type, and what that will take, before anything is spent."""
+"""The index as it stands, counted type by type, and what an index job will take, before anything is spent."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from duckkb.engine.base import Base
-from duckkb.engine.index import counted, rates
-from duckkb.engine.index.counted import Count, Counts, TeamState, indexed, slabs
+from duckkb.engine.index import notes
+from duckkb.engine.index.notes import Counts, TeamState, indexed, slabs
 from duckkb.entries import Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm.windows import estimated_tokens
@@ -15,11 +16,14 @@ from duckkb.values import dataclass, field
 _SAMPLE = 512
 """Texts of a type whose tokens are counted; those of the others are taken to be as many."""
 
+_DRAWN = 64
+"""Records of a type for which rows of the team's cache are recomputed."""
+
 Told = Literal["counted", "estimated"]
 
 
 @dataclass
-class Survey:
+class TypeSurvey:
     """One type as it stands: its entries, the different texts behind their vectors, and of these the ones that no cache
     holds (`missing`) or that one holds which nobody has checked (`withheld`, text by key). `untold` are texts that an
     earlier type with the same model has counted already; `tokens` lack their token rows."""
@@ -49,18 +53,18 @@ class Survey:
 class Surveyed:
     """All types, and whether the team's cache holds what they need; `caches` is the stamp of what was looked into."""
 
-    types: Sequence[Survey]
+    types: Sequence[TypeSurvey]
     team: TeamState
     caches: Mapping[str, Any]
 
     @property
     def counts(self) -> Counts:
-        return Counts({one.kind.name: Count(one.entries, one.pending) for one in self.types}, self.team)
+        return Counts({one.kind.name: (one.entries, one.pending) for one in self.types}, self.team)
 
     def write_down(self, base: Base) -> None:
         """For those who ask next; unless the counts depend on what this machine will find of rows from elsewhere."""
         if not any(one.withheld for one in self.types):
-            counted.remember(base, self.counts, self.caches)
+            notes.remember(base, self.counts, self.caches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class TypePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IndexPlan:
     """What an index job will do. `fresh`: nothing."""
 
     types: tuple[TypePlan, ...]
@@ -110,13 +114,8 @@ class Plan:
 
     @property
     def price(self) -> float | None:
-        return (
-            _sum([one.price for one in self.types if one.missing and one.price is not None]) if self._priced else None
-        )
-
-    @property
-    def _priced(self) -> bool:
-        return any(one.price is not None for one in self.types)
+        priced = [one for one in self.types if one.price is not None]
+        return _sum([one.price for one in priced if one.missing]) if priced else None
 
 
 def survey(base: Base) -> Surveyed:
@@ -134,19 +133,66 @@ def survey(base: Base) -> Surveyed:
     return Surveyed(found, "absent" if absent else "current" if whole else "stale", caches)
 
 
-def planned(base: Base) -> Plan:
+def planned(base: Base) -> IndexPlan:
     """What an index job would do, and what that would take; spends nothing."""
     return plan(base, survey(base))
 
 
-def plan(base: Base, found: Surveyed) -> Plan:
+def glance(base: Base) -> Counts:
+    """What is known of the index without going through all records of a large base; never a guess."""
+    known = notes.recall(base)
+    return known if _is_whole(known) or not notes.is_small(base) else survey(base).counts
+
+
+def _is_whole(known: Counts) -> bool:
+    return known.types is not None and known.team is not None
+
+
+def status(base: Base) -> dict[str, Any]:
+    """Chunks by type, how many lack a vector, whether the team's cache holds exactly what is needed, and the job that runs
+    or ran last. What is not known from before is counted, and written down."""
+    counts = notes.recall(base)
+    if not _is_whole(counts):
+        found = survey(base)
+        found.write_down(base)
+        counts = found.counts
+    return {
+        "model": base.settings.embedding.model,
+        "fingerprint": str(base.wiring.embedder.fingerprint),
+        "fingerprints": sorted({str(model) for kind in base.ontology if (model := base.fingerprint(kind)) is not None}),
+        "tokenizer": str(base.wiring.tokenizer.fingerprint),
+        "chunks": {name: chunks for name, (chunks, _) in (counts.types or {}).items()},
+        "pending": counts.pending,
+        "team_cache": counts.team,
+        "lanes": {kind.name: {"vectors": base.lanes(kind).vectors.account()} for kind in base.ontology if kind.vectors},
+        "job": notes.job_report(base.root, base.notes),
+        "fresh": counts.is_fresh,
+    }
+
+
+def sample_caches(base: Base) -> None:
+    """Have rows of the team's cache for some records recomputed, drawn so that no forger foresees them, as a search does for
+    all: a file that does not agree is a finding of the cache and is not used. An endpoint, which wants money, is not asked."""
+    from random import SystemRandom
+
+    for kind in base.ontology if base.cache.team_paths() else ():
+        rows = list(base.tree.rows(kind))
+        drawn = SystemRandom().sample(rows, min(_DRAWN, len(rows)))
+        needs = base.builder.needs(kind, [row.record for row in drawn])
+        base.cache.verify_tokens(needs.tokens, base.wiring.tokenizer.tokenize)
+        if kind.has_text_vectors and kind.settings(base.settings).embedding.base_url is None:
+            with suppress(Unavailable):
+                base.cache.verify_vectors(needs.vectors, base.embedder(kind).embed_passages)
+
+
+def plan(base: Base, found: Surveyed) -> IndexPlan:
     """What a job would do about what was found."""
-    return Plan(tuple(_plan(base, one) for one in found.types), found.team)
+    return IndexPlan(tuple(_plan(base, one) for one in found.types), found.team)
 
 
-def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]) -> tuple[Survey, bool]:
+def _survey(base: Base, kind: RecordType, told: set[bytes], team_keys: set[bytes]) -> tuple[TypeSurvey, bool]:
     """One type, and whether the team's cache has all that it needs. `told` are the missing keys counted so far."""
-    model, one, complete = base.fingerprint(kind), Survey(kind), True
+    model, one, complete = base.fingerprint(kind), TypeSurvey(kind), True
     seen: set[bytes] = set()
     for records in slabs(base, kind):
         needs = base.builder.needs(kind, records)
@@ -192,11 +238,11 @@ def missing(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Itera
         yield held
 
 
-def _plan(base: Base, one: Survey) -> TypePlan:
+def _plan(base: Base, one: TypeSurvey) -> TypePlan:
     settings = one.kind.settings(base.settings).embedding
     model = base.fingerprint(one.kind)
     tokens, told = _tokens(base, one)
-    rate = rates.recall(base, model) if model else None
+    rate = notes.rate_of(base, model) if model else None
     price = settings.price_per_million_tokens if settings.base_url else None
     return TypePlan(
         type=one.kind.name,
@@ -208,12 +254,12 @@ def _plan(base: Base, one: Survey) -> TypePlan:
         missing=one.missing,
         tokens=tokens,
         tokens_are=told,
-        minutes=round(tokens / rate.tokens_per_s / 60, 2) if rate and rate.tokens_per_s else None,
+        minutes=round(tokens / rate / 60, 2) if rate else None,
         price=None if price is None else round(price * tokens / 1_000_000, 6),
     )
 
 
-def _tokens(base: Base, one: Survey) -> tuple[int, Told]:
+def _tokens(base: Base, one: TypeSurvey) -> tuple[int, Told]:
     """Tokens of the missing texts: counted by the model where it tells and they are few."""
     if not one.missing:
         return 0, "counted"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
-from duckkb.engine.index.counted import indexed, live_keys, slabs
+from duckkb.engine.index.notes import indexed, live_keys, make_tokens
 from duckkb.engine.vectors import count_lacking
 from duckkb.errors import DuckkbError, StateError
 from duckkb.indexing.cache import SearchCache
@@ -162,11 +162,7 @@ def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
     with contextlib.closing(base):
         if everything:
             base.cache.store.forget(live_keys(base))
-        made = 0
-        for kind in indexed(base):
-            for records in slabs(base, kind):
-                made += len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens))
-                base.builder.make_tokens(kind, records)
+        made = sum(make_tokens(base, kind) for kind in indexed(base))
         return made, count_lacking(base, indexed(base))
 
 

@@ -4,7 +4,7 @@ Records are read when the data is built and not held; what is kept of them is wh
 data lies in Arrow files, which are mapped into memory by whoever reads them.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -110,15 +110,17 @@ class RowTable(RowMirror):
         self._refresh()
         return self._pieces
 
-    def answer(self, condition: Hashable, find: Callable[[], IdSet]) -> IdSet:
-        """The answer to a condition, held among the last ones for as long as the rows stay as they are."""
+    def answer(self, condition: str) -> IdSet | None:
+        """The answer to a condition, if it is held."""
         self._refresh()
-        if condition not in self._answers:
-            found = find()
-            if len(self._answers) == _MOST_ANSWERS:
-                del self._answers[next(iter(self._answers))]
-            self._answers[condition] = found
-        return self._answers[condition]
+        return self._answers.get(condition)
+
+    def keep(self, condition: str, found: IdSet) -> IdSet:
+        """Hold an answer among the last ones, for as long as the rows stay as they are; gives it back."""
+        if len(self._answers) == _MOST_ANSWERS:
+            del self._answers[next(iter(self._answers))]
+        self._answers[condition] = found
+        return found
 
     def matching(self, asked: Sequence[Test]) -> IdSet:
         """The ids of the records that satisfy all of the comparisons."""
@@ -158,7 +160,7 @@ class RowTable(RowMirror):
         self._columns = self._seen.columns()
         self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
         self._pieces: dict[str, Piece] = {}
-        self._answers: dict[Hashable, IdSet] = {}
+        self._answers: dict[str, IdSet] = {}
         self._ended_by = self._nodes()
         if folder:
             self._pieces["base"] = Piece(folder / "base.arrow")

@@ -17,6 +17,7 @@ from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.reader.question import read_condition, read_statement
+from duckkb.lanes.sql.reader.reading import reads_clock
 from duckkb.lanes.sql.row_table import Piece, RowTable
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits
@@ -63,15 +64,16 @@ class Tables:
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
         table = self._table(kind)
-        columns = table.columns
-        if tests := simple.tests(condition, columns):
-            return table.answer(
-                tests, lambda: IdSet(table.lasting(lambda: table.matching(tests)).array, simple.texts(tests))
-            )
+        if (known := table.answer(condition)) is not None:
+            return known
+        if tests := simple.tests(condition, table.columns):
+            found = table.lasting(lambda: table.matching(tests))
+            return table.keep(condition, IdSet(found.array, simple.texts(tests)))
         self._offer()
         with self._engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
-            asked = read_condition(self._engine, kind.table, columns, condition, self._now())
-            return table.answer(asked.sql, lambda: self._shown(table).ids(asked.sql, FILTER_SECONDS))
+            asked = read_condition(self._engine, kind.table, table.columns, condition, self._now())
+            found = self._shown(table).ids(asked.sql, FILTER_SECONDS)
+        return found if reads_clock(condition) else table.keep(condition, found)
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from duckkb.engine import query, vectors
 from duckkb.engine.base import Base
-from duckkb.engine.query import Intent
 from duckkb.errors import DuckkbError, Finding, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.records import identity_text
 from duckkb.search import syntax
+from duckkb.search.plan import Intent
 from duckkb.values import dataclass, field
 
 MEASURES = ("ndcg", "recall", "lost", "faded")

@@ -9,12 +9,13 @@ from typing import Any
 
 from duckkb.engine import query
 from duckkb.engine.base import Base
-from duckkb.engine.query import Intent, Ranked
+from duckkb.engine.query import Ranked
 from duckkb.errors import UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LexicalQuery
 from duckkb.records import identity_text
 from duckkb.search import syntax
+from duckkb.search.plan import Intent
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
 

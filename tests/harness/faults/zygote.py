@@ -22,7 +22,7 @@ from tests.harness.faults.hooks import Hooks, Plan
 
 HEAVY = (
     "duckdb", "tantivy", "pyarrow", "pyarrow.parquet", "numpy", "orjson", "jsonschema", "jsonschema_rs", "rjieba", "yaml",
-    "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index.survey", "duckkb.review.check.findings",
+    "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index.plan", "duckkb.review.check.findings",
     "duckkb.lanes.type_lanes", "duckkb.lanes.lexical.lexical", "duckkb.lanes.sql.tables",
     "duckkb.lanes.vectors.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team_files", "duckkb.indexing.cache_format",
     "duckkb.cli.main", "duckkb.cli.verbs.base", "duckkb.cli.verbs.care", "duckkb.cli.verbs.find", "duckkb.cli.lines", "duckkb.cli.verbs.read",

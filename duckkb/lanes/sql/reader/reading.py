@@ -48,6 +48,11 @@ _LAMBDAS = ("_transform", "_apply", "_filter")
 _LIKES = frozenset(("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"))
 
 
+def reads_clock(text: str) -> bool:
+    """Whether the answer may depend on the time at which it is asked for."""
+    return not (_NOW | _TODAY | {"age"}).isdisjoint(re.findall(r"\w+", text.lower()))
+
+
 class TreeReader:
     """One walk over one tree; `tables` collects the runtime tables that it reads. `printed` gives the text of an expression.
     With `again` the tree is our own: only what it is made of is looked at."""

@@ -1,0 +1,231 @@
+"""What index jobs note beside the lines, so that others need not find it out again: counts, rates, and how far a job is.
+
+A count holds while everything that it was made from is as it was: the parts of the type, how they are cut and by what
+they are embedded, and, of what is pending, the files of the caches. Where that changed it is not known any more.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from duckkb.engine.base import Base
+from duckkb.entries import Fingerprint
+from duckkb.errors import DuckkbError
+from duckkb.ontology.model import RecordType
+from duckkb.records import Change, Changeset, Record
+from duckkb.store.base_store import BaseStore
+from duckkb.truth.commit import lock
+from duckkb.values import dataclass
+
+COUNTS, RATES, JOB = "counted", "rates", "job"
+_FORMAT = 2
+_SMALL = 4 * 1024 * 1024
+"""Bytes of parts and caches up to which counting takes no longer than asking whether it must be done."""
+_SLAB = 1_000
+_FEWEST = 32
+"""Texts from which on a rate says more of the model than of its start."""
+_PAUSE = 1.0
+"""Seconds between two notes of a job that runs."""
+_JOB = {"verb": str, "pid": int, "started": str, "updated": str, "done": int, "total": int, "tokens": int}
+_JOB |= {"ended": str, "code": str, "reason": str}
+
+TeamState = Literal["absent", "stale", "current"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), and the different texts
+    among them that lack a vector (`pending`)."""
+
+    types: Mapping[str, tuple[int, int]] | None = None
+    team: TeamState | None = None
+
+    @property
+    def pending(self) -> int | None:
+        """Over all types."""
+        return None if self.types is None else sum(pending for _, pending in self.types.values())
+
+    @property
+    def chunks(self) -> int:
+        """Over all types; 0 where it is not known."""
+        return sum(chunks for chunks, _ in (self.types or {}).values())
+
+    @property
+    def is_fresh(self) -> bool | None:
+        """Whether no vector is missing and the team's cache holds all that is needed."""
+        if self.pending is None or self.team is None:
+            return False if self.pending or self.team in ("absent", "stale") else None
+        return not self.pending and self.team == "current"
+
+
+def indexed(base: Base) -> list[RecordType]:
+    """The types that have index entries."""
+    return [kind for kind in base.ontology if kind.full_text or kind.vectors]
+
+
+def slabs(base: Base, kind: RecordType) -> Iterator[list[Record]]:
+    """All records of a type, some at a time."""
+    slab: list[Record] = []
+    for row in base.tree.rows(kind):
+        slab.append(row.record)
+        if len(slab) == _SLAB:
+            yield slab
+            slab = []
+    if slab:
+        yield slab
+
+
+def make_tokens(base: Base, kind: RecordType) -> int:
+    """Make the token rows of a type that no cache has; how many there are."""
+    made = 0
+    for records in slabs(base, kind):
+        if missing := len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens)):
+            base.builder.make_tokens(kind, records)
+            made += missing
+    return made
+
+
+def live_keys(base: Base) -> set[bytes]:
+    """The keys of every token and vector row that the records as they are now have use for."""
+    keys: set[bytes] = set()
+    for kind in indexed(base):
+        for records in slabs(base, kind):
+            needs = base.builder.needs(kind, records)
+            keys |= needs.tokens.keys() | needs.vectors.keys()
+    return keys
+
+
+def is_small(base: Base) -> bool:
+    """Whether the base can be counted in no time."""
+    parts = sum(part.stamp.size for kind in indexed(base) for part in base.tree.parts_of(kind))
+    return parts + base.cache.team_bytes_on_disk <= _SMALL
+
+
+def recall(base: Base) -> Counts:
+    """What was counted and still holds. Reads no cache and no record."""
+    try:
+        told: Any = base.notes.note(COUNTS)
+        if told["format"] != _FORMAT:
+            return Counts()
+        before, now, grounds = told["caches"], base.cache.stamp(), _grounds(base)
+        types = {str(name): (int(chunks), int(pending)) for name, (chunks, pending) in told["types"].items()}
+        if "added" in now and not any(pending for _, pending in types.values()):
+            before = {**before, "added": now["added"]}  # nothing was missing: what was added since fills no gap
+        team = told["team"]["state"] if told["team"]["ground"] == _team_ground(grounds, now) else None
+        return Counts(types if told["grounds"] == grounds and before == now else None, team)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # it is not ours, or not whole
+        return Counts()
+
+
+def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
+    """Write down what was counted just now, with what the caches' stamp was before; where it cannot be written it is
+    counted again."""
+    grounds = _grounds(base)
+    team = {"ground": _team_ground(grounds, caches), "state": counts.team}
+    told = {"format": _FORMAT, "grounds": grounds, "caches": dict(caches), "types": counts.types, "team": team}
+    base.notes.keep(COUNTS, told)
+
+
+def known_before(base: Base) -> Counts | None:
+    """What is known of a large base before a small write that leads on to what is known after it: that no vector is missing,
+    and how many chunks there are."""
+    known = Counts() if is_small(base) else recall(base)
+    return known if known.pending == 0 else None
+
+
+def carry(base: Base, before: Counts, changeset: Changeset) -> None:
+    """Write down what is known after a small change: as no vector was missing before, none but those of the new records
+    can be. What the team's cache lacks now is not asked."""
+    if len(changeset.changes) > _SLAB or before.types is None:
+        return
+    types = dict(before.types)
+    for kind in indexed(base):
+        own = [change for change in changeset.changes if kind.name in _types_of(change)]
+        old = base.builder.needs(kind, [change.old for change in own if change.old])
+        new = base.builder.needs(kind, [change.new for change in own if change.new])
+        model = base.fingerprint(kind)
+        pending = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
+        types[kind.name] = types[kind.name][0] + new.entries - old.entries, pending
+    remember(base, Counts(types, "absent" if before.team == "absent" else None), base.cache.stamp())
+
+
+def _types_of(change: Change) -> set[str]:
+    return {record.type for record in (change.old, change.new) if record is not None}
+
+
+def _grounds(base: Base) -> dict[str, str]:
+    """By type what its entries depend on, as one digest."""
+    return {kind.name: _ground(base, kind) for kind in indexed(base)}
+
+
+def _ground(base: Base, kind: RecordType) -> str:
+    models = str(base.wiring.tokenizer.fingerprint), str(base.fingerprint(kind))
+    shape = kind.identity_fields, base.cut_by(kind), *models, base.wiring.lenient
+    parts = "\n".join(f"{part.digest} {part.path}" for part in base.tree.parts_of(kind))
+    return sha256(f"{shape!r}\n{parts}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _team_ground(grounds: Mapping[str, str], caches: Mapping[str, Any]) -> str:
+    return sha256(json.dumps([grounds, caches["team"]]).encode()).hexdigest()
+
+
+def rate_of(base: Base, model: Fingerprint) -> float | None:
+    """Tokens that the model embedded a second in the last job on this machine; None where none was measured."""
+    told = base.notes.note(RATES)
+    rate = told.get(str(model)) if isinstance(told, dict) else None
+    return rate if isinstance(rate, float) and rate > 0 else None
+
+
+def remember_rate(base: Base, model: Fingerprint, texts: int, tokens: int, seconds: float) -> None:
+    """Write down what was measured, if it was enough to go by."""
+    if texts >= _FEWEST and seconds > 0:
+        told = base.notes.note(RATES)
+        known = told if isinstance(told, dict) else {}
+        base.notes.keep(RATES, known | {str(model): round(tokens / seconds, 1)})
+
+
+class JobNote:
+    """How far a job is, as other processes see it: written down not more often than somebody would look. Times are UTC,
+    `YYYY-MM-DDTHH:MM:SS.ffffffZ`; `done`, `total` and `tokens` are of texts that are embedded. `ended` is empty while it
+    runs, then `fresh`, `partial` or `failed`; `code` and `reason` say why it is one of the latter."""
+
+    def __init__(self, base: Base, verb: str) -> None:
+        self._base = base
+        begun: dict[str, Any] = {name: of() for name, of in _JOB.items()}
+        self._told = begun | {"verb": verb, "pid": os.getpid(), "started": base.wiring.clock.now()}
+        self._noted = 0.0
+
+    def note(self, *, now_at_all: bool = False, **changes: Any) -> None:
+        """Take changes; write them if it is time to, or `now_at_all`."""
+        self._told |= changes
+        if now_at_all or time.monotonic() - self._noted >= _PAUSE:
+            self._told["updated"] = self._base.wiring.clock.now()
+            self._base.notes.keep(JOB, self._told)
+            self._noted = time.monotonic()
+
+
+@contextmanager
+def noted(base: Base, verb: str) -> Iterator[JobNote]:
+    """The note of a job that begins. An error that ends it is written down; of one that is killed nothing is."""
+    book = JobNote(base, verb)
+    book.note(now_at_all=True)
+    try:
+        yield book
+    except DuckkbError as problem:
+        book.note(now_at_all=True, ended="failed", code=problem.code, reason=problem.message)
+        raise
+
+
+def job_report(root: Path, notes: BaseStore) -> dict[str, Any] | None:
+    """The job that runs or ran last, with `running`; one that ended without saying so was `interrupted`. None: none ran."""
+    told = notes.note(JOB)
+    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != _JOB:
+        return None
+    running = not told["ended"] and lock.is_job_running(root)
+    shown = {name: value for name, value in told.items() if value != ""}
+    return shown | {"running": running, "ended": told["ended"] or (None if running else "interrupted")}
