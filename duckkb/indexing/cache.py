@@ -8,6 +8,7 @@ or about texts that a later commit brings. What cannot be used is a finding (`fi
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,7 @@ from duckkb.indexing.cache_rows import (
 from duckkb.indexing.cache_store import CacheStore, Stored
 from duckkb.indexing.team_files import TEAM_FOLDER, Standing, TeamFile, TeamReader, team_files, team_layout
 from duckkb.settings import CACHE_LIMIT
+from duckkb.store.place import Unusable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -172,8 +174,10 @@ class SearchCache:
         """Write what was made; True where nothing is left to write, False where it cannot be written now."""
         self._weight = 0
         for kind, made in self._made.items():
-            if made and self._store.add(kind, made.values()):
-                made.clear()
+            with suppress(Unusable):
+                if made:
+                    self._store.add(kind, made.values())
+                    made.clear()
         self._store.flush()
         if self.unsaved:
             return False

@@ -123,36 +123,42 @@ class CacheStore:
         for some in self._asked(wanted, kind, keys):
             yield from self._sound(kind, some)
 
-    def held_keys(self, files: Sequence[int], kind: Kind | None = None, *, vouched: bool = False) -> set[bytes]:
+    def held_keys(self, files: Sequence[int], *, vouched: bool = False) -> set[bytes]:
         """The keys in some files; only those that may be used where they must be `vouched` for."""
-        counts = "AND (h.vouched OR r.is_own)" if vouched else ""
-        own = "AND r.kind = ?" if kind else ""
-        listed = ",".join(map(str, files))
-        found = self._read(
-            f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({listed}) {counts} {own}",
-            (kind,) if kind else (),
-        )
-        return {key for (key,) in found}
+        counts, listed = "AND (h.vouched OR r.is_own)" if vouched else "", ",".join(map(str, files))
+        wanted = f"SELECT r.key FROM held h JOIN row r ON r.id = h.row WHERE h.file IN ({listed}) {counts}"
+        return {key for (key,) in self._read(wanted)}
 
     def fingerprints(self, files: Sequence[int]) -> Counter[str]:
         """The vectors in some files by the model that made them."""
-        listed = ",".join(map(str, files))
-        return Counter(
-            dict(
-                self._read(
-                    "SELECT r.fingerprint, count(*) FROM held h JOIN row r ON r.id = h.row"
-                    f" WHERE r.kind = 'vector' AND h.file IN ({listed}) GROUP BY 1"
-                )
-            )
+        wanted = (
+            "SELECT r.fingerprint, count(*) FROM held h JOIN row r ON r.id = h.row"
+            f" WHERE r.kind = 'vector' AND h.file IN ({','.join(map(str, files))}) GROUP BY 1"
         )
+        return Counter(dict(self._read(wanted)))
 
-    def add(self, kind: Kind, rows: Iterable[CacheRow]) -> bool:
-        """Take rows that were made here; False where they cannot be written."""
-        try:
-            self._insert(kind, rows, None, vouched=False)
-        except Unusable:
-            return False
-        return True
+    def add(self, kind: Kind, rows: Iterable[CacheRow], file: int | None = None, *, vouched: bool = False) -> None:
+        """Take rows that were made here, or out of a file by its number. Raises `Unusable`."""
+        day, own = _today(), file is None
+        # What was made here takes the place of what others claim to be the same.
+        replaced = "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if own else "NOTHING"
+        for some in _batches(rows, _WRITTEN_AT_ONCE):
+            sums = checksums(kind, some)
+            values = [(kind, row[0], made, *row[1:3], own, day, row[3]) for row, made in zip(some, sums, strict=True)]
+            with self.database.writing() as connection:
+                connection.executemany(
+                    "INSERT INTO row (kind, key, checksum, content_hash, fingerprint, is_own, used_on, payload)"
+                    f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {replaced}",
+                    values,
+                )
+                if file is None:
+                    _supersede(connection, [value[:3] for value in values])
+                else:
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
+                        ((file, vouched, *value[:3]) for value in values),
+                    )
+                _count(connection, "added")
 
     def known(self, file_hash: str) -> Known | None:
         for number, state, said in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
@@ -167,10 +173,6 @@ class CacheStore:
                 "INSERT OR IGNORE INTO file (hash, state, said) VALUES (?, 'begun', 'null')", (file_hash,)
             )
             return int(connection.execute("SELECT id FROM file WHERE hash = ?", (file_hash,)).fetchone()[0])
-
-    def hold(self, file: int, kind: Kind, rows: Iterable[CacheRow], *, vouched: bool) -> None:
-        """Take rows out of a file. Raises `Unusable`."""
-        self._insert(kind, rows, file, vouched=vouched)
 
     def settle(self, file_hash: str, state: str, said: Any) -> int:
         """Say what came of a file. What was taken out of one that is not to be used goes. Raises `Unusable`."""
@@ -236,12 +238,9 @@ class CacheStore:
         """What is wrong with the file, where all of it is looked at; None: nothing, or there is none."""
         if not self.is_there:
             return None
-        if (
-            found := untouched_problem(self.path) if self._looks and self.path else self.database.problem()
-        ) is not None:
-            return found
-        count = self._count_damaged()
-        return f"{count} of its rows are damaged" if count else None
+        found = untouched_problem(self.path) if self._looks and self.path else self.database.problem()
+        count = self._count_damaged() if found is None else 0
+        return f"{count} of its rows are damaged" if count else found
 
     def repair(self) -> int:
         """Keep what is good, and drop the rest: the file where it is damaged itself. How many rows were kept."""
@@ -344,38 +343,16 @@ class CacheStore:
                 self._used.add(row[0])
             yield Stored(row[0], content, bool(row[5]), bool(row[8]))
 
-    def _insert(self, kind: Kind, rows: Iterable[CacheRow], file: int | None, *, vouched: bool) -> None:
-        day, own = _today(), file is None
-        # What was made here takes the place of what others claim to be the same.
-        replaced = "UPDATE SET is_own = 1, payload = excluded.payload, used_on = excluded.used_on" if own else "NOTHING"
-        for some in _batches(rows, _WRITTEN_AT_ONCE):
-            sums = checksums(kind, some)
-            values = [(kind, row[0], made, *row[1:3], own, day, row[3]) for row, made in zip(some, sums, strict=True)]
-            with self.database.writing() as connection:
-                connection.executemany(
-                    "INSERT INTO row (kind, key, checksum, content_hash, fingerprint, is_own, used_on, payload)"
-                    f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {replaced}",
-                    values,
-                )
-                if file is None:
-                    _supersede(connection, ((kind, row[0], made) for row, made in zip(some, sums, strict=True)))
-                else:
-                    connection.executemany(
-                        "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
-                        ((file, vouched, kind, row[0], made) for row, made in zip(some, sums, strict=True)),
-                    )
-                _count(connection, "added")
 
-
-def _supersede(connection: Any, made: Iterable[tuple[Kind, bytes, bytes]]) -> None:
+def _supersede(connection: Any, made: Sequence[tuple[Any, ...]]) -> None:
     """What was made here lately stands alone under its key: a model may give other vectors than it gave before, of another
     length even, without another name."""
     older = "kind = ? AND key = ? AND checksum <> ? AND is_own"
-    rows, before = [*made], connection.total_changes
+    before = connection.total_changes
     connection.executemany(
-        f"DELETE FROM row WHERE {older} AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)", rows
+        f"DELETE FROM row WHERE {older} AND NOT EXISTS (SELECT 1 FROM held h WHERE h.row = row.id)", made
     )
-    connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", rows)
+    connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", made)
     if connection.total_changes > before:
         _count(connection, "gone")
 

@@ -218,7 +218,7 @@ class TeamReader:
         try:
             for batch in self._batches(opened, name, is_made_here=is_made_here):
                 left_out += batch.left_out
-                self._store.hold(number, batch.kind, batch.rows, vouched=is_made_here)
+                self._store.add(batch.kind, batch.rows, number, vouched=is_made_here)
         except Damaged as problem:
             self._store.settle(name, "damaged", [str(problem), problem.remedy])
             raise

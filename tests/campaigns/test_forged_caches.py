@@ -202,7 +202,7 @@ def test_what_a_folder_brings_beside_the_teams_cache_is_not_read(
     base, honest, _, expected = ground
     lying = [(*row[:3], (-vector_of(row[3])).tobytes()) for row in rows_of(honest)[1]]
     store = CacheStore(tmp_path / "forger")
-    assert store.add("vector", lying)
+    store.add("vector", lying)
     store.close()
     brought = (tmp_path / "forger/search_cache.sqlite").read_bytes()
     asked = Asked(ROOT, base, tmp_path / "asked")
