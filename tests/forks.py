@@ -29,9 +29,9 @@ _WARM = (
     "cli.verbs.impact", "cli.verbs.index", "cli.lines", "cli.main", "cli.verbs.merge", "cli.verbs.propose", "cli.verbs.provenance", "cli.verbs.read",
     "cli.verbs.vector", "cli.verbs.write", "engine.at", "engine.graph", "engine.guard", "engine.index.plan", "engine.index.repair", "engine.write",
     "indexing.cache_format", "indexing.chinese", "indexing.cache_store", "indexing.tokens",
-    "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.check.regressions", "review.reports.formats",
+    "llm.providers.local", "ontology.presets", "ontology.snapshot", "review.reports.formats",
     "review.diff.markdown", "review.diff.patch", "review.diff.text", "review.impact.impact_report", "review.merging.merge",
-    "review.merging.resolve", "review.propose", "review.provenance.provenance_log", "review.impact.why",
+    "review.merging.resolve", "review.propose", "review.provenance.history", "review.impact.why",
     "truth.git.git_changes", "truth.git.patch", "truth.files.render",
 )  # fmt: skip
 _LIBRARIES = ("git", "jsonschema_rs", "numpy.ma", "numpy.typing", "rjieba")

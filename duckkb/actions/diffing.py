@@ -9,12 +9,10 @@ from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.errors import FilterError, StateError, UsageError
 from duckkb.ontology.model import RecordType
-from duckkb.review.check.changes import findings_of
+from duckkb.review.check.changes import findings_of, trees
 from duckkb.review.diff.compare import Types
-from duckkb.review.diff.comparison import Comparison
-from duckkb.review.diff.configuration import Described, Files
 from duckkb.review.diff.model import Diff, Numbers, RecordChange
-from duckkb.review.diff.sides import Range, parse_range
+from duckkb.review.diff.versions import Comparison, Described, Files, Range, parse_range
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
@@ -155,10 +153,8 @@ def _chosen(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], 
 
 def _hold_against_asked(compared: Comparison, names: Container[str], matching: _OfType) -> None:
     """Where nothing asked for changed, a filter that makes no sense for any type asked for is an error all the same."""
-    from duckkb.review.check.regressions import newer
-
     asked = [kind for kind in compared.types.new if not names or kind.name in names]
-    tree = newer(compared, {(kind.kind, kind.table) for kind in asked})
+    _, tree = trees(compared, {(kind.kind, kind.table) for kind in asked})
     refused: list[FilterError] = []
     for kind in asked:
         try:
@@ -172,8 +168,6 @@ def _hold_against_asked(compared: Comparison, names: Container[str], matching: _
 
 def _satisfying(found: Diff, compared: Comparison, matching: _OfType) -> Diff:
     """Only the records that a filter lets through as they were or as they are, and the findings about them."""
-    from duckkb.review.check.regressions import trees
-
     older, newer = trees(compared)
     kept: list[tuple[str, str | None]] = []
     taken: list[str] = []

@@ -15,7 +15,7 @@ from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import questions_in
 from duckkb.ports import Embedder
 from duckkb.review.check.guards import allowed, of_questions
-from duckkb.review.diff import sides
+from duckkb.review.diff.versions import parse_range
 from duckkb.review.impact import impact as judged
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
@@ -124,7 +124,7 @@ def _wired(unopened: Unopened, side: _Side, chosen: OpenOptions) -> _Opened | No
 
 
 def _sides(root: Path, text: str | None) -> tuple[_Side, _Side]:
-    wanted = sides.parse_range(text)
+    wanted = parse_range(text)
     base = revisions.revision(root, wanted.base)
     if wanted.against != "commit":
         return _Side(wanted.base, base.commit or base.tree), _Side("the working tree", None)

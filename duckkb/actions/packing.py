@@ -11,8 +11,7 @@ from duckkb.ontology.model import NodeType, Ontology, RecordType
 from duckkb.ontology.names import reserved
 from duckkb.ontology.snapshot import collection_of, path_of, renamed
 from duckkb.ontology.validate import Validator
-from duckkb.rules.files import spelling
-from duckkb.rules.records import duplicates, id_clashes
+from duckkb.rules.integrity import duplicates, id_clashes, spelling
 from duckkb.rules.view import BaseView
 from duckkb.truth import layout
 from duckkb.truth.commit import journal

@@ -11,7 +11,7 @@ from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
 from duckkb.records import CREATED_AT, ID, UPDATED_AT, Identity, component_value, identity_text
-from duckkb.rules.records import length_problem, length_remedy
+from duckkb.rules.integrity import length_problem, length_remedy
 from duckkb.truth.commit import outside
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import LineError

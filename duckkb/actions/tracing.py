@@ -15,10 +15,9 @@ from duckkb.queries import Hit, Mode
 from duckkb.records import identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
-from duckkb.review.provenance import provenance, provenance_log
+from duckkb.review.provenance import history
 from duckkb.review.provenance.citation import Citation
-from duckkb.review.provenance.provenance import FieldOrigin, HistorySource, Origin
-from duckkb.review.provenance.provenance_log import LogEntry, TracedRecord
+from duckkb.review.provenance.history import FieldOrigin, HistorySource, LogEntry, Origin
 from duckkb.search.plan import Intent
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
@@ -38,7 +37,7 @@ class Provenance:
             for name in dict.fromkeys(hit.type for hit in hits):
                 kind = kind_named(base, name)
                 rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
-                origins = provenance.origins(ground, kind, rows)
+                origins = history.origins(ground, kind, rows)
                 found |= {(name, number): origin for number, origin in origins.items()}
             return [_cited(found[hit.type, hit.id], base, hit) for hit in hits]
 
@@ -47,10 +46,8 @@ class Provenance:
         (`names.fr`, `tags[0]`). Raises `errors.NotFound`."""
         with self._base() as base:
             kind, row = row_named(base, type, identity)
-            ground, name = _ground(base), f"{kind.name} {identity_text(row.record.identity)}"
-            wanted = (
-                provenance.fields(ground, kind, row) if field is None else provenance.inside(ground, kind, row, field)
-            )
+            name = f"{kind.name} {identity_text(row.record.identity)}"
+            wanted = history.fields(_ground(base), kind, row, field)
             if not wanted:
                 raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
             return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
@@ -59,8 +56,7 @@ class Provenance:
         """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
         with self._base() as base:
             kind, named = identified(base, type, identity)
-            wanted = TracedRecord(kind, named, base.tree.get(kind, named))
-            found = provenance_log.changes(_ground(base), wanted)
+            found = history.changes(_ground(base), kind, named, base.tree.get(kind, named))
             if not found:
                 missing = not_found(kind, named)
                 raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)

@@ -191,8 +191,7 @@ def apply_patch(
     from duckkb.review.diff.patch import parse
 
     data = patch if isinstance(patch, bytes) else regular_file(base, patch, "a patch").read_bytes()
-    parsed = parse(data, base.limits)
-    request = (parsed.reversed() if reverse else parsed).request(base.ontology, base.limits)
+    request = parse(data, base.ontology, base.limits, reverse=reverse)
     return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 

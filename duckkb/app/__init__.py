@@ -111,7 +111,7 @@ def diff(
     `errors.OntologyError`, `errors.FilterError`.
     """
     from duckkb.actions import diffing
-    from duckkb.review.diff.sides import parse_range
+    from duckkb.review.diff.versions import parse_range
 
     ends = parse_range(range, staged=staged, worktree=worktree)
     wanted = diffing.DiffRequest(ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where)

@@ -8,7 +8,7 @@ from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
 
 if TYPE_CHECKING:
     from duckkb.queries import ChunkRef, FindResult, Hit, Receipt
-    from duckkb.review.provenance.provenance import Origin
+    from duckkb.review.provenance.history import Origin
 
 
 _LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field

@@ -16,7 +16,7 @@ from duckkb.truth import layout
 from duckkb.truth.files.part import Stamp, collector_paused, part_of
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import REGULAR, Revision, TreeEntry
+from duckkb.truth.git.revisions import REGULAR, Revision
 
 CONFIG, ONTOLOGY = "config.yaml", "ontology"
 _NO_FILE = Stamp(-1, 0, 0, 0)
@@ -44,8 +44,7 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     if links:
         said = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
         raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=said)
-    content = revisions.blobs(root, (entry.blob for entry in wanted.values()))
-    return {path: content[entry.blob] for path, entry in wanted.items()}
+    return revisions.contents(root, wanted)
 
 
 def tree(wiring: Wiring, at: Revision) -> Tree:
@@ -79,23 +78,16 @@ def _is_configuration(path: str) -> bool:
 
 
 def _tree(wiring: Wiring, at: Revision) -> Tree:
-    kinds: dict[str, tuple[RecordType, TreeEntry]] = {}
-    findings = []
-    for path, entry in revisions.entries(wiring.root, at, (layout.DATA,)).items():
+    kinds: dict[str, RecordType] = {}
+    entries = revisions.entries(wiring.root, at, (layout.DATA,))
+    for path in entries:
         address = layout.parse_part(path)
         kind = wiring.ontology.by_table(address.kind, address.table) if address else None
-        if kind is None:
-            continue
-        if entry.mode in REGULAR:
-            kinds[path] = kind, entry
-        else:
-            findings.append(
-                Finding("E_SYMLINK", "a link, where only files belong", path, remedy=CODES["E_SYMLINK"].remedy)
-            )
-    content = revisions.blobs(wiring.root, (entry.blob for _, entry in kinds.values()))
+        if kind is not None:
+            kinds[path] = kind
+    content = revisions.contents(wiring.root, {path: entries[path] for path in kinds})
+    said, remedy = "a link, where only files belong", CODES["E_SYMLINK"].remedy
+    findings = [Finding("E_SYMLINK", said, path, remedy=remedy) for path in kinds if path not in content]
     with collector_paused():
-        parts = {
-            path: part_of(path, kind, content[entry.blob], wiring.limits, _NO_FILE)
-            for path, (kind, entry) in kinds.items()
-        }
+        parts = {path: part_of(path, kinds[path], data, wiring.limits, _NO_FILE) for path, data in content.items()}
     return Tree(wiring.ontology, wiring.limits, parts, findings)

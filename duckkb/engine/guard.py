@@ -8,8 +8,8 @@ from duckkb.engine.draft import same_fields
 from duckkb.errors import Finding, InvalidRecord, Refused
 from duckkb.ontology.model import RecordType
 from duckkb.records import Change, Changeset, identity_text
-from duckkb.rules import catalogue
-from duckkb.rules.records import refuse_mass_deletion, schema
+from duckkb.rules import integrity
+from duckkb.rules.integrity import refuse_mass_deletion, schema
 from duckkb.rules.view import BaseView, WriteView, named
 from duckkb.truth.git import absent, repository
 
@@ -30,8 +30,8 @@ def refuse_unready(base: Base) -> None:
 def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
     """Raise for everything that a changeset would break: `errors.InvalidRecord` where records do not fit their types, else
     `errors.Refused`. Without `check_schema` they were held against their types before."""
-    asked = [rule for rule in catalogue.BEFORE_WRITE if check_schema or rule.find is not schema]
-    found = catalogue.findings(WriteView(view(base), changeset, base.holders), asked)
+    asked = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
+    found = integrity.findings(WriteView(view(base), changeset, base.holders), asked)
     findings = tuple(named(one) for one in found if one.is_error)
     if findings:
         first, one = findings[0], len(findings) == 1

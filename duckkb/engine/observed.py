@@ -12,7 +12,7 @@ from typing import Any
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Record, component_value
-from duckkb.rules.records import keyed_text
+from duckkb.rules.integrity import keyed_text
 from duckkb.store.base_store import BaseStore
 from duckkb.truth.files import ids
 from duckkb.truth.files.part import Part

@@ -1,12 +1,16 @@
-r"""Characters that a reviewer does not see: controls, what reorders a line, what has no width, tags. Made visible, or named.
+r"""Characters that a reviewer does not see: controls, what reorders a line, what has no width, tags; and letters that he
+takes for others. Made visible, or named.
 
 What some writing needs is left alone where it needs it: joiners inside emoji and inside words of the scripts that join,
 the form of an emoji, the variant of a Chinese character.
 """
 
+import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f"
 _REORDERING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -27,6 +31,23 @@ _JOINING = re.compile(
     "\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e900-\U0001e95f]"
 )
 _KEYCAP = frozenset("0123456789#*")
+_ESCAPED = re.compile(r"\\u|\\[bf]")
+# How what is not seen begins in UTF-8, and escapes.
+_BEGINNINGS = (
+    b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81",
+    b"\xe3\x85\xa4", b"\xef\xb8", b"\xef\xbb\xbf", b"\xef\xbe\xa0", b"\xef\xbf", b"\xf3\xa0",
+)  # fmt: skip
+_JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+# Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that are drawn as Latin letters are.
+_LOOK_ALIKES = re.compile(
+    "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5\u03f2\u03f3"
+    "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c-\u041e\u0420-\u0423\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445"
+    "\u0455\u0456\u0458\u04ae\u04af\u04bb\u04cf\u0501\u051b\u051d\u0555\u0570\u0578\u057d\u0585\u0561\u13a0-\u13f5"
+    "\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb]"
+)
+_SCRIPTS = {"GREEK": "Greek", "CYRILLIC": "Cyrillic", "ARMENIAN": "Armenian", "CHEROKEE": "Cherokee"}
 
 
 def escape(character: str) -> str:
@@ -57,12 +78,6 @@ def visible(text: str, escape: Callable[[str], str] = escape) -> str:
     return "".join([*pieces, text[behind:]])
 
 
-def named(character: str) -> str:
-    """What a character is, in words: `U+202E, a bidirectional control`."""
-    kind = next((name for name, some in _KINDS if some.match(character)), "a character without width")
-    return f"U+{ord(character):04X}, {kind}"
-
-
 def _is_needed(text: str, at: int) -> bool:
     character, before, after = text[at], text[at - 1 : at], text[at + 1 : at + 2]
     if character == _JOINER:
@@ -73,7 +88,7 @@ def _is_needed(text: str, at: int) -> bool:
         return (_joins(before) and _is_seen(after)) or (_joins(after) and _is_seen(before))
     if character in (_EMOJI_FORM, _TEXT_FORM):
         return _is_emoji(before) or before in _KEYCAP
-    return "\U000e0100" <= character <= "\U000e01ef" and _is_ideograph(before)
+    return "\U000e0100" <= character <= "\U000e01ef" and before >= "\u3400" and unicodedata.category(before) == "Lo"
 
 
 def _is_emoji(character: str) -> bool:
@@ -90,5 +105,67 @@ def _joins(character: str) -> bool:
     return bool(character) and _JOINING.match(character) is not None
 
 
-def _is_ideograph(character: str) -> bool:
-    return bool(character) and unicodedata.category(character) == "Lo" and character >= "\u3400"
+def may_hold_invisible(line: bytes) -> bool:
+    """Whether a line, in canonical form, may hold what nobody sees. Quick: most lines do not."""
+    if line.isascii():
+        return b"\\" in line and _ESCAPED.search(line.decode()) is not None
+    return any(map(line.__contains__, _BEGINNINGS))
+
+
+def invisible_fields(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The fields of a record whose texts hold what nobody sees, each with a sentence on it."""
+    for name, value in fields.items():
+        if said := _sentence(_count_invisible(value)):
+            yield name, said
+
+
+def invisible_in_change(before: str | None, after: str | None) -> str:
+    """The sentence on a field that changed, given as JSON text: on what the new side has more of; empty where it has not."""
+    if after is None or not (_ESCAPED.search(after) or next(invisible_in(after), None)):
+        return ""
+    more = _count_invisible(json.loads(after))
+    more.subtract(_count_invisible(json.loads(before)) if before is not None else ())
+    return _sentence(+more)
+
+
+def _count_invisible(value: Any) -> Counter[str]:
+    found: Counter[str] = Counter()
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            # A carriage return ends lines in texts of other systems.
+            found.update(character for _, character in invisible_in(one) if character != "\r")
+        elif isinstance(one, Mapping):
+            waiting += [*one, *one.values()]
+        elif isinstance(one, list):
+            waiting += one
+    return found
+
+
+def _sentence(found: Counter[str]) -> str:
+    if not found:
+        return ""
+    first = min(found)
+    kind = next((name for name, some in _KINDS if some.match(first)), "a character without width")
+    others = found.total() - 1
+    more = f", and {others:,} more that nobody sees" if others else ""
+    return f"holds U+{ord(first):04X}, {kind}{more}"
+
+
+def mixed_identity(identity: str) -> str:
+    """A sentence on a word of an identity, as the command line writes it, that mixes Latin letters with others that look like
+    Latin ones, else empty.
+
+    >>> mixed_identity("p\u0430ypal")
+    '`p\u0430ypal` mixes Latin letters with U+0430 (Cyrillic), which look like them'
+    """
+    text = _JSON_ESCAPE.sub(" ", identity) if identity.startswith("[") else identity
+    for word in [] if text.isascii() else _LETTERS.findall(text):
+        alike = sorted(set(_LOOK_ALIKES.findall(word)))
+        if alike and _LATIN.search(word):
+            scripts = [unicodedata.name(one, "").split(" ")[0] for one in alike[:3]]
+            scripts = [_SCRIPTS.get(name, "another form of a Latin letter") for name in scripts]
+            shown = ", ".join(f"U+{ord(one):04X} ({script})" for one, script in zip(alike, scripts, strict=False))
+            return f"`{word}` mixes Latin letters with {shown}, which look like them"
+    return ""

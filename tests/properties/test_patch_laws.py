@@ -90,7 +90,7 @@ def test_a_diff_of_nothing_is_an_empty_patch(tmp_path: Path) -> None:
     files = _files(_random_state(random.Random(1)))
     root = make_base(tmp_path / "kb", CONFIG)
     kinds = load(root, environment()).ontology
-    assert parse(_patch(_compared(files, files, Types(kinds, kinds))), Limits()).steps == ()
+    assert parse(_patch(_compared(files, files, Types(kinds, kinds))), kinds, Limits()).changeset.changes == ()
 
 
 def _refuses(kb: duckkb.KnowledgeBase, patch: bytes) -> None:

@@ -1,14 +1,10 @@
 """Word differences: nothing lost, nothing invented, readable, and in time that grows with the texts."""
 
-import json
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.review.diff import text
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, Label, RecordChange, RecordPlace
 from duckkb.review.diff.words import Run, around, json_words, words
 from duckkb.rules.invisible import invisible_in, visible
 
@@ -68,37 +64,6 @@ def test_json_values_are_compared_as_text_only_where_both_are_text() -> None:
 def test_long_texts_of_a_few_words_again_and_again_are_compared_too() -> None:
     old, new = "ab ba " * 30_000, "ba ab " * 30_000 + "知" * 50_000
     assert _sides(words(old, new)) == (old, new)
-
-
-def test_what_is_compared_from_its_first_to_its_last_difference_holds_both_texts_too() -> None:
-    old, new = "a red fox and a grey hare run", "a blue fox and a black hare run"
-    assert words(old, new, inside=False) == [
-        Run("same", "a "),
-        Run("gone", "red fox and a grey"),
-        Run("new", "blue fox and a black"),
-        Run("same", " hare run"),
-    ]
-    assert words("", new, inside=False) == [Run("new", new)]
-
-
-def test_long_fields_past_the_budget_are_compared_coarsely_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = ("one {} two three four {} five " + "six " * 40 for _ in range(2))
-    field = FieldChange("text", json.dumps(old.format("a", "b")), json.dumps(new.format("c", "d")))
-    short = FieldChange("word", '"one a two"', '"one b two"')
-    place = RecordPlace("data/nodes/note/20260101/part_000.jsonl", 1, b"", "")
-    changes = tuple(
-        RecordChange("node", "Note", "note", number, "update", str(number), None, (field, short), place, place)
-        for number in range(5)
-    )
-    diff = Diff(Label("a"), Label("b"), changes)
-    size = len(field.before or "") + len(field.after or "")
-    monkeypatch.setattr(text, "_MOST_COMPARED", 2 * size)
-    shown = list(text.render(diff, DiffOptions()))
-    assert ["[-a-]{+c+} two three four [-b-]{+d+}" in block for block in shown[:5]] == [True] * 2 + [False] * 3
-    assert ["[-a two three four b-]{+c two three four d+}" in block for block in shown[:5]] == [False] * 2 + [True] * 3
-    assert all("word: one [-a-]{+b+} two" in block for block in shown[:5])
-    assert shown[5].startswith("3 long fields ")
-    assert not [block for block in text.render(diff, DiffOptions(full=True)) if "long fields" in block]
 
 
 def test_what_nobody_sees_is_shown_and_what_writing_needs_is_left() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.review.health import machine, repository, state
+from duckkb.review.health import machine, repository
 from duckkb.truth import state as local
 
 MOUNTS = """\
@@ -41,16 +41,16 @@ def test_this_machine_has_a_file_system_or_does_not_tell() -> None:
     ("kind", "remote"), [("nfs", True), ("cifs", True), ("9p", True), ("fuse.x", True), ("fuseblk", False), ("", False)]
 )
 def test_a_base_on_a_file_system_of_several_machines_is_warned_of(tmp_path: Path, kind: str, remote: bool) -> None:
-    found = list(state.judged(tmp_path, kind))
+    found = list(machine.judged(tmp_path, kind))
     assert [verdict.status for verdict in found] == (["warning"] if remote else [])
     assert local.is_remote(kind) is remote
 
 
 def test_room_is_judged_without_naming_what_is_left() -> None:
-    assert state.room(state.LEAST_BYTES, None).status == state.room(10**12, state.LEAST_INODES).status == "ok"
-    low = state.room(state.LEAST_BYTES - 1, state.LEAST_INODES - 1)
-    assert low.status == "warning" and low.remedy
-    assert low == state.room(5, 0), "two looks at a disk that fills up say the same"
+    assert not [*machine.room(machine.LEAST_BYTES, None), *machine.room(10**12, machine.LEAST_INODES)]
+    low = list(machine.room(machine.LEAST_BYTES - 1, machine.LEAST_INODES - 1))
+    assert [problem.status for problem in low] == ["warning", "warning"] and all(problem.remedy for problem in low)
+    assert low == list(machine.room(5, 0)), "two looks at a disk that fills up say the same"
 
 
 @pytest.mark.parametrize(

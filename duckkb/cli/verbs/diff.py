@@ -178,10 +178,10 @@ def _print_numbers(range: str | None, given: dict[str, Any]) -> None:
 
 
 def _stat(form: str, found: "Numbers") -> None:
-    from duckkb.review.diff.stat import render
+    from duckkb.review.diff.text import in_numbers
 
     _stat_is_text(form)
-    printed.drawn("\n".join(render(found)))
+    printed.drawn("\n".join(in_numbers(found)))
 
 
 def _stat_is_text(form: str) -> None:

@@ -10,8 +10,7 @@ from duckkb.cli.verb import base_verb
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.review.provenance.provenance import FieldOrigin
-    from duckkb.review.provenance.provenance_log import LogEntry
+    from duckkb.review.provenance.history import FieldOrigin, LogEntry
     from duckkb.truth.git.revisions import Signature
 
 

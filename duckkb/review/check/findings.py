@@ -6,7 +6,7 @@ from duckkb.codes import CODES
 from duckkb.engine import guard
 from duckkb.engine.base import Base
 from duckkb.errors import Finding
-from duckkb.rules import catalogue
+from duckkb.rules import integrity
 from duckkb.truth import layout
 from duckkb.truth.git import absent, repository, run
 from duckkb.values import dataclass
@@ -34,7 +34,7 @@ def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
     findings = [*absent.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
     findings += _large_caches(base)
-    findings += catalogue.findings(guard.view(base))
+    findings += integrity.findings(guard.view(base))
     found = run.find_repository(base.root)
     records = sum(base.tree.count(kind) for kind in base.ontology)
     return CheckReport(in_order(findings), records, found.prefix if found else "")

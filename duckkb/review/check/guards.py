@@ -7,7 +7,6 @@ so that none can switch its own gate off.
 import json
 import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,9 @@ from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.source import Document, pointer
 from duckkb.ontology.validate import Validator
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.review.diff.comparison import Comparison
-from duckkb.review.diff.configuration import Configurations, Described
 from duckkb.review.diff.model import RecordChange
-from duckkb.rules.edges import limited_sides
+from duckkb.review.diff.versions import Comparison, Configurations, Described
+from duckkb.rules.integrity import limited_sides
 from duckkb.truth.git import revisions, run
 from duckkb.truth.git.revisions import Revision, Touched
 
@@ -220,16 +218,12 @@ def _jobs(root: Path, touched: Iterable[Touched]) -> Iterator[Finding]:
         if new is None:
             yield finding("a job that runs duckkb is gone", path, 0, "")
             continue
-        before, after = _steps(old), _steps(new)
-        if [line for _, line in before] != [line for _, line in after]:
-            counts = Counter(line for _, line in after)
-            gone = next((line for _, line in before if not counts[line]), "")
-            had = Counter(line for _, line in before)
-            came = next(((number, line) for number, line in after if not had[line]), (0, ""))
-            said = (
-                f"no longer says `{gone}`" if gone else f"says `{came[1]}`" if came[1] else "says it in another order"
-            )
-            yield finding(f"a job that runs duckkb {said}", path, came[0], "")
+        before, after = ([line for _, line in _steps(text)] for text in (old, new))
+        if before != after:
+            gone = next((line for line in before if line not in after), "")
+            number, came = next(((number, line) for number, line in _steps(new) if line not in before), (0, ""))
+            said = f"no longer says `{gone}`" if gone else f"says `{came}`" if came else "says it in another order"
+            yield finding(f"a job that runs duckkb {said}", path, number, "")
 
 
 def _text(root: Path, top: Path, one: Touched, side: revisions.TreeEntry | None) -> str | None:

@@ -5,8 +5,8 @@ words. By meaning, when the vectors that are cached are: no model runs for it.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from duckkb.engine.base import Base
@@ -17,7 +17,6 @@ from duckkb.review.diff.model import Diff, RecordChange
 from duckkb.rules.view import at
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Tree
-from duckkb.values import dataclass, field
 
 NEAR = 0.8
 """The least share of runs of words that two records have in common."""
@@ -52,64 +51,43 @@ def near_duplicates(tree: Tree, diff: Diff) -> Iterator[Finding]:
 
 
 def _of_type(tree: Tree, kind: RecordType, added: set[int]) -> Iterator[Finding]:
-    known = _Known()
-    rows = [row for row in tree.rows(kind) if row.record.id in added]
-    for row in rows:
-        if runs := runs_of(kind, row.record.fields):
-            known.add(row, runs, by_runs=len(rows) <= _MANY)
-    if not known.rows:
-        return
-    for row in tree.rows(kind):
-        if runs := runs_of(kind, row.record.fields):
-            known.compare(row, runs, is_new=row.record.id in added)
-    for number, (share, other) in sorted(known.nearest.items()):
-        who = _named(other)
+    every = ((row, runs_of(kind, row.record.fields)) for row in tree.rows(kind) if row.record.id in added)
+    new = [(row, runs) for row, runs in every if runs]
+    equal: dict[Runs, list[int]] = defaultdict(list)
+    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number, (_, runs) in enumerate(new):
+        equal[runs].append(number)
+        for run in runs if len(new) <= _MANY else ():
+            holders[run].append(number)
+    nearest: dict[int, tuple[float, StoredRow]] = {}
+    for row in tree.rows(kind) if new else ():
+        runs = runs_of(kind, row.record.fields)
+        for number in _candidates(runs, equal, holders):
+            other, others = new[number]
+            if row.position == other.position or (row.record.id in added and row.position > other.position):
+                continue  # itself, or a new one that comes after it
+            share = len(runs & others) / len(runs | others)
+            if share >= NEAR and share > nearest.get(number, (0.0, row))[0]:
+                nearest[number] = share, row
+    for number, (share, near) in sorted(nearest.items()):
+        who = _named(near)
         said = f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
-        yield at(known.rows[number], _CODE, said)
+        yield at(new[number][0], _CODE, said)
+
+
+def _candidates(
+    runs: Runs, equal: Mapping[Runs, list[int]], holders: Mapping[tuple[str, ...], list[int]]
+) -> Collection[int]:
+    """The numbers of those that have the same runs, or enough of them that are not frequent."""
+    found = set(equal.get(runs, ())) if runs else set()
+    common = holders.keys() & runs
+    if runs and len(common) >= NEAR * len(runs):
+        found.update(number for run in common if len(holders[run]) <= _FREQUENT for number in holders[run])
+    return found
 
 
 def _named(row: StoredRow) -> str:
     return f"{row.record.type} {identity_text(row.record.identity)} ({row.path}:{row.line_no})"
-
-
-@dataclass
-class _Known:
-    """The new records by their runs of words, and for each the nearest other that was met."""
-
-    rows: list[StoredRow] = field(default_factory=list)
-    runs: list[Runs] = field(default_factory=list)
-    holders: dict[tuple[str, ...], list[int]] = field(default_factory=lambda: defaultdict(list))
-    equal: dict[Runs, list[int]] = field(default_factory=lambda: defaultdict(list))
-    nearest: dict[int, tuple[float, StoredRow]] = field(default_factory=dict)
-
-    def add(self, row: StoredRow, runs: Runs, *, by_runs: bool) -> None:
-        number = len(self.rows)
-        self.rows.append(row)
-        self.runs.append(runs)
-        self.equal[runs].append(number)
-        for run in runs if by_runs else ():
-            self.holders[run].append(number)
-
-    def compare(self, row: StoredRow, runs: Runs, *, is_new: bool) -> None:
-        """Note the row where it is the nearest so far; a new one only for those that come after it."""
-        for number in {*self.equal.get(runs, ()), *self._candidates(runs)}:
-            other = self.rows[number]
-            if other.position == row.position or (is_new and row.position > other.position):
-                continue
-            share = len(runs & self.runs[number]) / len(runs | self.runs[number])
-            if share >= NEAR and share > self.nearest.get(number, (0.0, row))[0]:
-                self.nearest[number] = share, row
-
-    def _candidates(self, runs: Runs) -> Iterator[int]:
-        """Those that have enough of the runs that are not frequent."""
-        common = self.holders.keys() & runs
-        if len(common) < NEAR * len(runs):
-            return
-        counts: Counter[int] = Counter()
-        for run in common:
-            if len(holders := self.holders[run]) <= _FREQUENT:
-                counts.update(holders)
-        yield from counts
 
 
 def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:

@@ -1,1 +1,1 @@
-"""What changed between two versions of a knowledge base, as records: found (`sides`, `compare`), then shown."""
+"""What changed between two versions of a knowledge base, as records: found (`versions`, `compare`), then shown."""

@@ -5,7 +5,7 @@ that both versions have alike are not decoded: a diff costs what changed, not wh
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,8 @@ from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
-from duckkb.review.diff.model import Diff, FieldChange, Move, OntologyChange, RecordChange, RecordPlace, Versions
-from duckkb.rules.files import spelling
+from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, RecordChange, RecordPlace, Versions
+from duckkb.rules.integrity import spelling
 from duckkb.rules.view import at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
@@ -44,7 +44,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     """The changes of records between two versions, by type and identity, and what is wrong in the lines that changed."""
     findings = list(versions.findings)
     changes: list[RecordChange] = []
-    moves: list[Move] = []
+    moves: list[RecordChange] = []
     respelled = parts = 0
     for key, paths in of_tables(versions, types):
         found = types.of(key) if key else None
@@ -98,11 +98,11 @@ class _TableChanges:
         self._old: dict[int, StoredRow] = {}
         self._new: dict[int, StoredRow] = {}
         self.findings: list[Finding] = []
-        self.moves: list[Move] = []
+        self.moves: list[RecordChange] = []
         self.respelled = 0
 
     def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
-        """Decode the lines that only one of the versions has."""
+        """Decode the lines that are not alike in both versions."""
         known = alike(versions.old, versions.new, paths)
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
@@ -112,16 +112,6 @@ class _TableChanges:
                 lines = self._lines(path, raw, self._kind, known)
                 self.findings += lines.findings
                 self._take(lines.rows)
-        self.moves = [move for old, new in moved(versions, paths, known) for move in self._moves(old, new)]
-
-    def _moves(self, old: "_Spot", new: "_Spot") -> Iterator[Move]:
-        """The record of a line that stands in another part than before."""
-        for before, after in zip(
-            *(self._lines(path, line, self._kind, ()).rows for path, _, line in (old, new)), strict=True
-        ):
-            record = after.record
-            places = (replace(_place(row), line_no=number) for row, number in ((before, old[1]), (after, new[1])))
-            yield Move(record.type, record.id, identity_text(record.identity), *places)
 
     def _take(self, rows: Iterable[StoredRow]) -> None:
         for row in rows:
@@ -141,14 +131,18 @@ class _TableChanges:
     def changes(self) -> list[RecordChange]:
         """By identity, the new one where there is one."""
         pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
-        found = [(old, new) for old, new in self._matched(pairs) if self._differ(old, new)]
+        found = [(old, new) for old, new in self._matched(pairs) if not self._is_same(old, new)]
         found.sort(key=lambda pair: identity_key((pair[1] or pair[0]).record.identity))
         return [change_of(self._kind, old, new) for old, new in found]
 
-    def _differ(self, old: StoredRow | None, new: StoredRow | None) -> bool:
-        if old is not None and new is not None and old.line == new.line:
-            self.respelled += 1
+    def _is_same(self, old: StoredRow | None, new: StoredRow | None) -> bool:
+        """Whether a record only moved to another part, or is only written otherwise, which is noted."""
+        if old is None or new is None or old.line != new.line:
             return False
+        if old.path == new.path:
+            self.respelled += 1
+        else:
+            self.moves.append(replace(change_of(self._kind, old, new), op="move"))
         return True
 
     def _matched(self, pairs: list[tuple[StoredRow | None, StoredRow | None]]) -> list[tuple[Any, Any]]:
@@ -187,30 +181,18 @@ def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) ->
 
 
 def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
-    """The lines that both versions have, each as often as the other."""
-    sides = [[line for path in paths for line in side.get(path, b"").split(b"\n")] for side in (old, new)]
-    both = frozenset(sides[0]).intersection(sides[1]) - {b""}
-    counts = [Counter(line for line in side if line in both) if both else Counter() for side in sides]
-    return frozenset(line for line in both if counts[0][line] == counts[1][line])
-
-
-_Spot = tuple[str, int, bytes]
-"""A path, the number of a line, the line."""
-
-
-def moved(versions: Versions, paths: Iterable[str], known: Collection[bytes]) -> Iterator[tuple[_Spot, _Spot]]:
-    """The lines that both versions have in different parts."""
-    gone: dict[bytes, _Spot] = {}
-    come: dict[bytes, _Spot] = {}
+    """The lines that both versions have in the same parts alone, and as often."""
+    both: set[bytes] = set()
+    others: set[bytes] = set()
     for path in paths:
-        sides = [side.get(path, b"").split(b"\n") for side in (versions.old, versions.new)]
-        held = [frozenset(lines) for lines in sides]
-        for found, lines, others in ((gone, sides[0], held[1]), (come, sides[1], held[0])):
-            some = ((no, line) for no, line in enumerate(lines, 1) if line in known and line not in others)
-            found |= {line: (path, no, line) for no, line in some if line}
-    for line, spot in gone.items():
-        if line in come:
-            yield spot, come[line]
+        before, after = (side.get(path, b"").split(b"\n") for side in (old, new))
+        held, holds = set(before), set(after)
+        both |= held & holds
+        others |= held ^ holds
+        if len(held) < len(before) or len(holds) < len(after):  # some stand there more than once
+            counts = Counter(before), Counter(after)
+            others.update(line for line in held & holds if counts[0][line] != counts[1][line])
+    return frozenset(both - others - {b""})
 
 
 def _fields(old: StoredRow | None, new: StoredRow | None) -> tuple[FieldChange, ...]:

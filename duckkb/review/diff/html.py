@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from duckkb.review.diff.model import Diff, DiffOptions, Label, RecordChange, RecordPlace
+from duckkb.review.diff.model import WORDS, Diff, DiffOptions, Label, RecordChange, RecordPlace
 from duckkb.review.diff.page import EntryPage
-from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.reports.findings import told
 from duckkb.review.reports.html import KINDS, document, finding, safe

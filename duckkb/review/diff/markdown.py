@@ -7,12 +7,11 @@ into the budget is counted by type.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from duckkb.review.diff.model import OPS, Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
+from duckkb.review.diff.model import OPS, WORDS, Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
 from duckkb.review.diff.page import EntryPage
-from duckkb.review.diff.stat import WORDS
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around
-from duckkb.review.reports.budget import End, ReportSection, fitted, size
+from duckkb.review.reports.budget import ReportSection, fitted, size
 from duckkb.review.reports.findings import told
 from duckkb.review.reports.markup import block, cell, cut, finding_line, many, span
 
@@ -45,8 +44,7 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
         return f"\n{_ROOM}{span(page.next if page.told > max(page.start, before) else options.again('--full'))}\n"
 
     room = size(options.again(f"--after {len(diff.changes) + before}-00000000")) + len(_ROOM) + 20
-    text = fitted(_start(diff), sections, options.budget, End(end, room) if any(rest) else None)
-    yield text.rstrip("\n")
+    yield fitted(_start(diff), sections, options.budget, end, room if any(rest) else 0).rstrip("\n")
 
 
 def _start(diff: Diff) -> str:
@@ -64,7 +62,11 @@ def _start(diff: Diff) -> str:
 
 
 def _told_once(diff: Diff) -> Iterator[ReportSection]:
-    yield _numbers(diff)
+    """Numbers, a row a type, those with the most changes first; findings, and what the configuration says otherwise."""
+    counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
+    rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
+    head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
+    yield ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
     ordered = sorted(told(diff.findings), key=lambda one: not one.is_error)
     yield ReportSection("#### Findings\n", lambda: map(finding_line, ordered), [one.code for one in ordered], 0.25)
     named = [change.what.split(" ")[0] for change in diff.ontology]
@@ -74,23 +76,11 @@ def _told_once(diff: Diff) -> Iterator[ReportSection]:
 def _records(diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions) -> Iterator[ReportSection]:
     """Those that changed, went and came, by their numbers among all changes."""
     changed, removed, added = ([diff.changes[number - 1] for number in some] for some in numbers)
-    kinds = [change.type for change in changed]
-    yield ReportSection("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds, 0.35)
-    yield _listed("\n#### Removed\n", removed)
+    kinds = [[change.type for change in some] for some in (changed, removed, added)]
+    yield ReportSection("\n#### Changed\n", lambda: (_changed(change, options) for change in changed), kinds[0], 0.35)
+    yield ReportSection("\n#### Removed\n", lambda: map(_brief, removed), kinds[1], 0.1)
     fold = f"\n<details>\n<summary>{len(added):,} added</summary>\n"
-    yield _listed(fold, added, "\n</details>\n")
-
-
-def _listed(head: str, changes: Sequence[RecordChange], foot: str = "") -> ReportSection:
-    return ReportSection(head, lambda: map(_brief, changes), [change.type for change in changes], 0.1, foot)
-
-
-def _numbers(diff: Diff) -> ReportSection:
-    """A row a type, those with the most changes first."""
-    counts = sorted(diff.counts.items(), key=lambda one: (-sum(one[1].values()), one[0]))
-    rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
-    head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
-    return ReportSection(head, lambda: rows, [name for name, _ in counts], 0.1)
+    yield ReportSection(fold, lambda: map(_brief, added), kinds[2], 0.1, "\n</details>\n")
 
 
 def _configured(change: OntologyChange) -> str:
@@ -101,7 +91,8 @@ def _configured(change: OntologyChange) -> str:
 def _brief(change: RecordChange) -> str:
     """One line: what it is, and its first fields."""
     shown = [one for one in change.fields if not one.name.startswith("__") and not _is_identity(change, one)]
-    shown.sort(key=lambda one: not _is_title(_value(one)))
+    # Short texts tell most of what a record is.
+    shown.sort(key=lambda one: not (_value(one).startswith('"') and len(_value(one)) <= _INLINE))
     fields = [f"{span(cut(one.name, 60))} {span(cut(_value(one), 80))}" for one in shown[:_BRIEF_FIELDS]]
     fields += [many(len(shown) - _BRIEF_FIELDS, "more field")] if len(shown) > _BRIEF_FIELDS else []
     return f"- {_name(change)}{': ' if fields else ''}{', '.join(fields)}"
@@ -120,33 +111,35 @@ def _is_identity(change: RecordChange, field: FieldChange) -> bool:
     return isinstance(value, str | int) and str(value) == change.identity
 
 
-def _is_title(value: str) -> bool:
-    """Short texts tell most of what a record is."""
-    return value.startswith('"') and len(value) <= _INLINE
-
-
 def _value(field: FieldChange) -> str:
     return field.after if field.after is not None else field.before or ""
 
 
 def _changed(change: RecordChange, options: DiffOptions) -> str:
     """What differs in a record; its fields by name alone where one record would take most of the room."""
-    whole = _in_full(change, options)
-    if size(whole) <= options.budget // 4:
-        return whole
-    return f"\n##### {_name(change)}\n\n{_where(change)}\n{_brief(change)}"
+    places = [place for place in (change.before, change.after) if place is not None]
+    if len(places) == 2 and places[0].path == places[1].path:
+        places = places[1:]
+    where = " → ".join(span(f"{place.path}:{place.line_no}") for place in places)
+    head = f"\n##### {_name(change)}\n\n{where}\n"
+    whole = "\n".join([head, *_in_full(change, options)])
+    return whole if size(whole) <= options.budget // 4 else f"{head}\n{_brief(change)}"
 
 
-def _in_full(change: RecordChange, options: DiffOptions) -> str:
-    lines = [f"\n##### {_name(change)}\n", _where(change)]
+def _in_full(change: RecordChange, options: DiffOptions) -> Iterator[str]:
     every = [one for field in change.fields for one in _values(field)]
-    short = [one for one in every if _is_short(one)]
-    long = [one for one in every if not _is_short(one)]
-    lines += [f"- {_named(one)}: {_side(one[0].before)} → {_side(one[0].after)}" for one in short[:_FIELDS]]
-    for one in long[:_FIELDS]:
-        lines += [f"- {_named(one)}:\n", block(_limited(list(_word_lines(one, options))), "diff")]
+    short, long = ([one for one in every if _is_short(one) is wanted] for wanted in (True, False))
+    for some in short[:_FIELDS]:
+        sides = (span(text) if text is not None else "_none_" for text in (some[0].before, some[0].after))
+        yield f"- {span(cut(some[0].name, 200))}: {' → '.join(sides)}"
+    for some in long[:_FIELDS]:
+        lines = [one for leaf in some for one in _lines(leaf.runs() if options.full else around(leaf.runs()))]
+        more = len(lines) - _LINES_OF_FIELD
+        lines = [*lines[:_LINES_OF_FIELD], f"  … {many(more, 'more line')}"] if more > 0 else lines
+        yield f"- {span(cut(some[0].name, 200))}:\n\n{block(lines, 'diff')}"
     left = max(0, len(short) - _FIELDS) + max(0, len(long) - _FIELDS)
-    return "\n".join([*lines, f"- {many(left, 'more field')}"] if left else lines)
+    if left:
+        yield f"- {many(left, 'more field')}"
 
 
 def _values(field: FieldChange) -> list[list[Leaf]]:
@@ -164,36 +157,10 @@ def _values(field: FieldChange) -> list[list[Leaf]]:
     return found
 
 
-def _named(some: Sequence[Leaf]) -> str:
-    return span(cut(some[0].name, 200))
-
-
-def _where(change: RecordChange) -> str:
-    places = [place for place in (change.before, change.after) if place is not None]
-    if len(places) == 2 and places[0].path == places[1].path:
-        places = places[1:]
-    return " → ".join(span(f"{place.path}:{place.line_no}") for place in places) + "\n"
-
-
 def _is_short(some: Sequence[Leaf]) -> bool:
     sides = (some[0].before, some[0].after)
     is_one = len(some) == 1 and not some[0].is_element
     return is_one and all(side is None or len(side) <= _INLINE for side in sides)
-
-
-def _side(text: str | None) -> str:
-    return span(text) if text is not None else "_none_"
-
-
-def _word_lines(some: Sequence[Leaf], options: DiffOptions) -> Iterator[str]:
-    for leaf in some:
-        runs = leaf.runs()
-        yield from _lines(runs if options.full else around(runs))
-
-
-def _limited(lines: list[str]) -> list[str]:
-    left = len(lines) - _LINES_OF_FIELD
-    return [*lines[:_LINES_OF_FIELD], f"  … {many(left, 'more line')}"] if left > 0 else lines
 
 
 def _lines(runs: Iterable[Run]) -> Iterator[str]:

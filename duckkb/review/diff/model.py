@@ -9,8 +9,9 @@ from typing import Literal
 from duckkb.errors import Finding
 from duckkb.values import dataclass, field
 
-Op = Literal["insert", "update", "rename", "delete"]
+Op = Literal["insert", "update", "rename", "delete", "move"]
 OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
+WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 Counts = Mapping[str, Mapping[str, int]]
 """How many of each op, by type; every op stands there."""
 
@@ -56,7 +57,8 @@ class FieldChange:
 class RecordChange:
     """What became of one record, found by its `__id`. `identity` is the new one (the old one of a deleted record) as the
     command line writes it; `was` the old one where a rename changed it. `fields` are the top-level fields that differ, in
-    the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs."""
+    the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs. A `move` is a record that stands in another part than before and
+    is the same: nothing that changed, but what a patch must say."""
 
     kind: Literal["node", "edge"]
     type: str
@@ -74,17 +76,6 @@ class RecordChange:
         found = self.after or self.before
         assert found is not None, "a change has a side"
         return found
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A record that stands in another part than before and is the same: no change, but what a patch must say."""
-
-    type: str
-    id: int
-    identity: str
-    before: RecordPlace
-    after: RecordPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +133,7 @@ class Diff:
     findings: tuple[Finding, ...] = ()
     parts: int = 0
     respelled: int = 0
-    moves: tuple[Move, ...] = ()
+    moves: tuple[RecordChange, ...] = ()
     prefix: str = ""
 
     @property
@@ -160,10 +151,14 @@ class Diff:
         names files."""
         if not self.prefix:
             return self
+
+        def rooted(place: RecordPlace | None) -> RecordPlace | None:
+            return None if place is None else replace(place, path=self.prefix + place.path)
+
         return replace(
             self,
             prefix="",
-            changes=tuple(_rooted_change(one, self.prefix) for one in self.changes),
+            changes=tuple(replace(one, before=rooted(one.before), after=rooted(one.after)) for one in self.changes),
             ontology=tuple(replace(one, path=self.prefix + one.path) if one.path else one for one in self.ontology),
             findings=tuple(one.rooted(self.prefix) for one in self.findings),
         )
@@ -175,13 +170,6 @@ class Diff:
         for change in self.changes:
             found.setdefault(change.type, Counter())[change.op] += 1
         return {name: {op: count[op] for op in OPS} for name, count in found.items()}
-
-
-def _rooted_change(change: RecordChange, prefix: str) -> RecordChange:
-    before, after = (
-        None if place is None else replace(place, path=prefix + place.path) for place in (change.before, change.after)
-    )
-    return replace(change, before=before, after=after)
 
 
 @dataclass(frozen=True, slots=True)

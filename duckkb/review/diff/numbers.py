@@ -8,15 +8,16 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from duckkb.ontology.model import RecordType
-from duckkb.review.diff.compare import Types, alike, compare, moved, of_tables
+from duckkb.review.diff.compare import Types, alike, compare, of_tables
 from duckkb.review.diff.model import OPS, Counts, Numbers, Versions
 from duckkb.truth.files.line import Limits, are_compact
 from duckkb.truth.files.part import collector_paused
 
-_Records = dict[bytes, tuple[bytes, ...]]
-"""The source text of identities by that of the `__id`."""
+_Records = dict[bytes, tuple[tuple[bytes, ...], bytes]]
+"""The source text of identities, and the line, by the source text of the `__id`."""
 
 _SCALAR = rb'"(?:[^"\\]|\\.)*"|-?[0-9]+'
 _TAIL = b'Z"}'
@@ -29,12 +30,8 @@ def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
         for key, paths in of_tables(versions, types):
             kinds = types.of(key) if key else None
             counted = _counted(versions, paths, kinds, limits) if kinds else None
-            found += counted or compare(_of(versions, paths), types, limits).numbers
+            found += counted or compare(replace(versions, findings=(), paths=tuple(paths)), types, limits).numbers
     return found
-
-
-def _of(versions: Versions, paths: Iterable[str]) -> Versions:
-    return Versions(versions.base, versions.head, versions.old, versions.new, (), tuple(paths))
 
 
 def _counted(
@@ -47,12 +44,14 @@ def _counted(
     if old is None or new is None:
         return None
     gone, come = old.keys() - new.keys(), new.keys() - old.keys()
-    if gone and come and {old[number] for number in gone} & {new[number] for number in come}:
+    if gone and come and {old[number][0] for number in gone} & {new[number][0] for number in come}:
         return None  # a record got another __id
     count = Counter(insert=len(come), delete=len(gone))
-    count.update("update" if old[number] == new[number] else "rename" for number in old.keys() & new.keys())
+    pairs = [(old[number], new[number]) for number in old.keys() & new.keys()]
+    changed = [(before, after) for before, after in pairs if before[1] != after[1]]  # the others moved to another part
+    count.update("update" if before[0] == after[0] else "rename" for before, after in changed)
     counts: Counts = {kinds[1].name: {op: count[op] for op in OPS}} if count.total() else {}
-    return Numbers(counts, len(paths), moved=sum(1 for _ in moved(versions, paths, known)) if known else 0)
+    return Numbers(counts, len(paths), moved=len(pairs) - len(changed))
 
 
 def _records(
@@ -80,9 +79,9 @@ def _records(
             continue
         *lines, rest = raw.split(b"\n")
         own = [line for line in lines if line not in known] if known else lines
-        heads = [match.groups() for line in own if (match := head(line)) and line.endswith(_TAIL)]
+        heads = [(match.groups(), line) for line in own if (match := head(line)) and line.endswith(_TAIL)]
         if rest or not raw or len(heads) < len(own) or not (limits is None or are_compact(own, limits)):
             return None
-        found.update((one[0], one[1:]) for one in heads)
+        found.update((one[0], (one[1:], line)) for one, line in heads)
         total += len(own)
     return found if len(found) == total else None

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
-  const { element, number, many, scrolled, searchField, themeButton, helpDialog, foldable, finding, onKeys } = parts;
+  const { element, number, many, scrolled, noRoom, foldable, finding } = parts;
+  const { button, searchField, themeButton, typeChoice, counter, helpDialog, onKeys } = parts;
   const data = JSON.parse(document.getElementById("data").textContent);
   const { summary, changes } = data;
   const chosen = { ops: new Set(Object.keys(summary.ops)), type: "", words: [] };
@@ -76,12 +77,8 @@
     return chosen.words.every((word) => textOf(index).includes(word));
   }
 
-  const count = element("p", { className: "quiet", id: "count" });
-  count.setAttribute("role", "status");
-
-  const left = Object.entries(data.left).map(([type, lost]) => `${number(lost)} ${type}`);
-  const lost = left.length ? ` The page has no room for ${left.join(", ")} more: ${data.next}` : "";
-  const records = scrolled(record, "record", `No more records.${lost}`);
+  const count = counter();
+  const records = scrolled(record, "record", `No more records.${noRoom(data.left, data.next)}`);
 
   function choose() {
     const listed = [...changes.keys()].filter((index) => isChosen(changes[index], index));
@@ -94,29 +91,15 @@
     return Object.entries(summary.ops)
       .filter(([, number]) => number)
       .map(([op, total]) => {
-        const button = element("button", { type: "button" }, `${summary.words[op]} ${number(total)}`);
-        button.setAttribute("aria-pressed", "true");
-        button.addEventListener("click", () => {
+        const made = button("", `${summary.words[op]} ${number(total)}`, () => {
           const isOn = !chosen.ops.delete(op);
           if (isOn) chosen.ops.add(op);
-          button.setAttribute("aria-pressed", String(isOn));
+          made.setAttribute("aria-pressed", String(isOn));
           choose();
         });
-        return button;
+        made.setAttribute("aria-pressed", "true");
+        return made;
       });
-  }
-
-  function typeChoice() {
-    const options = Object.entries(summary.types).map(([type, total]) =>
-      element("option", { value: type }, `${type} (${number(total)})`),
-    );
-    const select = element("select", { id: "type" }, element("option", { value: "" }, "All types"), ...options);
-    select.setAttribute("aria-label", "Type");
-    select.addEventListener("change", () => {
-      chosen.type = select.value;
-      choose();
-    });
-    return select;
   }
 
   function configured([what, runs]) {
@@ -133,15 +116,15 @@
       ["Escape", "leave the search"],
       ["?", "this help"],
     ]);
-    const helpButton = element("button", { type: "button", id: "keys" }, "Keys");
-    helpButton.addEventListener("click", () => help.showModal());
     const from = element("p", {}, "From ", element("code", {}, summary.base), " to ", element("code", {}, summary.head));
     const respelled = summary.respelled ? `${many(summary.respelled, "line")} only written otherwise` : "";
     const head = element("header", { className: "page" }, element("h1", {}, "Knowledge that changed"), from);
     if (respelled) head.append(element("p", { className: "quiet" }, respelled));
     const tools = element("div", { className: "tools" });
     tools.setAttribute("role", "search");
-    tools.append(searchField("records", (words) => { chosen.words = words; choose(); }), typeChoice(), ...opButtons(), themeButton(), helpButton);
+    const search = searchField("records", (words) => { chosen.words = words; choose(); });
+    const types = typeChoice(summary.types, (type) => { chosen.type = type; choose(); });
+    tools.append(search, types, ...opButtons(), themeButton(), button("keys", "Keys", () => help.showModal()));
     const main = element("main", {});
     if (summary.findings.length) main.append(foldable("Findings", summary.findings, finding));
     if (summary.ontology.length) main.append(foldable("Configuration", summary.ontology, configured));

@@ -23,9 +23,9 @@ class EntryPage:
     difference."""
 
     def __init__(self, diff: Diff, options: DiffOptions) -> None:
+        self._entries: tuple[Finding | RecordChange, ...] = (*diff.findings, *diff.changes)
         self._diff, self._options = diff, options
-        self.start = _start(diff, options.after)
-        self.told = self.start
+        self.start = self.told = self._start(options.after)
         # What leads on is always told: its own words and quotes, and the command.
         self._left = options.budget - size(options.again("--after 9999999999-ffffffff")) - _WORDS
         self._fitted, self._is_full = 0, False
@@ -45,19 +45,19 @@ class EntryPage:
     @property
     def left(self) -> int:
         """Entries that are not told."""
-        return len(self._diff.findings) + len(self._diff.changes) - self.told
+        return len(self._entries) - self.told
 
     @property
     def next(self) -> str:
         """The command that tells what comes next; empty where nothing does."""
-        return self._options.again(f"--after {_cursor(self._diff, self.told)}") if self.left else ""
+        return self._options.again(f"--after {self._cursor(self.told)}") if self.left else ""
 
     @property
     def next_object(self) -> dict[str, Any] | None:
         """The same for programs."""
         if not self.left:
             return None
-        return {"after": _cursor(self._diff, self.told), "left": self.left, "command": self.next}
+        return {"after": self._cursor(self.told), "left": self.left, "command": self.next}
 
     def spend(self, text: str) -> str:
         """Take what is always told off the budget."""
@@ -87,31 +87,25 @@ class EntryPage:
             self.told += 1
             yield made
 
+    def _start(self, after: str) -> int:
+        number = re.fullmatch("([1-9][0-9]{0,9})-[0-9a-f]{8}", after)
+        if after and number is None:
+            raise UsageError(
+                f"--after {after}: that is no cursor", suggestion="take the command that the page before ends with"
+            )
+        told = int(number[1]) if number else 0
+        if told > len(self._entries) or (told and self._cursor(told) != after):
+            raise Conflict(
+                "the difference is not the one any more that this cursor is of",
+                suggestion="begin again without --after",
+            )
+        return told
 
-def _start(diff: Diff, after: str) -> int:
-    if not after:
-        return 0
-    number = re.fullmatch("([1-9][0-9]{0,9})-[0-9a-f]{8}", after)
-    if number is None:
-        raise UsageError(
-            f"--after {after}: that is no cursor", suggestion="take the command that the page before ends with"
-        )
-    told = int(number[1])
-    if told > len(diff.findings) + len(diff.changes) or _cursor(diff, told) != after:
-        raise Conflict(
-            "the difference is not the one any more that this cursor is of", suggestion="begin again without --after"
-        )
-    return told
-
-
-def _cursor(diff: Diff, told: int) -> str:
-    count = len(diff.findings)
-    if told > count:
-        change = diff.changes[told - count - 1]
-        sides = [place.etag if place else "" for place in (change.before, change.after)]
-        last = (change.op, change.type, str(change.id), *sides)
-    else:
-        finding = diff.findings[told - 1]
-        last = (finding.code, finding.place, finding.field, finding.type, finding.identity)
-    digest = hashlib.sha256("\0".join((str(count + len(diff.changes)), *last)).encode("utf-8", "replace")).hexdigest()
-    return f"{told}-{digest[:8]}"
+    def _cursor(self, told: int) -> str:
+        one = self._entries[told - 1]
+        if isinstance(one, Finding):
+            last: tuple[str, ...] = (one.code, one.place, one.field, one.type, one.identity)
+        else:
+            last = (one.op, one.type, str(one.id), *(place.etag if place else "" for place in (one.before, one.after)))
+        digest = hashlib.sha256("\0".join((str(len(self._entries)), *last)).encode("utf-8", "replace")).hexdigest()
+        return f"{told}-{digest[:8]}"

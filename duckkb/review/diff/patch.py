@@ -20,7 +20,6 @@ from duckkb.review.reports.markup import dumps
 from duckkb.truth.files.line import Limits, LineError, LineShape, decode, parse_objects
 from duckkb.truth.files.part import record_of
 from duckkb.truth.layout import parse_part
-from duckkb.values import dataclass
 
 VERSION = 1
 _KEPT = ("E_NOT_CANONICAL", "E_INCOMPLETE", "E_UNEXPECTED_FILE", "E_ID_CHANGED", "E_MISPLACED")
@@ -28,57 +27,6 @@ _KEPT = ("E_NOT_CANONICAL", "E_INCOMPLETE", "E_UNEXPECTED_FILE", "E_ID_CHANGED",
 
 _ROOM = 13
 """How much longer a line of a patch may be than a record's: it has two, and a character may become six."""
-
-
-@dataclass(frozen=True, slots=True)
-class PatchSide:
-    """A part, relative to the base, and a line in it, without LF."""
-
-    path: str
-    line: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class PatchStep:
-    """What a patch does to one record: `number` is the line of the patch that says it."""
-
-    before: PatchSide | None
-    after: PatchSide | None
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """The steps from one version to another, in any order, at most one a record."""
-
-    steps: tuple[PatchStep, ...]
-
-    def reversed(self) -> "Patch":
-        """The patch that leads back."""
-        return Patch(tuple(PatchStep(one.after, one.before, one.number) for one in self.steps))
-
-    def request(self, ontology: Ontology, limits: Limits) -> Apply:
-        """What the engine is asked to write: every old side exactly as stored. A record that the patch leaves in its part
-        stays in the one in which it is found. Raises `errors.InvalidRecord` (E_PATCH) with every line that is wrong."""
-        changes: dict[tuple[str, int], Change] = {}
-        places: dict[tuple[str, int], str] = {}
-        findings: list[Finding] = []
-        for step in self.steps:
-            try:
-                change = _change(step, ontology, limits)
-            except LineError as error:
-                findings += _wrong(error, step.number)
-                continue
-            key = (change.record.type, change.record.id)
-            if key in changes:
-                said = f"{key[0]} with __id {key[1]} stands in it twice"
-                findings.append(Finding("E_PATCH", said, line=step.number))
-            changes[key] = change
-            if step.after is not None and (step.before is None or step.before.path != step.after.path):
-                places[key] = step.after.path
-        if findings:
-            raise _refusal(findings)
-        return Apply(Changeset(tuple(changes.values())), exact=True, places=places)
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
@@ -90,83 +38,81 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
             suggestion="mend the lines named, then repeat",
             findings=tuple(lost),
         )
-    steps = [step for change in diff.changes for step in _steps(change)]
-    steps += [("move", one.type, one.identity, one.before, one.after) for one in diff.moves]
+    steps = [step for change in (*diff.changes, *diff.moves) for step in _steps(change)]
     head = {"duckkb_patch": VERSION, "base": diff.base.as_object, "head": diff.head.as_object, "records": len(steps)}
     yield dumps(head)
     for op, kind, identity, before, after in steps:
         yield dumps({"op": op, "type": kind, "identity": identity} | _places(before, after))
 
 
-def parse(data: bytes, limits: Limits) -> Patch:
-    """Read a patch; raises `errors.InvalidRecord` (E_PATCH) with every line that is wrong."""
+def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = False) -> Apply:
+    """A patch, or with `reverse` the one that leads back, as what the engine is asked to write: every old side exactly as stored.
+    A record that the patch leaves in its part stays in the one in which it is found. Raises `errors.InvalidRecord` (E_PATCH)
+    with every line that is wrong."""
     lines = parse_objects(data, Limits(_ROOM * limits.max_record_bytes, limits.depth))
     number, head = next(lines, (1, {}))
     if not isinstance(head, Mapping) or head.get("duckkb_patch") != VERSION:
         raise _refusal([Finding("E_PATCH", f"no patch of version {VERSION} begins here", line=number)])
-    steps: list[PatchStep] = []
+    changes: dict[tuple[str, int], Change] = {}
+    places: dict[tuple[str, int], str] = {}
     findings: list[Finding] = []
-    for number, one in lines:
+    steps, sides = list(lines), ("after", "before") if reverse else ("before", "after")
+    for number, one in steps:
         try:
-            steps.append(_step(one, number))
+            change, path = _step(one, sides, ontology, limits)
         except LineError as error:
-            findings += _wrong(error, number)
-    wanted = head.get("records")
-    if not findings and wanted != len(steps):
-        findings.append(Finding("E_PATCH", f"has {len(steps)} records, and its first line names {wanted}", line=1))
+            findings += [Finding("E_PATCH", wrong.message, line=number, field=wrong.field) for wrong in error.findings]
+            continue
+        key = (change.record.type, change.record.id)
+        if key in changes:
+            findings.append(Finding("E_PATCH", f"{key[0]} with __id {key[1]} stands in it twice", line=number))
+        changes[key] = change
+        if path:
+            places[key] = path
+    if not findings and head.get("records") != len(steps):
+        said = f"has {len(steps)} records, and its first line names {head.get('records')}"
+        findings.append(Finding("E_PATCH", said, line=1))
     if findings:
         raise _refusal(findings)
-    return Patch(tuple(steps))
+    return Apply(Changeset(tuple(changes.values())), exact=True, places=places)
 
 
 def _refusal(findings: Sequence[Finding]) -> InvalidRecord:
     """The error for a patch that does not make sense (E_PATCH); each finding has its line in the patch."""
-    said = (
-        f"line {findings[0].line}: {findings[0].message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
-    )
-    remedy = CODES["E_PATCH"].remedy
+    first, remedy = findings[0], CODES["E_PATCH"].remedy
+    said = f"line {first.line}: {first.message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
     return InvalidRecord(f"the patch: {said}", "E_PATCH", remedy, findings=tuple(findings), exit_code=1)
 
 
-def _wrong(error: LineError, number: int) -> list[Finding]:
-    return [Finding("E_PATCH", one.message, line=number, field=one.field) for one in error.findings]
-
-
-def _step(one: Mapping[str, Any] | LineError, number: int) -> PatchStep:
+def _step(
+    one: Mapping[str, Any] | LineError, sides: tuple[str, str], ontology: Ontology, limits: Limits
+) -> tuple[Change, str]:
+    """What a line of a patch does to one record, and the part to which the record moves or in which it comes, else empty."""
     if isinstance(one, LineError):
         raise one
-    before, after = (_side(one.get(side), side) for side in ("before", "after"))
-    if before is None and after is None:
+    (left, old), (path, new) = (_side(one.get(side), side, ontology, limits) for side in sides)
+    if old is None and new is None:
         raise LineError([Finding("E_PATCH", "has neither before nor after")])
-    return PatchStep(before, after, number)
-
-
-def _side(value: Any, side: str) -> PatchSide | None:
-    if value is None:
-        return None
-    path, line = (value.get("path"), value.get("line")) if isinstance(value, Mapping) else (None, None)
-    if isinstance(path, str) and isinstance(line, str):
-        return PatchSide(path, line.encode())
-    raise LineError([Finding("E_PATCH", "is not {path, line}", field=side)])
-
-
-def _change(step: PatchStep, ontology: Ontology, limits: Limits) -> Change:
-    sides = (step.before, step.after)
-    old, new = (_record(side, ontology, limits) if side is not None else None for side in sides)
     if old is not None and new is not None and (old.type, old.id) != (new.type, new.id):
         raise LineError([Finding("E_PATCH", "before and after are two records: their types or __id differ")])
-    return Change(old, new)
+    return Change(old, new), path if path != left else ""
 
 
-def _record(side: PatchSide, ontology: Ontology, limits: Limits) -> Record:
-    address = parse_part(side.path)
+def _side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tuple[str, Record | None]:
+    """The part and the record that a side names; empty and None where there is none."""
+    if value is None:
+        return "", None
+    path, line = (value.get("path"), value.get("line")) if isinstance(value, Mapping) else (None, None)
+    if not isinstance(path, str) or not isinstance(line, str):
+        raise LineError([Finding("E_PATCH", "is not {path, line}", field=side)])
+    address = parse_part(path)
     kind = ontology.by_table(address.kind, address.table) if address is not None else None
     if kind is None:
         raise LineError([Finding("E_PATCH", "names no part of a type of this base", field="path")])
-    values, is_canonical = decode(side.line, LineShape(kind.identity_fields, kind.generated), limits)
+    values, is_canonical = decode(line.encode(), LineShape(kind.identity_fields, kind.generated), limits)
     if not is_canonical or not {ID, CREATED_AT, UPDATED_AT} <= values.keys():
         raise LineError([Finding("E_PATCH", "holds a line that is not canonical, or has no __id or times")])
-    return record_of(kind, values)
+    return path, record_of(kind, values)
 
 
 def _steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPlace | None, RecordPlace | None]]:

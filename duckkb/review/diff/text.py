@@ -1,4 +1,5 @@
-"""A difference for people at a terminal: a block a record, with what changed inside its fields.
+"""A difference for people at a terminal: a block a record, with what changed inside its fields; or in numbers, a line a type,
+which are notices in the log of a job on GitHub.
 
     changed Note a  data/nodes/note/20261122/part_867.jsonl:3
         title: The quick [-red-]{+brown+} fox
@@ -8,19 +9,19 @@
 Whatever the data holds, it cannot move the cursor, set colours or reorder a line: what is not seen comes as an escape.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding
 from duckkb.records import CREATED_AT, ID, UPDATED_AT
-from duckkb.review.diff import stat
-from duckkb.review.diff.model import Diff, DiffOptions, FieldChange, OntologyChange, RecordChange
+from duckkb.review.diff.model import WORDS, Diff, DiffOptions, Numbers, OntologyChange, RecordChange
 from duckkb.review.diff.page import EntryPage
 from duckkb.review.diff.values import Leaf, leaves
 from duckkb.review.diff.words import Run, around
-from duckkb.review.reports.findings import told
-from duckkb.review.reports.markup import line
+from duckkb.review.reports.budget import size
+from duckkb.review.reports.findings import command, commands, told
+from duckkb.review.reports.markup import line, many, places
 from duckkb.rules.invisible import visible
 
 _OWN = (ID, CREATED_AT, UPDATED_AT)
@@ -29,9 +30,9 @@ _LONGEST = 400
 """Characters of a text that came or went whole, and around each change of another, without --full."""
 _MOST = 20
 """Elements of a list that are told one by one, without --full."""
-_MOST_COMPARED = 8_000_000
-"""Characters of changed values that are compared word by word, without --full; those below `_SHORT` do not count."""
 _SHORT = 200
+_A_BYTE = 16
+"""Characters that are compared by word for the price of a byte that is told, so that the budget bounds the time too."""
 _COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "warning": "33"}
 _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 
@@ -44,30 +45,78 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     for one in diff.ontology if page.is_first else ():
         yield page.spend("\n".join(shown.configuration(one)))
     findings = [page.spend(shown.finding(one)) for one in told(page.tell_findings())]
-    total = page.spend(stat.total(diff.numbers))
-    yield from page.fit(page.changes, lambda change: "\n".join(shown.record(change)))
+    last = page.spend(total(diff.numbers))
+    made = page.fit(
+        page.changes,
+        lambda change: (_compared(change), "\n".join(shown.record(change))),
+        lambda one: one[0] // _A_BYTE + size(one[1]),
+    )
+    yield from (text for _, text in made)
     yield from findings
-    if shown.coarse:
-        yield f"{shown.coarse:,} long fields are compared from their first to their last difference alone (--full: by word)"
-    yield total
+    yield last
     if page.left:
         yield f"{page.left:,} of these records are not shown yet: {line(page.next)}"
+
+
+def in_numbers(numbers: Numbers) -> Iterator[str]:
+    """Counts by type and op, then of all together."""
+    counts = numbers.counts
+    wide = max(map(places, counts), default=0)
+    for name, count in counts.items():
+        yield f" {name}{' ' * (wide - places(name))} | {_counted(count)}"
+    yield total(numbers)
+
+
+def annotations(diff: Diff, options: DiffOptions) -> Iterator[str]:
+    """A workflow command a line."""
+    yield from commands(diff.findings, diff.prefix)
+    for name, count in diff.counts.items():
+        yield command("notice", _counted(count), title=name)
+    if diff.ontology:
+        yield command("notice", "\n".join(change.what for change in diff.ontology), title="configuration")
+
+
+def total(numbers: Numbers) -> str:
+    """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
+    all_of = numbers.totals
+    records = sum(all_of.values())
+    said = [f"{many(records, 'record')} in {many(numbers.parts, 'part')}"]
+    if records:
+        said[0] += f": {_counted(all_of)}"
+    if numbers.moved:
+        said.append(f"{numbers.moved} only moved to another part")
+    if numbers.ontology:
+        said.append(many(numbers.ontology, "change") + " of the configuration")
+    if numbers.respelled:
+        said.append(f"{numbers.respelled} only written otherwise")
+    if numbers.findings:
+        said.append(many(numbers.findings, "finding"))
+    return "; ".join(said)
+
+
+def _counted(count: Mapping[str, int]) -> str:
+    return ", ".join(f"{count[op]:,} {word}" for op, word in WORDS.items() if count[op])
+
+
+def _compared(change: RecordChange) -> int:
+    """The characters of values that both sides have and that are long."""
+    both = ((field.before, field.after) for field in change.fields)
+    sizes = (len(before) + len(after) for before, after in both if before is not None and after is not None)
+    return sum(number for number in sizes if number >= _SHORT)
 
 
 class _Shown:
     def __init__(self, options: DiffOptions) -> None:
         self._full, self._color = options.full, options.color
-        self._compared, self.coarse = 0, 0
 
     def record(self, change: RecordChange) -> Iterator[str]:
         was = f" (was {line(change.was)})" if change.was is not None else ""
-        name = f"{stat.WORDS[change.op]} {change.type} {line(change.identity)}{was}"
+        name = f"{WORDS[change.op]} {change.type} {line(change.identity)}{was}"
         yield f"{self._painted(name, 'head')}  {change.place.path}:{change.place.line_no}"
         is_whole = change.op in ("insert", "delete")
         for field in change.fields:
             if not (is_whole and field.name in _OWN) or self._full:
-                inside = self._is_compared(field)
-                yield from self._leaves(leaves(field.name, field.before, field.after), inside)
+                yield from self._leaves(leaves(field.name, field.before, field.after))
 
     def configuration(self, change: OntologyChange) -> Iterator[str]:
         yield self._painted(f"configuration: {line(change.what)}", "head") + f"  {line(change.path)}"
@@ -78,31 +127,22 @@ class _Shown:
         said = line(str(replace(finding, remedy=remedy)))
         return self._painted(said, "error" if finding.is_error else "warning")
 
-    def _is_compared(self, field: FieldChange) -> bool:
-        """Whether there is room to compare a field by word: nobody reads that of very many long ones."""
-        size = len(field.before or "") + len(field.after or "")
-        if field.before is None or field.after is None or self._full or size < _SHORT:
-            return True
-        self._compared += size
-        is_coarse = self._compared > _MOST_COMPARED
-        self.coarse += is_coarse
-        return not is_coarse
-
-    def _leaves(self, found: Iterable[Leaf], inside: bool = True) -> Iterator[str]:
+    def _leaves(self, found: Iterable[Leaf]) -> Iterator[str]:
         told, left = 0, 0
         for leaf in found:
             told += leaf.is_element
             if leaf.is_element and told > _MOST and not self._full:
                 left += 1
             else:
-                yield from self._leaf(leaf, leaf.runs(inside=inside))
+                yield from self._leaf(leaf)
         if left:
             yield f"      … {left:,} more elements (--full)"
 
-    def _leaf(self, leaf: Leaf, runs: Sequence[Run]) -> Iterator[str]:
+    def _leaf(self, leaf: Leaf) -> Iterator[str]:
         mark = {"gone": "-", "new": "+", "changed": " "}[leaf.kind]
         name = f"{line(leaf.name)}: " if leaf.name else ""
         whole = leaf.kind != "changed"
+        runs = leaf.runs()
         lines = _lines(runs if self._full else _shortened(runs, whole))
         if len(lines) > 1 and name:
             yield self._painted(f"  {mark} {name.rstrip()}", leaf.kind if whole else "")

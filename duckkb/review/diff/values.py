@@ -32,9 +32,9 @@ class Leaf(NamedTuple):
         """Whether it came, went, or changed inside."""
         return "gone" if self.after is None else "new" if self.before is None else "changed"
 
-    def runs(self, *, inside: bool = True) -> list[Run]:
-        """What of it is the same or not, in words; `inside` is as in `words.words`."""
-        return json_words(self.before, self.after, inside=inside)
+    def runs(self) -> list[Run]:
+        """What of it is the same or not, in words."""
+        return json_words(self.before, self.after)
 
     @property
     def pointer(self) -> str:

@@ -1,16 +1,13 @@
 """Two texts as runs of words: what both have, what is gone, what is new.
 
 The longest common sequence of words is found with one bit a word in large integers, which costs little for texts of some
-thousand words. Longer ones are first halved where such a sequence goes through, so that little is held at once; those of more
-than some ten thousand are compared from their first to their last difference. Nothing is lost: the runs without `new` are the
-old text, those without `gone` the new.
+thousand words. Texts of more than some ten thousand are compared from their first to their last difference. Nothing is lost:
+the runs without `new` are the old text, those without `gone` the new.
 """
 
 import json
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from typing import Literal, NamedTuple
 
 Kind = Literal["same", "gone", "new", "cut"]
@@ -21,9 +18,8 @@ _WORD = re.compile(
     r"|[^\S\n]+|.",  # blanks, and any other character by itself, Chinese ones among them
     re.DOTALL,
 )
-# Bits that one table may have: 5 MB. A larger one is halved, up to a size that takes about a second.
-_TABLE = 40_000_000
-_MOST = 4_000_000_000
+# Bits that the table of a comparison may have: 100 MB.
+_MOST = 800_000_000
 
 
 class Run(NamedTuple):
@@ -33,10 +29,8 @@ class Run(NamedTuple):
     text: str
 
 
-def words(old: str, new: str, *, inside: bool = True) -> list[Run]:
+def words(old: str, new: str) -> list[Run]:
     """The difference of two texts in reading order; before a `new` run stands the `gone` one in whose place it is.
-
-    Without `inside` nothing between the first and the last difference is compared, which costs a fraction.
 
     >>> words("the red fox", "the blue fox")
     [Run(kind='same', text='the '), Run(kind='gone', text='red'), Run(kind='new', text='blue'), Run(kind='same', text=' fox')]
@@ -45,19 +39,18 @@ def words(old: str, new: str, *, inside: bool = True) -> list[Run]:
     """
     if old == new:
         return [Run("same", old)] if old else []
-    one, other = _WORD.findall(old), _WORD.findall(new)
-    return _readable(_runs(one, other, inside))
+    return _readable(_runs(_WORD.findall(old), _WORD.findall(new)))
 
 
-def json_words(before: str | None, after: str | None, *, inside: bool = True) -> list[Run]:
+def json_words(before: str | None, after: str | None) -> list[Run]:
     """The difference of two values given as JSON text (None: absent): of the texts themselves where both are strings.
 
     >>> json_words('"a"', None)
     [Run(kind='gone', text='a')]
     """
     if _kind(before) is _kind(after):
-        return words(_shown(before), _shown(after), inside=inside)
-    return words(before or "", after or "", inside=inside)
+        return words(_shown(before), _shown(after))
+    return words(before or "", after or "")
 
 
 def around(runs: Sequence[Run], reach: int = 60) -> list[Run]:
@@ -94,10 +87,10 @@ def _at_word(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _runs(one: list[str], other: list[str], inside: bool) -> Iterator[tuple[Kind, str]]:
+def _runs(one: list[str], other: list[str]) -> Iterator[tuple[Kind, str]]:
     """Kinds and texts, none of them empty."""
     at, to = 0, 0
-    for start, goal, length in _matches(one, other, inside):
+    for start, goal, length in _matches(one, other):
         if at < start:
             yield "gone", "".join(one[at:start])
         if to < goal:
@@ -110,36 +103,24 @@ def _runs(one: list[str], other: list[str], inside: bool) -> Iterator[tuple[Kind
         yield "new", "".join(other[to:])
 
 
-def _matches(old: Sequence[str], new: Sequence[str], inside: bool) -> Iterator[tuple[int, int, int]]:
+def _matches(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
     """What both have, in order: (place in old, place in new, length)."""
-    waiting = [(0, len(old), 0, len(new))]
-    while waiting:
-        at, end, to, goal = waiting.pop()
-        head = _common(old, new, range(at, end), range(to, goal))
-        if head:
-            yield at, to, head
-        at, to = at + head, to + head
-        tail = _common(old, new, range(end - 1, at - 1, -1), range(goal - 1, to - 1, -1))
-        end, goal = end - tail, goal - tail
-        if tail:
-            # A place that is empty but for its tail: it comes when what lies before it is done.
-            waiting.append((end, end + tail, goal, goal + tail))
-        if at == end or to == goal or not inside:
-            continue
-        if (size := (end - at) * (goal - to)) <= _TABLE:
-            yield from _longest(old[at:end], new[to:goal], at, to)
-        elif size <= _MOST:
-            through, half = at + _crossing(old[at:end], new[to:goal]), to + (goal - to) // 2
-            waiting += [(through, end, half, goal), (at, through, to, half)]
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    end, goal = len(old) - tail, len(new) - tail
+    if head:
+        yield 0, 0, head
+    if (end - head) * (goal - head) <= _MOST:
+        yield from _longest(old[head:end], new[head:goal], head, head)
+    if tail:
+        yield end, goal, tail
 
 
-def _common(old: Sequence[str], new: Sequence[str], some: range, others: range) -> int:
-    count = 0
-    for one, other in zip(some, others, strict=False):
-        if old[one] != new[other]:
-            break
-        count += 1
-    return count
+def _common(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many words at the beginning are the same."""
+    return next(
+        (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), min(len(old), len(new))
+    )
 
 
 def _rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
@@ -153,19 +134,6 @@ def _rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
         same = row & places.get(word, 0)
         row = ((row + same) | (row - same)) & full
         yield row
-
-
-def _crossing(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many words of `old` lie before the middle of `new` in a longest common sequence (Hirschberg 1975)."""
-    half = len(new) // 2
-    sides = ((old, new[:half]), (old[::-1], new[half:][::-1]))
-    head, tail = (_lengths(len(old), deque(_rows(*side), 1)[0]) for side in sides)
-    return max(range(len(old) + 1), key=lambda at: head[at] + tail[len(old) - at])
-
-
-def _lengths(size: int, row: int) -> list[int]:
-    """How long the sequence is with the first words of `old`, by their number."""
-    return [0, *accumulate(bit == "0" for bit in reversed(f"{row:0{size}b}"))]
 
 
 def _longest(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:

@@ -1,6 +1,8 @@
-"""A check: one thing that must hold for a base to work here, what was found, and the command that mends it."""
+"""A check: one thing that must hold for a base to work here. It yields what is wrong, each with the command that mends it, and
+returns what to say where nothing is.
+"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -11,24 +13,24 @@ from duckkb.errors import DuckkbError
 from duckkb.ports import Clock
 from duckkb.review.check import findings
 from duckkb.settings import Environment
-from duckkb.truth.git import repository, run
+from duckkb.truth.git import repository
 from duckkb.values import dataclass
 
 Status = Literal["ok", "warning", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check found. `remedy` is a command or an edit, empty where nothing is wrong."""
+class Problem:
+    """What is wrong, and the command or edit that mends it."""
 
-    status: Status
+    status: Literal["warning", "error"]
     message: str
-    remedy: str = ""
+    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of `doctor`: a check's name and verdict."""
+    """One line of `doctor`: a check's name and verdict. `remedy` is empty where nothing is wrong."""
 
     check: str
     status: Status
@@ -78,51 +80,53 @@ class Surroundings:
         return findings.check(self.base)
 
     @cached_property
-    def is_state_tracked(self) -> bool:
-        return repository.tracks_state(self.root)
-
-    @cached_property
-    def git_version(self) -> tuple[int, ...] | None:
-        return run.version()
-
-    @cached_property
     def repository(self) -> repository.RepositoryState | None:
         return repository.shape(self.root)
 
     @property
     def has_readable_repository(self) -> bool:
-        return self.git_version is not None and self.repository is not None and self.repository.readable
+        return self.repository is not None and self.repository.readable
 
-    @cached_property
-    def git_settings(self) -> Mapping[str, str]:
-        return repository.settings(self.root)
+    def need_repository(self) -> None:
+        if not self.has_readable_repository:
+            raise Skipped("there is no repository that git can read")
 
     def need_state(self) -> None:
         """Nothing in a `.duckkb/` that git tracks is read."""
-        if self.is_state_tracked:
+        if repository.tracks_state(self.root):
             raise Skipped("git tracks files in .duckkb/, so nothing in it is read")
 
 
+Verdict = Generator[Problem, None, str]
 Look = Callable[[Surroundings], Verdict]
 
 
-def ok(message: str) -> Verdict:
-    return Verdict("ok", message)
+def warning(message: str, remedy: str) -> Problem:
+    return Problem("warning", message, remedy)
 
 
-def warning(message: str, remedy: str) -> Verdict:
-    return Verdict("warning", message, remedy)
+def error(message: str, remedy: str) -> Problem:
+    return Problem("error", message, remedy)
 
 
-def error(message: str, remedy: str) -> Verdict:
-    return Verdict("error", message, remedy)
-
-
-def worst(found: Iterable[Verdict], otherwise: str) -> Verdict:
-    """Several problems as one verdict: the gravest status, all messages and remedies; `otherwise` where there is none."""
-    problems = list(found)
-    if not problems:
-        return ok(otherwise)
+def checked(name: str, look: Look, ground: Surroundings) -> Check:
+    """Several problems as one verdict: the gravest status, all messages and remedies. A check that fails is an error."""
+    problems: list[Problem] = []
+    try:
+        verdict = look(ground)
+        while True:
+            problems.append(next(verdict))
+    except StopIteration as end:
+        if not problems:
+            return Check(name, "ok", end.value)
+    except Skipped as reason:
+        return Check(name, "skipped", str(reason))
+    except DuckkbError as problem:
+        problems = [error(problem.message, problem.suggestion or "mend what the message names, then look again")]
+    except OSError as problem:
+        problems = [error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")]
+    except Exception as problem:  # a defect of one check must not hide what the others see
+        problems = [error(f"the check itself failed: {type(problem).__name__}: {problem}", "report it")]
     grave: Status = "error" if any(problem.status == "error" for problem in problems) else "warning"
     remedies = dict.fromkeys(problem.remedy for problem in problems)
-    return Verdict(grave, "; ".join(problem.message for problem in problems), "; ".join(remedies))
+    return Check(name, grave, "; ".join(problem.message for problem in problems), "; ".join(remedies))

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from duckkb.errors import DuckkbError
-from duckkb.review.health import caches, engines, machine, repository, state, truth
-from duckkb.review.health.check import Check, Look, Skipped, Surroundings, Verdict, error
+from duckkb.review.health import base, machine, repository
+from duckkb.review.health.check import Check, Look, Surroundings, checked
 from duckkb.values import dataclass
 
 CHECKS: dict[str, Look] = {
@@ -13,39 +12,39 @@ CHECKS: dict[str, Look] = {
     "extra_local": machine.local_extra,
     "extra_ann": machine.ann_extra,
     "limits": machine.limits,
-    "configuration": truth.configuration,
-    "trust": truth.trust,
+    "configuration": base.configuration,
+    "trust": base.trust,
     "git": repository.git,
     "repository": repository.history_kept,
     "git_settings": repository.git_settings,
     "checkout": repository.checkout,
     "attributes": repository.attributes,
     "tracked_state": repository.tracked_state,
-    "file_system": state.file_system,
-    "disk": state.disk,
-    "writable": state.writable,
-    "lock": state.lock_file,
-    "journal": state.unfinished,
-    "local_state": state.local_state,
-    "rescued": state.rescued,
-    "format": truth.data_format,
-    "data": truth.data_present,
-    "readable": truth.readable,
-    "canonical": truth.none_of(truth.FORM, "every line is in canonical form"),
-    "records": truth.none_of(truth.BAD_FIT, "every record fits its type and its place"),
-    "identities": truth.none_of(truth.IDENTITIES, "every identity and every __id stands once"),
-    "edges": truth.none_of(truth.EDGES, "every edge has its ends"),
-    "strangers": truth.none_of(truth.STRANGERS, "nothing else lies in data/"),
+    "file_system": machine.file_system,
+    "disk": machine.disk,
+    "writable": base.writable,
+    "lock": base.lock_file,
+    "journal": base.unfinished,
+    "local_state": base.local_state,
+    "rescued": base.rescued,
+    "format": base.data_format,
+    "data": base.data_present,
+    "readable": base.readable,
+    "canonical": base.none_of(base.FORM, "every line is in canonical form"),
+    "records": base.none_of(base.BAD_FIT, "every record fits its type and its place"),
+    "identities": base.none_of(base.IDENTITIES, "every identity and every __id stands once"),
+    "edges": base.none_of(base.EDGES, "every edge has its ends"),
+    "strangers": base.none_of(base.STRANGERS, "nothing else lies in data/"),
     "lfs": repository.lfs,
     "clock": machine.clock,
-    "team_cache": caches.team_cache,
-    "local_cache": caches.local_cache,
-    "coverage": caches.coverage,
-    "fingerprint": caches.fingerprint,
-    "duckdb": engines.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),
-    "tantivy": engines.self_test("tantivy", "pip install --force-reinstall tantivy"),
-    "segmenters": engines.segmenters,
-    "model": engines.model,
+    "team_cache": base.team_cache,
+    "local_cache": base.local_cache,
+    "coverage": base.coverage,
+    "fingerprint": base.fingerprint,
+    "duckdb": machine.self_test("duckdb", "pip install --force-reinstall 'duckdb>=1.5.5,<2'"),
+    "tantivy": machine.self_test("tantivy", "pip install --force-reinstall tantivy"),
+    "segmenters": machine.segmenters,
+    "model": machine.model,
 }
 
 
@@ -69,20 +68,6 @@ def examine(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
     native library that ends the process takes no earlier verdict with it."""
     checks = []
     for name, look in CHECKS.items():
-        found = _verdict(look, ground)
-        checks.append(Check(name, found.status, found.message, found.remedy))
+        checks.append(checked(name, look, ground))
         on_check(checks[-1])
     return Health(tuple(checks))
-
-
-def _verdict(look: Look, ground: Surroundings) -> Verdict:
-    try:
-        return look(ground)
-    except Skipped as reason:
-        return Verdict("skipped", str(reason))
-    except DuckkbError as problem:
-        return error(problem.message, problem.suggestion or "mend what the message names, then look again")
-    except OSError as problem:
-        return error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")
-    except Exception as problem:  # a defect of one check must not hide what the others see
-        return error(f"the check itself failed: {type(problem).__name__}: {problem}", "report it")

@@ -1,15 +1,29 @@
-"""Checks of the machine: Python, libraries, clock, limits."""
+"""Checks of the machine: Python, libraries, clock, limits, where the base lies; and of what answers questions, which is run."""
 
+import math
+import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
+from duckkb.errors import Unavailable
+from duckkb.indexing.chinese import chinese_words, reference_words
+from duckkb.ports import Embedder
+from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, warning
 from duckkb.settings import DEFAULT_MODEL
+from duckkb.truth import state
+
+if TYPE_CHECKING:
+    import numpy as np
 
 EARLIEST = "2025-01-01T00:00:00.000000Z"
 """No clock that is right can say less: duckkb did not exist."""
+LEAST_BYTES = 100 * 1024 * 1024
+LEAST_INODES = 1_000
 LEAST_FILES = 256
 LEAST_FILE_BYTES = 512 * 1024 * 1024
 
@@ -17,6 +31,12 @@ _REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^]]*\])?\s*(?P<bounds>[^;]*)(
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 _NUMERIC = re.compile(r"[^0-9.]")
 _BOUND = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9][0-9.]*)")
+_ENGLISH = "The journal is sealed before any file changes."
+_CHINESE = "在任何文件改变之前，日志先被封存。"
+_ELSEWHERE = "香蕉是黄色的，味道很甜。"
+_RUNS = ("我们在北京大学学习知识库与全文检索", "数据在崩溃之后恢复", "研究生命起源")
+_OFF_UNIT = 1e-3
+_ALIKE = 0.9999
 
 
 def python(ground: Surroundings) -> Verdict:
@@ -26,50 +46,53 @@ def python(ground: Surroundings) -> Verdict:
         raise Skipped("duckkb runs from a folder and not as a package") from None
     shown = ".".join(map(str, sys.version_info[:2]))
     if not within(shown, bounds):
-        return error(f"Python {shown} is not in {bounds}", "make the environment anew with a Python that is")
-    return ok(f"Python {shown}")
+        yield error(f"Python {shown} is not in {bounds}", "make the environment anew with a Python that is")
+    return f"Python {shown}"
 
 
 def libraries(ground: Surroundings) -> Verdict:
     wanted = _required("")
-    found = list(_unfit(wanted, "pip install --upgrade duckkb"))
-    return worst(found, f"{len(wanted)} as pyproject.toml asks")
+    yield from _unfit(wanted, "pip install --upgrade duckkb")
+    return f"{len(wanted)} as pyproject.toml asks"
 
 
 def local_extra(ground: Surroundings) -> Verdict:
     """The optional libraries of the offline model: needed where the base names it."""
     needed = ground.wiring.settings.embedding.model == DEFAULT_MODEL
-    return _extra("local", needed, "this base does not name the offline model")
+    return (yield from _extra("local", needed, "this base does not name the offline model"))
 
 
 def ann_extra(ground: Surroundings) -> Verdict:
     """The optional library of graphs: needed where a type's vectors are to be compared by one."""
     settings = ground.wiring.settings
     needed = any(kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology)
-    return _extra("ann", needed, "no type of this base asks for a graph")
+    return (yield from _extra("ann", needed, "no type of this base asks for a graph"))
 
 
 def _extra(extra: str, needed: bool, unneeded: str) -> Verdict:
     wanted = _required(extra)
     missing = [name for name, _ in wanted if _installed(name) is None]
-    if len(missing) == len(wanted) and not needed:
-        return ok(f"not installed, and {unneeded}")
     if missing and needed:
-        return warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
-    present = [(name, bounds) for name, bounds in wanted if name not in missing]
-    return worst(_unfit(present, f"pip install --upgrade 'duckkb[{extra}]'"), "installed")
+        yield warning(f"not installed: {', '.join(missing)}", f"pip install 'duckkb[{extra}]'")
+    elif len(missing) == len(wanted):
+        return f"not installed, and {unneeded}"
+    else:
+        present = [(name, bounds) for name, bounds in wanted if name not in missing]
+        yield from _unfit(present, f"pip install --upgrade 'duckkb[{extra}]'")
+    return "installed"
 
 
 def clock(ground: Surroundings) -> Verdict:
     now = ground.clock.now()
     if now < EARLIEST:
-        return warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
+        yield warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
+        return ""
     tree = ground.base.tree
     newest = max((row.record.updated_at for kind in tree.ontology for row in tree.rows(kind)), default="")
     if now < newest:
         said = f"the newest record was changed at {newest}, later than now by this clock"
-        return warning(said, "set the system's clock; if it is right, another writer's was not")
-    return ok("later than every record's time")
+        yield warning(said, "set the system's clock; if it is right, another writer's was not")
+    return "later than every record's time"
 
 
 def limits(ground: Surroundings) -> Verdict:
@@ -78,14 +101,11 @@ def limits(ground: Surroundings) -> Verdict:
     import resource
 
     files, size = (resource.getrlimit(name)[0] for name in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE))
-    return worst(_limits(files, size, resource.RLIM_INFINITY), "enough open files, no limit on their size")
-
-
-def _limits(files: int, size: int, infinity: int) -> Iterator[Verdict]:
-    if files != infinity and files < LEAST_FILES:
+    if files != resource.RLIM_INFINITY and files < LEAST_FILES:
         yield warning(f"only {files} files may be open at once", "ulimit -n 1024")
-    if size != infinity and size < LEAST_FILE_BYTES:
+    if size != resource.RLIM_INFINITY and size < LEAST_FILE_BYTES:
         yield warning(f"a file may not grow over {size} bytes", "ulimit -f unlimited")
+    return "enough open files, no limit on their size"
 
 
 def within(found: str, bounds: str) -> bool:
@@ -123,7 +143,7 @@ def _required(extra: str) -> list[tuple[str, str]]:
     ]
 
 
-def _unfit(wanted: Sequence[tuple[str, str]], remedy: str) -> Iterator[Verdict]:
+def _unfit(wanted: Sequence[tuple[str, str]], remedy: str) -> Iterator[Problem]:
     for name, bounds in wanted:
         found = _installed(name)
         if found is None:
@@ -137,3 +157,106 @@ def _installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def file_system(ground: Surroundings) -> Verdict:
+    yield from judged(ground.root, state.file_system(ground.root))
+    return "a local one, where locks hold"
+
+
+def judged(root: Path, kind: str) -> Iterator[Problem]:
+    """What is wrong with a base on a file system of this type, and with its folders' places."""
+    if state.is_remote(kind):
+        said = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
+        yield warning(said, "keep the base on a local disk, and share it with git")
+    data, own = root / "data", state.folder_of(root)
+    if data.is_dir() and own.is_dir() and data.stat().st_dev != own.stat().st_dev:
+        said = "data/ and .duckkb/ lie on two file systems, between which no file can be moved in one step"
+        yield error(said, "keep both on one file system")
+
+
+def disk(ground: Surroundings) -> Verdict:
+    free = shutil.disk_usage(ground.root).free
+    facts = os.statvfs(ground.root) if hasattr(os, "statvfs") else None
+    yield from room(free, facts.f_favail if facts and facts.f_files else None)  # some file systems do not count inodes
+    return "enough room"
+
+
+def room(free: int, inodes: int | None) -> Iterator[Problem]:
+    """Judges bytes and inodes that are free; amounts are not said, so that two looks at one state say the same."""
+    if free < LEAST_BYTES:
+        said = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
+        yield warning(said, "free space on this disk")
+    if inodes is not None and inodes < LEAST_INODES:
+        yield warning(f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk")
+
+
+def model(ground: Surroundings) -> Verdict:
+    """Runs it, on one English and one Chinese sentence and a question."""
+    settings = ground.wiring.settings.embedding
+    if settings.model == "none":
+        raise Skipped("there is no embedding model (embedding_model: none)")
+    embedder = ground.wiring.embedder
+    again = (
+        "pip install --force-reinstall 'duckkb[local]'" if settings.base_url is None else "ask whoever runs the model"
+    )
+    try:
+        wrong = _wrong(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL)
+    except Unavailable as problem:
+        if problem.code == "E_UNTRUSTED":
+            raise Skipped(problem.message) from problem
+        wrong, again = problem.message, problem.suggestion or "see global.embedding in config.yaml"
+    if wrong:
+        yield error(wrong, again)
+        return ""
+    return f"{embedder.fingerprint.name} answers in English and Chinese"
+
+
+def _wrong(embedder: Embedder, *, is_multilingual: bool) -> str:
+    texts = [_ENGLISH, _CHINESE, _ELSEWHERE]
+    passages, questions = embedder.embed_passages(texts), embedder.embed_queries([_ENGLISH])
+    dimension = embedder.fingerprint.dimension or passages.shape[-1]
+    if passages.shape != (len(texts), dimension) or questions.shape != (1, dimension):
+        return f"it gives vectors of shape {passages.shape} and {questions.shape}, expected {dimension} numbers a text"
+    rows = [*passages, *questions]
+    if not all(math.isfinite(float(number)) for row in rows for number in row):
+        return "it gives numbers that are not finite"
+    if any(abs(_cosine(row, row) - 1.0) > _OFF_UNIT for row in rows):
+        return "it gives vectors that are not of unit length"
+    same, translated, elsewhere = (_cosine(row, questions[0]) for row in passages)
+    if max(_cosine(passages[0], passages[1]), _cosine(passages[1], passages[2])) > _ALIKE:
+        return "it gives different texts one vector"
+    if same <= max(translated, elsewhere):
+        return "a text is not nearest to itself"
+    if is_multilingual and translated <= elsewhere:
+        return "a sentence is nearer to another subject than to its own translation"
+    return ""
+
+
+def _cosine(one: "np.ndarray", other: "np.ndarray") -> float:
+    return float(one @ other)
+
+
+def segmenters(ground: Surroundings) -> Verdict:
+    """The fast segmenter against the one that it stands for. Neither may write: no folder is given."""
+    fast, reference = chinese_words(None), reference_words(None)
+    if fast is reference:
+        yield warning("rjieba is not installed; jieba does its work, slower", "pip install --upgrade duckkb")
+    elif odd := [run for run in _RUNS if fast(run) != reference(run)]:
+        yield error(f"rjieba and jieba cut these differently: {', '.join(odd)}", "pip install --upgrade duckkb")
+    return "rjieba and jieba agree"
+
+
+def self_test(name: str, remedy: str) -> Look:
+    """The check that runs a self test of the backend's."""
+
+    def look(ground: Surroundings) -> Verdict:
+        try:
+            ground.self_tests[name]()
+        except AssertionError as wrong:
+            yield error(str(wrong), remedy)
+        except ImportError as problem:
+            yield error(f"it cannot be loaded: {problem}", remedy)
+        return "answers as it should"
+
+    return look

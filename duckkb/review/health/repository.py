@@ -6,64 +6,78 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from duckkb.codes import CODES
-from duckkb.review.health.check import Skipped, Surroundings, Verdict, error, ok, warning, worst
-from duckkb.review.health.truth import pointers
+from duckkb.review.health.check import Problem, Skipped, Surroundings, Verdict, error, warning
 from duckkb.review.reports.markup import many
 from duckkb.truth import layout
-from duckkb.truth.git import absent, repository
+from duckkb.truth.git import absent, repository, run
 
 OLDEST = (2, 30)
 _PART = "data/nodes/any/20260101/part_000.jsonl"
 _CACHE = "data/indices/search_cache.parquet"
+_WANTED = {_PART: {"text": "set", "eol": "lf"}, _CACHE: {"text": "unset"}}
 
 
 def git(ground: Surroundings) -> Verdict:
-    version = ground.git_version
+    version = run.version()
     if version is None:
-        return warning("there is no git on this machine: reviews and patches do without it", "install git")
+        yield warning("there is no git on this machine: reviews and patches do without it", "install git")
+        return ""
     shown = ".".join(map(str, version))
     if version < OLDEST:
-        return warning(f"git {shown} is older than 2.30", "install a newer git")
-    return ok(f"git {shown}")
+        yield warning(f"git {shown} is older than 2.30", "install a newer git")
+    return f"git {shown}"
 
 
 def history_kept(ground: Surroundings) -> Verdict:
     """The repository's own state."""
     found = ground.repository
     if found is None:
-        return warning("the base is in no git repository, so nothing keeps its history", "git init")
-    if ground.git_version is None:
+        yield warning("the base is in no git repository, so nothing keeps its history", "git init")
+        return ""
+    if run.version() is None:
         raise Skipped("there is no git to ask")
     if not found.readable:
-        return error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
-    return worst(_state(ground, found), "a linked work tree" if found.linked else "a repository with work tree")
-
-
-def _state(ground: Surroundings, found: repository.RepositoryState) -> Iterator[Verdict]:
-    under_way = repository.operation_in_progress(ground.root)
-    if under_way:
+        yield error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
+        return ""
+    if under_way := repository.operation_in_progress(ground.root):
         remedy = f"finish it, or git {under_way} --abort"
         yield warning(f"a {under_way} is under way, and writes refuse until it is over", remedy)
     if found.shallow:
         yield warning("the clone is shallow: older history is not here", "git fetch --unshallow")
-    if ground.git_settings.get("core.bare") == "true":
+    if repository.settings(ground.root).get("core.bare") == "true":
         yield warning("core.bare is true although there is a work tree", "git config core.bare false")
+    return "a linked work tree" if found.linked else "a repository with work tree"
 
 
 def tracked_state(ground: Surroundings) -> Verdict:
-    if ground.is_state_tracked:
-        return error(CODES["E_TRACKED_STATE"].meaning.rstrip("."), "git rm -r --cached .duckkb && rm -r .duckkb")
-    return ok("git tracks nothing in .duckkb/")
+    if repository.tracks_state(ground.root):
+        yield error(CODES["E_TRACKED_STATE"].meaning.rstrip("."), "git rm -r --cached .duckkb && rm -r .duckkb")
+    return "git tracks nothing in .duckkb/"
 
 
 def attributes(ground: Surroundings) -> Verdict:
     """What counts is what git makes of the attributes, which other files may override; without git, our lines do."""
-    if _is_odd(ground.root / ".gitattributes"):
-        return error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
-    part, cache = (_asked(ground, path) for path in (_PART, _CACHE))
-    if part is None or cache is None:
-        return _lines(ground.root)
-    return worst(_attributes(ground.root, part, cache), "parts are text with LF, the cache is binary")
+    root = ground.root
+    if _is_odd(root / ".gitattributes"):
+        yield error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
+        return ""
+    lacking, asked = list(_lacking(root)), {path: _asked(ground, path) for path in _WANTED}
+    if any(found is None for found in asked.values()):
+        yield from lacking
+        return "the lines that init writes stand in .gitattributes"
+    for path, wanted in _WANTED.items():
+        found = asked[path] or {}
+        odd = {key: found.get(key, "") for key, value in wanted.items() if found.get(key) != value}
+        if odd and lacking:
+            yield from lacking
+        elif odd:
+            shown = ", ".join(f"{key} {value}" for key, value in odd.items())
+            said = f"git gives {path} other attributes than .gitattributes says: {shown}"
+            yield warning(said, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**")
+    if (kept := (asked[_PART] or {}).get("filter", "unspecified")) not in ("unspecified", "unset"):
+        remedy = "leave data/**/*.jsonl out of filters and LFS in .gitattributes"
+        yield warning(f"parts go through the filter {kept}", remedy)
+    return "parts are text with LF, the cache is binary"
 
 
 def _is_odd(path: Path) -> bool:
@@ -77,46 +91,27 @@ def _asked(ground: Surroundings, path: str) -> dict[str, str] | None:
     return repository.attributes(ground.root, path)
 
 
-def _attributes(root: Path, part: Mapping[str, str], cache: Mapping[str, str]) -> Iterator[Verdict]:
-    written = _lines(root)
-    for path, found, wanted in ((_PART, part, {"text": "set", "eol": "lf"}), (_CACHE, cache, {"text": "unset"})):
-        odd = {key: found.get(key, "") for key, value in wanted.items() if found.get(key) != value}
-        if odd and written.status != "ok":
-            yield written
-        elif odd:
-            shown = ", ".join(f"{key} {value}" for key, value in odd.items())
-            said = f"git gives {path} other attributes than .gitattributes says: {shown}"
-            yield warning(said, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**")
-    if part.get("filter", "unspecified") not in ("unspecified", "unset"):
-        said = f"parts go through the filter {part['filter']}"
-        yield warning(said, "leave data/**/*.jsonl out of filters and LFS in .gitattributes")
-
-
-def _lines(root: Path) -> Verdict:
-    """Whether the lines that `init` writes stand in .gitattributes."""
+def _lacking(root: Path) -> Iterator[Problem]:
+    """The lines that `init` writes and that do not stand in .gitattributes."""
     try:
         present = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
     except OSError:
         present = []
     missing = [line for line in layout.ATTRIBUTES.splitlines() if line not in present and not line.startswith("#")]
-    if not missing:
-        return ok("the lines that init writes stand in .gitattributes")
-    quoted = " ".join(f"'{line}'" for line in missing)
-    said = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
-    return warning(said, f"printf '%s\\n' {quoted} >> .gitattributes")
+    if missing:
+        quoted = " ".join(f"'{line}'" for line in missing)
+        said = f".gitattributes lacks {many(len(missing), 'line')} that `duckkb init` writes"
+        yield warning(said, f"printf '%s\\n' {quoted} >> .gitattributes")
 
 
 def git_settings(ground: Surroundings) -> Verdict:
-    if not ground.has_readable_repository:
-        raise Skipped("there is no repository that git can read")
-    part = _asked(ground, _PART) or {}
-    risky = risks(
-        ground.git_settings, part.get("eol", ""), sys.platform, folds_case=(ground.root / "CONFIG.YAML").exists()
-    )
-    return worst(risky, "nothing in git's settings changes files or names")
+    ground.need_repository()
+    eol, folds_case = (_asked(ground, _PART) or {}).get("eol", ""), (ground.root / "CONFIG.YAML").exists()
+    yield from risks(repository.settings(ground.root), eol, sys.platform, folds_case=folds_case)
+    return "nothing in git's settings changes files or names"
 
 
-def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: bool) -> Iterator[Verdict]:
+def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: bool) -> Iterator[Problem]:
     """What settings of git may do to files of this base. `eol` is what the attributes say of parts, which comes first;
     `folds_case`: the file system takes `A` and `a` for one name."""
     turns = settings.get("core.autocrlf") == "true" or settings.get("core.eol") == "crlf"
@@ -133,24 +128,22 @@ def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: b
 
 
 def checkout(ground: Surroundings) -> Verdict:
-    if not ground.has_readable_repository:
-        raise Skipped("there is no repository that git can read")
+    ground.need_repository()
     found = list(absent.findings(ground.root))
-    left_out = [one for one in found if one.is_error]
-    if left_out:
-        paths = [one.path for one in left_out]
-        return error(absent.said(paths), absent.remedy(ground.root, paths))
-    return worst(
-        (warning(f"{one.path}: {one.message}", one.remedy) for one in found), "git leaves no file of the base out"
-    )
+    if left_out := [one.path for one in found if one.is_error]:
+        yield error(absent.said(left_out), absent.remedy(ground.root, left_out))
+    else:
+        yield from (warning(f"{one.path}: {one.message}", one.remedy) for one in found)
+    return "git leaves no file of the base out"
 
 
 def lfs(ground: Surroundings) -> Verdict:
-    found = list(pointers(ground))
-    if not found:
-        return ok("no file is an LFS pointer")
-    fetch = "git lfs pull" if shutil.which("git-lfs") else "install git-lfs, then git lfs pull"
-    named = ", ".join(sorted(finding.path for finding in found)[:3])
-    said = f"{many(len(found), 'file')} came as LFS pointers, without content: {named}"
-    is_truth = any(finding.code == "E_POINTER" for finding in found)
-    return error(said, fetch) if is_truth else warning(said, f"{fetch}, or duckkb index build")
+    found = [one for one in ground.report.findings if one.code == "E_POINTER"]
+    is_truth = bool(found)
+    found += [one for one in ground.base.cache.findings if "LFS pointer" in one.message]
+    if found:
+        fetch = "git lfs pull" if shutil.which("git-lfs") else "install git-lfs, then git lfs pull"
+        named = ", ".join(sorted(finding.path for finding in found)[:3])
+        said = f"{many(len(found), 'file')} came as LFS pointers, without content: {named}"
+        yield error(said, fetch) if is_truth else warning(said, f"{fetch}, or duckkb index build")
+    return "no file is an LFS pointer"

@@ -101,11 +101,9 @@ class QuestionRow:
     def moves(self) -> list[RankMove]:
         if self.before is None:
             return []
-        sides = [
-            (name, grade, self.before.rank(name), self.after.rank(name))
-            for name, grade in self.question.expected.items()
-        ]
-        return [RankMove(*one) for one in sides if one[2] != one[3]]
+        expected = self.question.expected.items()
+        sides = (RankMove(name, grade, self.before.rank(name), self.after.rank(name)) for name, grade in expected)
+        return [one for one in sides if one.before != one.after]
 
     @property
     def lost(self) -> list[str]:
@@ -139,10 +137,10 @@ class QuestionRow:
 
     @property
     def is_changed(self) -> bool:
-        if self.before is None or self.faded:
+        before, after = self.before, self.after
+        if before is None or self.faded:
             return True
-        sides = ((one.ranked, one.problem, one.degraded) for one in (self.before, self.after))
-        return next(sides) != next(sides)
+        return (before.ranked, before.problem, before.degraded) != (after.ranked, after.problem, after.degraded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +171,8 @@ class ImpactReport:
     def mean(self, name: str) -> tuple[float | None, float | None]:
         """The mean of `ndcg` or `recall` before and after, over the questions that both sides were asked."""
         pairs = [getattr(row, name) for row in self.compared]
-        return _mean([before for before, _ in pairs]), _mean([after for _, after in pairs])
+        before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True)) if pairs else (None, None)
+        return before, after
 
     @property
     def lost(self) -> int:
@@ -321,8 +320,3 @@ def _text(identity: Any) -> str:
 
 def _gain(grades: Sequence[int]) -> float:
     return sum(grade / math.log2(place + 2) for place, grade in enumerate(grades))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None

@@ -83,11 +83,16 @@ def _question(row: QuestionRow) -> Iterator[str]:
 def _row_lines(row: QuestionRow, show: Any) -> Iterator[str]:
     if row.before is None:
         yield f"new: ndcg {_number(row.ndcg[1])}, recall {_number(row.recall[1])}"
-        yield from _problems(row.after, show)
-        return
-    for name, (before, after) in (("ndcg", row.ndcg), ("recall", row.recall)):
-        if before != after:
-            yield f"{name} {_number(before)} → {_number(after)}"
+    else:
+        yield from _differences(row, row.before, show)
+    if row.after.problem:
+        yield f"no answer: {show(row.after.problem)}"
+
+
+def _differences(row: QuestionRow, before: RankedAnswer, show: Any) -> Iterator[str]:
+    for name, (old, new) in (("ndcg", row.ndcg), ("recall", row.recall)):
+        if old != new:
+            yield f"{name} {_number(old)} → {_number(new)}"
     for move in row.moves:
         yield f"{show(move.identity)} (grade {move.grade}): rank {_rank(move.before, row)} → {_rank(move.after, row)}"
     for fade in row.faded:
@@ -98,14 +103,8 @@ def _row_lines(row: QuestionRow, show: Any) -> Iterator[str]:
         others = [show(name) for name in names if name not in judged]
         if others:
             yield f"{word}, not judged: {', '.join(others)}"
-    if not (row.moves or row.entered or row.left) and row.before.ranked != row.after.ranked:
+    if not (row.moves or row.entered or row.left) and before.ranked != row.after.ranked:
         yield "others changed their order"
-    yield from _problems(row.after, show)
-
-
-def _problems(answer: RankedAnswer, show: Any) -> Iterator[str]:
-    if answer.problem:
-        yield f"no answer: {show(answer.problem)}"
 
 
 def _closing(report: ImpactReport, show: Any) -> Iterator[str]:
@@ -149,11 +148,8 @@ def _asked(question: JudgedQuestion) -> dict[str, Any]:
 
 
 def _before_after(before: float | None, after: float | None) -> dict[str, float | None]:
-    return {"before": _round(before), "after": _round(after)}
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)
+    sides = (("before", before), ("after", after))
+    return {name: None if value is None else round(value, 6) for name, value in sides}
 
 
 def _loss(row: QuestionRow) -> tuple[float, str]:

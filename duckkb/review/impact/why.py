@@ -92,41 +92,36 @@ def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
             raise
         advice = f" ({problem.suggestion})" if problem.suggestion else ""
         return Why(**facts, reasons=(f"The type's policy does not serve this search: {problem.message}{advice}.",))
-    facts |= _facts(base, kind, row, intent, ranked)
-    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
-
-
-def _facts(base: Base, kind: RecordType, row: StoredRow, intent: Intent, ranked: Ranked) -> dict[str, Any]:
     number, key = row.record.id, (kind.name, row.record.id)
-    allowed = ranked.allowed[kind.name]
-    words = syntax.parse(intent.text or "")
-    vectors = (
-        [entry for entry in base.rows(kind)[number].entries if entry.vector_key is not None] if kind.vectors else []
-    )
+    allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(intent.text or "")
     keys = [one.key for one in ranked.fused]
     rank = keys.index(key) + 1 if key in keys else None
     is_plain = key in ranked.lanes.filled or (rank is not None and rank > ranked.fitting)
     asked = syntax.parse(syntax.plain(intent.text or "")) if is_plain else words
-    return {
+    entries = base.rows(kind)[number].entries if kind.vectors else ()
+    vectors = [entry for entry in entries if entry.vector_key is not None]
+    first = (base.tree.by_id(kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit])
+    facts |= {
         "mode": ranked.plan.mode,
         "limit": ranked.plan.limit,
         "rank": rank,
         "is_plain": is_plain,
-        "lanes": tuple(_lane(ranked, lane, key) for lane in ranked.plan.lanes),
-        "tokens": _tokens(base, kind, row, asked) if "fts" in ranked.plan.lanes and kind.full_text else (),
+        "lanes": tuple(_lane(ranked, lane, key) for lane in lanes),
+        "tokens": _tokens(base, kind, row, asked) if "fts" in lanes and kind.full_text else (),
         "excluded": _ruled_out(base, kind, number, words),
         "passes_filter": None if allowed is None else number in allowed,
         "chunks": len(vectors),
         "pending": sum(entry.vector is None for entry in vectors),
-        "first": tuple(_name(base, kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit]),
+        "first": tuple(identity_text(one.record.identity) if one is not None else "" for one in first),
         "notices": tuple(notice.message for notice in (*ranked.plan.notices, *ranked.lanes.notices)),
     }
+    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
 
 
 def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
     ranking = ranked.lanes.rankings[lane]
-    found = next(((place, score) for place, (one, score) in enumerate(ranking, 1) if one == key), None)
-    rank, score = found or (None, None)
+    found = ((place, score) for place, (one, score) in enumerate(ranking, 1) if one == key)
+    rank, score = next(found, (None, None))
     return LaneRank(lane, rank, score, len(ranking), ranked.plan.depth)
 
 
@@ -144,17 +139,13 @@ def _token(base: Base, kind: RecordType, row: StoredRow, text: str, asked: Lexic
     found = base.lanes(kind).words.explain(asked, row.record.id)
     if found["score"]:
         return Token(text, found["score"], max((term["doc_freq"] for term in found["terms"]), default=None))
-    return Token(text, 0.0, None, _unsearched(base, kind, row, text))
-
-
-def _unsearched(base: Base, kind: RecordType, row: StoredRow, token: str) -> tuple[str, ...]:
-    """The fields that hold a token and are not searched by words."""
     searched = {one.name for one in kind.full_text}
     texts = {
         name: value for name, value in row.record.fields.items() if isinstance(value, str) and name not in searched
     }
     made = base.wiring.tokenizer.tokenize(list(texts.values())) if "*" not in searched and texts else []
-    return tuple(name for name, tokens in zip(texts, made, strict=False) if token in tokens.words.split())
+    elsewhere = (name for name, tokens in zip(texts, made, strict=False) if text in tokens.words.split())
+    return Token(text, 0.0, None, tuple(elsewhere))
 
 
 def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:
@@ -166,7 +157,7 @@ def _ruled_out(base: Base, kind: RecordType, number: int, words: LexicalQuery) -
     )
 
 
-def _reasons(found: Why, kind: RecordType) -> "list[str]":
+def _reasons(found: Why, kind: RecordType) -> list[str]:
     said = []
     if found.passes_filter is False:
         said.append(f"The filter removed it: it does not satisfy {found.where}.")
@@ -187,7 +178,7 @@ def _reasons(found: Why, kind: RecordType) -> "list[str]":
     return said
 
 
-def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> "list[str]":
+def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> list[str]:
     if lane.lane == "vector" and not kind.vectors:
         return [f"It has no vectors: {kind.name} lists no field under search.vectors."]
     if lane.lane == "fts" and not kind.full_text:
@@ -198,24 +189,16 @@ def _lane_reasons(found: Why, lane: LaneRank, kind: RecordType) -> "list[str]":
         return []
     if found.passes_filter is False or found.excluded:
         return []
-    if lane.lane == "vector":
-        return _without_vector(found)
-    return [_without_words(found, kind)]
-
-
-def _without_vector(found: Why) -> "list[str]":
-    if not found.chunks:
+    if lane.lane == "vector" and not found.chunks:
         return ["It has no text in the fields that are compared by meaning."]
-    if found.pending == found.chunks:
+    if lane.lane == "vector" and found.pending == found.chunks:
         return ["None of its chunks has a vector yet: `duckkb index refresh` makes them."]
-    return ["The lane of meaning did not rank it."]
-
-
-def _without_words(found: Why, kind: RecordType) -> str:
+    if lane.lane == "vector":
+        return ["The lane of meaning did not rank it."]
     fields = ", ".join(one.name if one.name != "*" else "all texts" for one in kind.full_text)
     elsewhere = sorted({name for token in found.tokens for name in token.elsewhere})
     said = f"It has none of the words asked for in the fields that are searched by words ({fields})."
-    return said + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")
+    return [said + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")]
 
 
 def _policy(kind: RecordType) -> dict[str, Any]:
@@ -227,14 +210,6 @@ def _policy(kind: RecordType) -> dict[str, Any]:
         "full_text": [one.name for one in kind.full_text],
         "vectors": [one.name for one in kind.vectors],
     }
-
-
-def _name(base: Base, kind: RecordType, number: int) -> str:
-    row = base.tree.by_id(kind, number)
-    return identity_text(row.record.identity) if row is not None else ""
-
-
-_LANES = {"fts": "by words", "vector": "by meaning"}
 
 
 def as_object(why: Why) -> dict[str, Any]:
@@ -269,11 +244,10 @@ def as_text(why: Why) -> Iterator[str]:
 
 
 def _lane_text(lane: LaneRank) -> str:
+    name = f"by {_NAMES[lane.lane]}"
     if lane.rank is None:
-        return f"{_LANES[lane.lane]}: not among the {lane.ranked} ranked"
-    return (
-        f"{_LANES[lane.lane]}: rank {lane.rank} of {lane.ranked}, score {lane.score:.4f} (the first {lane.depth} count)"
-    )
+        return f"{name}: not among the {lane.ranked} ranked"
+    return f"{name}: rank {lane.rank} of {lane.ranked}, score {lane.score:.4f} (the first {lane.depth} count)"
 
 
 def _token_text(token: Token) -> str:

@@ -16,11 +16,10 @@ from duckkb.installed import version_of
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.records import Identity
 from duckkb.review.check.findings import in_order
-from duckkb.review.diff import compare, sides
-from duckkb.review.diff.compare import Types
-from duckkb.review.diff.configuration import is_configuration
+from duckkb.review.diff.compare import Types, compare
 from duckkb.review.diff.model import RecordPlace, Versions
-from duckkb.rules import catalogue
+from duckkb.review.diff.versions import Range, is_configuration, read
+from duckkb.rules import integrity
 from duckkb.rules.view import BaseView
 from duckkb.truth.files.part import StoredRow, record_of
 from duckkb.values import dataclass, field
@@ -44,7 +43,7 @@ def broken(base: Base, commit: str) -> tuple[Finding, ...]:
     unread = [one for one in base.tree.unreadable if one.code != "E_MARKERS"]  # those are told as what is in conflict
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _changed(base, versions))
-    found = in_order([*unread, *catalogue.findings(view, catalogue.AFTER_MERGE)])
+    found = in_order([*unread, *integrity.findings(view, integrity.AFTER_MERGE)])
     if not found and not base.tree.unreadable and not base.tree.findings:
         _note(base, commit)
     return found
@@ -84,7 +83,7 @@ def _changed(base: Base, versions: Versions) -> dict[str, _Changed]:
     """What became of records, by type."""
     found: defaultdict[str, _Changed] = defaultdict(_Changed)
     types = Types(base.ontology, base.ontology)
-    for change in compare.compare(versions, types, base.limits).changes:
+    for change in compare(versions, types, base.limits).changes:
         kind = base.ontology.by_table(change.kind, change.table)
         if kind is None:
             continue
@@ -108,7 +107,7 @@ def _since_whole(base: Base) -> Versions | None:
     if not commit:
         return None
     try:
-        versions = sides.read(base.root, sides.Range(commit))
+        versions = read(base.root, Range(commit))
     except DuckkbError:  # the commit is gone, or git is
         return None
     is_much = len(versions.paths) > _MOST_PARTS * len(base.tree.parts)
@@ -126,7 +125,7 @@ def _noted(base: Base) -> str:
 def _note(base: Base, commit: str) -> None:
     """Only where the files are those of the commit."""
     try:
-        is_that = bool(commit) and not sides.read(base.root, sides.Range(commit)).paths
+        is_that = bool(commit) and not read(base.root, Range(commit)).paths
     except DuckkbError:
         return
     if is_that and commit != _noted(base):

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
-  const { element, number, many, scrolled, searchField, themeButton, helpDialog, foldable, finding, onKeys } = parts;
+  const { element, number, scrolled, noRoom, foldable, finding } = parts;
+  const { button, searchField, themeButton, typeChoice, counter, helpDialog, onKeys } = parts;
   const data = JSON.parse(document.getElementById("data").textContent);
   const { summary, conflicts } = data;
   const CHOICES = [["ours", "Ours", "o"], ["theirs", "Theirs", "t"], ["base", "Base", "b"], ["edit", "Edited", "e"]];
@@ -58,14 +59,13 @@
 
   function box(id, label) {
     const field = element("textarea", { id, readOnly: true, rows: 4, spellcheck: false });
-    const copy = element("button", { type: "button" }, "Copy");
-    copy.setAttribute("aria-label", `Copy: ${label}`);
-    copy.addEventListener("click", () => {
+    const copy = button("", "Copy", () => {
       field.select();
       document.execCommand("copy");
       copy.textContent = "Copied";
       setTimeout(() => { copy.textContent = "Copy"; }, 1500);
     });
+    copy.setAttribute("aria-label", `Copy: ${label}`);
     const title = element("label", { htmlFor: id }, label);
     const tools = element("div", { className: "row" }, title, copy);
     return { field, tools, whole: element("div", { className: "output" }, tools, field) };
@@ -172,11 +172,9 @@
     return made;
   }
 
-  const left = Object.entries(data.left).map(([type, lost]) => `${number(lost)} ${type}`);
-  const lost = left.length ? ` The page has no room for ${left.join(", ")} more: settle these, then make it again.` : "";
+  const lost = noRoom(data.left, "settle these, then make it again.");
   const list = scrolled(item, "conflict", `No more conflicts.${lost}`);
-  const count = element("p", { className: "quiet", id: "count" });
-  count.setAttribute("role", "status");
+  const count = counter();
   let listed = [];
 
   function textOf(index) {
@@ -214,25 +212,6 @@
     choose();
   }
 
-  function button(id, text, act) {
-    const made = element("button", { type: "button", id }, text);
-    made.addEventListener("click", act);
-    return made;
-  }
-
-  function typeChoice() {
-    const options = Object.entries(summary.types).map(([type, total]) =>
-      element("option", { value: type }, `${type} (${number(total)})`),
-    );
-    const select = element("select", { id: "type" }, element("option", { value: "" }, "All types"), ...options);
-    select.setAttribute("aria-label", "Type");
-    select.addEventListener("change", () => {
-      chosen.type = select.value;
-      choose();
-    });
-    return select;
-  }
-
   function tools() {
     const made = element("div", { className: "tools" });
     made.setAttribute("role", "search");
@@ -247,7 +226,7 @@
       chosen.words = words;
       choose();
     });
-    made.append(search, typeChoice(), open);
+    made.append(search, typeChoice(summary.types, (type) => { chosen.type = type; choose(); }), open);
     made.append(button("all-ours", "Rest: ours", () => takeListed("ours")));
     made.append(button("all-theirs", "Rest: theirs", () => takeListed("theirs")));
     made.append(button("none", "Undo", () => takeListed("")));

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from duckkb.review.merging.sides import Contents, Sides, Tree, tree
-from duckkb.rules.records import refuse_mass_deletion
+from duckkb.rules.integrity import refuse_mass_deletion
 from duckkb.settings import Shrink
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import git_changes

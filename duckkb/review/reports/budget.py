@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 
 from duckkb.review.reports.markup import span
 from duckkb.values import dataclass
@@ -13,7 +12,7 @@ _NAMED = 8
 @dataclass(frozen=True)
 class ReportSection:
     """Pieces of text of one sort, the first the most important. `share` (0 to 1) is the part of the budget that the section
-    may have even where others want it; `of` says of what each piece is (a type), `count` how many pieces there are."""
+    may have even where others want it; `of` says of what each piece is (a type)."""
 
     head: str
     pieces: Callable[[], Iterable[str]]
@@ -21,35 +20,28 @@ class ReportSection:
     share: float
     foot: str = ""
 
-    @property
-    def count(self) -> int:
-        return len(self.of)
 
-
-@dataclass(frozen=True)
-class End:
-    """What stands at the end: made of how many pieces of each section are shown, at most `room` bytes."""
-
-    make: Callable[[Sequence[int]], str]
-    room: int
-
-
-def fitted(start: str, sections: Sequence[ReportSection], budget: int, end: End | None = None) -> str:
-    """`start`, the sections with as many pieces as fit into `budget` bytes, and `end`.
+def fitted(
+    start: str,
+    sections: Sequence[ReportSection],
+    budget: int,
+    end: Callable[[Sequence[int]], str] = lambda shown: "",
+    room: int = 0,
+) -> str:
+    """`start`, the sections with as many pieces as fit into `budget` bytes, and what `end` makes, in at most `room` bytes, of how
+    many pieces of each section are shown.
 
     Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
     needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
     """
-    there = [section for section in sections if section.count]
-    fixed = size(start) + (end.room if end else 0) + sum(_frame(section) for section in there)
-    left = max(0, budget - fixed)
+    there = [section for section in sections if section.of]
+    left = max(0, budget - size(start) - room - sum(map(_frame, there)))
     made = [_as_many(section.pieces(), left) for section in there]
-    rooms = _rooms([sum(size(piece) for piece in pieces) for pieces in made], there, left)
-    shown = [_as_many(islice(some, one.count), room) for one, some, room in zip(there, made, rooms, strict=True)]
+    rooms = _rooms([sum(map(size, pieces)) for pieces in made], there, left)
+    shown = [_as_many(some[: len(one.of)], wide) for one, some, wide in zip(there, made, rooms, strict=True)]
     parts = [_section(section, some) for section, some in zip(there, shown, strict=True)]
     told = iter(map(len, shown))
-    counts = [next(told) if section.count else 0 for section in sections]
-    return "".join([start, *parts, end.make(counts) if end else ""])
+    return "".join([start, *parts, end([next(told) if section.of else 0 for section in sections])])
 
 
 def size(text: str) -> int:
@@ -73,13 +65,8 @@ def more(of: Sequence[str]) -> str:
 def _frame(section: ReportSection) -> int:
     """The bytes that a section has at most without its pieces."""
     names = sorted(map(size, set(section.of)), reverse=True)[: _NAMED + 1]
-    tail = sum(names) + (len(names) + 1) * (len(f"{section.count:,}") + 12) + 12
+    tail = sum(names) + (len(names) + 1) * (len(f"{len(section.of):,}") + 12) + 12
     return size(section.head) + size(section.foot) + tail
-
-
-def _tail(section: ReportSection, shown: int) -> str:
-    left = section.of[shown:]
-    return f"\n_{more(left)}_\n" if left else ""
 
 
 def _as_many(pieces: Iterable[str], room: int) -> list[str]:
@@ -104,4 +91,6 @@ def _rooms(wanted: Sequence[int], sections: Sequence[ReportSection], left: int) 
 
 def _section(section: ReportSection, shown: Sequence[str]) -> str:
     body = "".join(f"{piece}\n" for piece in shown)
-    return f"{section.head}\n{body}{_tail(section, len(shown))}{section.foot}\n"
+    left = section.of[len(shown) :]
+    tail = f"\n_{more(left)}_\n" if left else ""
+    return f"{section.head}\n{body}{tail}{section.foot}\n"

@@ -89,17 +89,14 @@ def command(kind: str, message: str, **properties: str) -> str:
     >>> command("notice", "50 %\nof all", title="a,b:c")
     '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
     """
-    shown = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    told = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in properties.items()}
+    shown = ",".join(f"{name}={value}" for name, value in told.items())
     return f"::{kind}{' ' if shown else ''}{shown}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     lines = (visible(line) for line in text.split("\n"))
     return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def of_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error") -> Outcome:

@@ -33,7 +33,7 @@ DIFF: Mapping[str, ReportFormat] = {
     "patch": ReportFormat("diff.patch:render"),
     "markdown": ReportFormat("diff.markdown:render", _OF_A_COMMENT),
     "html": ReportFormat("diff.html:render", 100_000_000),
-    "github": ReportFormat("diff.stat:annotations"),
+    "github": ReportFormat("diff.text:annotations"),
     "json": ReportFormat("diff.report:as_json", _BUDGET),
     "jsonl": ReportFormat("diff.report:as_lines", _BUDGET),
 }

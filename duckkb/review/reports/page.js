@@ -84,14 +84,41 @@ const parts = (() => {
     return field;
   }
 
+  function button(id, text, act) {
+    const made = element("button", { type: "button" }, text);
+    if (id) made.id = id;
+    made.addEventListener("click", act);
+    return made;
+  }
+
   function themeButton() {
-    const button = element("button", { type: "button", id: "theme" }, "Dark / light");
-    button.addEventListener("click", () => {
+    return button("theme", "Dark / light", () => {
       const root = document.documentElement;
       const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
       root.dataset.theme = (root.dataset.theme || system) === "dark" ? "light" : "dark";
     });
-    return button;
+  }
+
+  // One type or, as "", all of them; `types` has how many there are of each.
+  function typeChoice(types, choose) {
+    const options = Object.entries(types).map(([type, total]) => element("option", { value: type }, `${type} (${number(total)})`));
+    const select = element("select", { id: "type" }, element("option", { value: "" }, "All types"), ...options);
+    select.setAttribute("aria-label", "Type");
+    select.addEventListener("change", () => choose(select.value));
+    return select;
+  }
+
+  // How many items are listed, which is read aloud as it changes.
+  function counter() {
+    const made = element("p", { className: "quiet", id: "count" });
+    made.setAttribute("role", "status");
+    return made;
+  }
+
+  // What the page leaves out, by type, and what to do about it.
+  function noRoom(left, advice) {
+    const lost = Object.entries(left).map(([type, count]) => `${number(count)} ${type}`);
+    return lost.length ? ` The page has no room for ${lost.join(", ")} more: ${advice}` : "";
   }
 
   function helpDialog(keys) {
@@ -99,11 +126,9 @@ const parts = (() => {
       element("dt", {}, element("kbd", {}, key)),
       element("dd", {}, what),
     ]);
-    const close = element("button", { type: "button" }, "Close");
     const title = element("h2", { id: "help-title" }, "Keyboard");
-    const made = element("dialog", { id: "help" }, title, element("dl", {}, ...rows), close);
+    const made = element("dialog", { id: "help" }, title, element("dl", {}, ...rows), button("", "Close", () => made.close()));
     made.setAttribute("aria-labelledby", title.id);
-    close.addEventListener("click", () => made.close());
     return made;
   }
 
@@ -115,8 +140,7 @@ const parts = (() => {
     box.append(heading, rows);
     rows.append(...items.slice(0, STEP).map(make));
     if (items.length > STEP) {
-      const more = element("button", { type: "button" }, `Show ${number(items.length - STEP)} more`);
-      more.addEventListener("click", () => {
+      const more = button("", `Show ${number(items.length - STEP)} more`, () => {
         rows.append(...items.slice(STEP).map(make));
         more.remove();
       });
@@ -158,5 +182,6 @@ const parts = (() => {
     });
   }
 
-  return { element, number, many, scrolled, searchField, themeButton, helpDialog, foldable, finding, onKeys };
+  const tools = { button, searchField, themeButton, typeChoice, counter, helpDialog, onKeys };
+  return { element, number, many, scrolled, noRoom, foldable, finding, ...tools };
 })();

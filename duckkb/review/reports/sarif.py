@@ -46,14 +46,11 @@ def as_sarif(
     A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
     """
     findings = list(findings)
-    groups, found = grouped(findings), told(findings, prefix)
-    names = sorted({one.code for one in found})
+    found = list(zip(told(findings, prefix), grouped(findings), strict=True))
+    names = sorted({one.code for one, _ in found})
     driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
     driver |= {"rules": [_rule(name) for name in names]}
-    results = [
-        _result(one, names.index(one.code), prefix) | _others(some, prefix)
-        for one, some in zip(found, groups, strict=True)
-    ]
+    results = [_result(one, some, names.index(one.code), prefix) for one, some in found]
     # Where the repository lies differs from machine to machine; a reader of the log knows it.
     root = {_ROOT: {"description": {"text": "The root of the repository."}}}
     run = {"tool": {"driver": driver}, "invocations": [_invocation(stopped)], "originalUriBaseIds": root}
@@ -83,9 +80,11 @@ def _rule(name: str) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
+def _result(finding: Finding, alike: Sequence[Finding], rule: int, prefix: str) -> dict[str, Any]:
+    """`alike` are all that say the same, the finding itself first."""
     field = f"{finding.field}: " if finding.field else ""
     remedy = f" ({_plain(finding.remedy)})" if finding.remedy else ""
+    more = {"occurrenceCount": len(alike), "relatedLocations": [_location(one, prefix) for one in alike[1:_RELATED]]}
     return {
         "ruleId": finding.code,
         "ruleIndex": rule,
@@ -94,14 +93,8 @@ def _result(finding: Finding, rule: int, prefix: str) -> dict[str, Any]:
         "message": {"text": _literal(visible(f"{field}{finding.message}{remedy}"))},
         "locations": [_location(finding, prefix)],
         "partialFingerprints": {"duckkb/v1": _fingerprint(finding)},
+        **(more if len(alike) > 1 else {}),
     }
-
-
-def _others(some: Sequence[Finding], prefix: str) -> dict[str, Any]:
-    """Where else the same is to be said."""
-    if len(some) == 1:
-        return {}
-    return {"occurrenceCount": len(some), "relatedLocations": [_location(one, prefix) for one in some[1:_RELATED]]}
 
 
 def _location(finding: Finding, prefix: str) -> dict[str, Any]:

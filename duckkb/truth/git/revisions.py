@@ -6,12 +6,12 @@ explain the folder as it is: a commit stands before its parents, and a merge tha
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from duckkb.errors import StateError, Unavailable
 from duckkb.truth.git.repository import head_commit
@@ -25,6 +25,7 @@ WATCHED = ("data", "ontology", "config.yaml", ".gitattributes")
 """What of a base is compared: truth and what shapes it."""
 REGULAR = ("100644", "100755")
 _RAW = ("--raw", "-z", "--no-renames", "--abbrev=64")
+_Key = TypeVar("_Key", bound=Hashable)
 _DEEPEN = (
     "`git fetch --deepen=100`, or `git fetch --unshallow` for all of it; in a workflow `fetch-depth: 0` at checkout"
 )
@@ -214,6 +215,13 @@ def blobs(root: Path, ids: Iterable[str]) -> dict[str, bytes]:
         found[one] = bytes(told[end + 1 : at])
         at += 1
     return found
+
+
+def contents(root: Path, entries: Mapping[_Key, TreeEntry | None]) -> dict[_Key, bytes]:
+    """The bytes of those entries that are regular files, by their keys. Raises as `blobs` does."""
+    files = {key: entry.blob for key, entry in entries.items() if entry is not None and entry.mode in REGULAR}
+    content = blobs(root, files.values())
+    return {key: content[blob] for key, blob in files.items()}
 
 
 def lacking(blob: str) -> Unavailable:

@@ -1,0 +1,240 @@
+"""The two versions that are compared: which they are, which files differ with their bytes on either side, and the ontology by
+which each side is read: config.yaml and ontology/ as they were there.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from duckkb.codes import CODES
+from duckkb.errors import Finding, OntologyError, UsageError
+from duckkb.ontology.model import Ontology
+from duckkb.ontology.source import Document
+from duckkb.review.diff.compare import Types, compare
+from duckkb.review.diff.configuration import ontology_changes
+from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versions
+from duckkb.settings import Shrink
+from duckkb.truth import layout
+from duckkb.truth.files.line import Limits
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision, TreeEntry
+from duckkb.values import dataclass, field
+
+Against = Literal["commit", "index", "worktree"]
+_CONFIG, _FOLDER = "config.yaml", "ontology"
+_NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a submodule")}
+"""By the mode that git has of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What to compare: the name of the base, and what with: a commit (`head`), the index, or the working tree. With
+    `since_parting` the base is the commit in which the two part; index and working tree part where HEAD does."""
+
+    base: str
+    against: Against = "worktree"
+    head: str = ""
+    since_parting: bool = False
+
+
+def parse_range(text: str | None, *, staged: bool = False, worktree: bool = False) -> Range:
+    """`BASE`, `BASE..HEAD` or `BASE...HEAD` as git reads them; HEAD where nothing is given. Raises `errors.UsageError`.
+
+    >>> parse_range("main...topic")
+    Range(base='main', against='commit', head='topic', since_parting=True)
+    """
+    found = re.fullmatch(r"(.*?)(\.\.\.?)(.*)", text or "", re.DOTALL)
+    if text == "" or (found and (".." in found[3] or found[3].startswith("."))):
+        raise UsageError(
+            f"{text!r} is no range: it names no revision, or more than two",
+            suggestion="give BASE, BASE..HEAD or BASE...HEAD; nothing at all stands for HEAD",
+        )
+    if staged and worktree:
+        raise UsageError("--staged and --worktree contradict each other; give one of them")
+    if found and (staged or worktree):
+        raise UsageError(
+            f"{text} names two commits, which leaves nothing for --{'staged' if staged else 'worktree'}",
+            suggestion="give one revision, or leave the option out",
+        )
+    if found:
+        return Range(found[1] or "HEAD", "commit", found[3] or "HEAD", found[2] == "...")
+    return Range(text or "HEAD", "index" if staged else "worktree")
+
+
+def read(root: Path, wanted: Range) -> Versions:
+    """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
+    base, head = _ends(root, wanted)
+    if wanted.against == "worktree":
+        return _with_worktree(root, base, wanted.base)
+    is_index = wanted.against == "index"
+    found = revisions.staged(root, base) if is_index else revisions.between(root, base, head)
+    everything = [one for one in found if one.old != one.new or one.unmerged]
+    touched = [one for one in everything if not one.unmerged]
+    sides = {(side, one.path): entry for one in touched for side, entry in enumerate((one.old, one.new))}
+    content = revisions.contents(root, sides)
+    old, new = ({path: data for (at, path), data in content.items() if at == side} for side in (0, 1))
+    findings = [_no_file(one.path, one.new) for one in touched if one.new is not None and one.path not in new]
+    code = "E_MERGE_IN_PROGRESS"
+    said, remedy = "is in conflict: the index has several versions of it, and was not compared", CODES[code].remedy
+    findings += [Finding(code, said, one.path, remedy=remedy) for one in everything if one.unmerged]
+    label = Label("the index") if is_index else _label(wanted.head, head)
+    return Versions(_label(wanted.base, base), label, old, new, tuple(findings), tuple(one.path for one in touched))
+
+
+def _ends(root: Path, wanted: Range) -> tuple[Revision, Revision]:
+    """The base and what it is compared with; HEAD for index and working tree."""
+    head = wanted.head or "HEAD"
+    if wanted.base == head == "HEAD":
+        known = revisions.head(root)
+        return known, known
+    if wanted.against != "commit" and not wanted.since_parting:
+        known = revisions.revision(root, wanted.base)
+        return known, known
+    base, other = revisions.revisions(root, wanted.base, head)
+    return (revisions.merge_base(root, base, other) if wanted.since_parting else base), other
+
+
+def _label(name: str, found: Revision) -> Label:
+    return Label(name, found.commit or found.tree)
+
+
+def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
+    """The new side lies in files, whatever git knows of them."""
+    staged = {one.path: one.old for one in revisions.staged(root, base)}
+    paths = sorted({*staged, *revisions.unsaved(root)})
+    unknown = [path for path in paths if path not in staged]
+    if unknown:
+        staged |= revisions.entries(root, base, unknown if len(unknown) < 200 else revisions.WATCHED)
+    old = revisions.contents(root, {path: staged.get(path) for path in paths})
+    new: dict[str, bytes] = {}
+    findings: list[Finding] = []
+    for path in paths:
+        try:
+            new[path], _ = layout.read_regular(root / path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            code = "E_SYMLINK" if (root / path).is_symlink() else "E_NOT_REGULAR"
+            findings.append(Finding(code, f"not a regular file: {error.strerror}", path, remedy=CODES[code].remedy))
+    differing = [path for path in paths if old.get(path) != new.get(path)]
+    return Versions(
+        _label(name, base),
+        Label("the working tree"),
+        {path: old[path] for path in differing if path in old},
+        {path: new[path] for path in differing if path in new},
+        tuple(findings),
+        tuple(differing),
+    )
+
+
+def _no_file(path: str, entry: TreeEntry) -> Finding:
+    code, what = _NO_FILE.get(entry.mode, ("E_NOT_REGULAR", f"an entry of mode {entry.mode}"))
+    return Finding(code, f"{what}, where only files belong", path, remedy=CODES[code].remedy)
+
+
+@dataclass(frozen=True)
+class Described:
+    """What the configuration of one side says; `documents` are the files it came from."""
+
+    ontology: Ontology
+    limits: Limits
+    documents: tuple[Document, ...] = ()
+    shrink: Shrink = field(default_factory=Shrink)
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Those of both sides. One that does not load is replaced by the other's, and `findings` say so."""
+
+    old: Described
+    new: Described
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """How a configuration is read: `paths` are its files as they stand now, relative to the base, and `load` reads them
+    with the bytes of some replaced (None: gone). It raises `errors.OntologyError`."""
+
+    paths: Callable[[], Sequence[str]]
+    load: Callable[[Mapping[str, bytes | None]], Described]
+
+
+def is_configuration(path: str) -> bool:
+    """Whether a file shapes what records may be."""
+    inside = path.startswith(f"{_FOLDER}/") and path.endswith(".yaml")
+    return path == _CONFIG or (inside and not any(name.startswith(".") for name in path.split("/")))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two versions of the base at `root`, each with the ontology by which it is read."""
+
+    root: Path
+    range: Range
+    versions: Versions
+    both: Configurations
+    ontology: tuple[OntologyChange, ...]
+
+    @classmethod
+    def of(cls, root: Path, range: Range, files: Files) -> "Comparison":
+        """Raises `errors.StateError` (E_REVISION, E_GIT), `errors.Unavailable`, and `errors.OntologyError` where no side's
+        configuration loads."""
+        versions = read(root, range)
+        both = _configurations(root, range, versions, files)
+        return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
+
+    @property
+    def types(self) -> Types:
+        return Types(self.both.old.ontology, self.both.new.ontology)
+
+    def diff(self) -> Diff:
+        """The changes of records, with the findings of what was read alone."""
+        return compare(self.versions, self.types, self.both.new.limits, self.ontology)
+
+    def numbers(self) -> Numbers:
+        """The same in numbers, for a fraction of the time."""
+        from duckkb.review.diff.numbers import numbers
+
+        found = numbers(self.versions, self.types, self.both.new.limits)
+        return found + Numbers(ontology=len(self.ontology), findings=len(self.both.findings))
+
+
+def _configurations(root: Path, wanted: Range, versions: Versions, files: Files) -> Configurations:
+    """The configurations of both sides; raises `errors.OntologyError` where none that could stand in for them loads."""
+    touched = {path: versions.old.get(path) for path in versions.paths if is_configuration(path)}
+    at_head = {} if wanted.against == "worktree" else _at_head(root, wanted, versions.head, files.paths())
+    at_base = {**at_head, **touched}
+    new, wrong = _loaded(files, at_head)
+    old, wrong_before = (new, None) if at_base == at_head else _loaded(files, at_base)
+    if new is None and old is None:
+        # The files as they stand are the last that may know the types.
+        new = files.load({})
+    standing = new or old
+    assert standing is not None, "one of them has loaded"
+    findings = [*(wrong.findings if wrong else ())]
+    if wrong_before is not None:
+        said = f"the configuration of {versions.base.shown} does not load: {wrong_before.message}"
+        findings.append(Finding("W_BASE_CONFIG", said, remedy=CODES["W_BASE_CONFIG"].remedy))
+    return Configurations(old or standing, new or standing, tuple(findings))
+
+
+def _loaded(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Described | None, OntologyError | None]:
+    if _CONFIG in instead and instead[_CONFIG] is None:
+        return Described(Ontology(), Limits()), None  # there was no base yet
+    try:
+        return files.load(instead), None
+    except OntologyError as problem:
+        return None, problem
+
+
+def _at_head(root: Path, wanted: Range, head: Label, standing: Sequence[str]) -> dict[str, bytes | None]:
+    """The head's files instead of those that stand in the working tree."""
+    if wanted.against == "index":
+        found = revisions.index_entries(root, (_CONFIG, _FOLDER))
+    else:
+        at = Revision(head.name, head.commit, head.commit)  # git takes a commit for its tree
+        found = revisions.entries(root, at, (_CONFIG, _FOLDER))
+    gone: dict[str, bytes | None] = dict.fromkeys(standing)
+    return gone | revisions.contents(root, {path: found[path] for path in found if is_configuration(path)})

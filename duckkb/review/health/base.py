@@ -1,0 +1,278 @@
+"""Checks of the base: configuration and trust, what is stored, what is local to this clone, and what is cached. The findings
+of records themselves belong to `duckkb check`.
+"""
+
+import os
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from duckkb.engine.boot import refuse_missing_truth
+from duckkb.engine.index import repair
+from duckkb.errors import DuckkbError, Finding, Unavailable
+from duckkb.indexing.cache import SAMPLE
+from duckkb.indexing.cache_rows import KINDS, Kind, same_direction, tokens_of, vector_of
+from duckkb.indexing.cache_store import Stored
+from duckkb.indexing.entries import Needs
+from duckkb.ports import Embedder
+from duckkb.review.health.check import Look, Problem, Skipped, Surroundings, Verdict, error, warning
+from duckkb.review.reports.markup import many
+from duckkb.store.place import Place
+from duckkb.truth import layout, state
+from duckkb.truth.commit import journal, lock, protocol
+
+BAD_FIT = frozenset({"E_SCHEMA", "E_MISPLACED", "E_TIME"})
+FORM = frozenset({"E_NOT_CANONICAL", "E_INCOMPLETE"})
+IDENTITIES = frozenset({"E_DUP_IDENTITY", "E_DUP_ID"})
+EDGES = frozenset({"E_DANGLING_EDGE", "E_AMBIGUOUS_END", "E_CARDINALITY"})
+STRANGERS = frozenset({"E_UNEXPECTED_FILE", "E_SYMLINK", "E_NOT_REGULAR"})
+_SHOWN = 3
+
+Texts = Mapping[bytes, str]
+
+
+def configuration(ground: Surroundings) -> Verdict:
+    try:
+        ontology = ground.wire().ontology
+    except DuckkbError as problem:
+        places = [_place(finding) for finding in problem.findings]
+        yield error("; ".join([problem.message, *places[:_SHOWN]]), problem.suggestion)
+        return ""
+    return f"{many(len(ontology.nodes), 'node type')}, {many(len(ontology.edges), 'edge type')}"
+
+
+def trust(ground: Surroundings) -> Verdict:
+    try:
+        demanded, trusted = ground.demands()
+    except DuckkbError:
+        raise Skipped("the configuration does not load") from None
+    named = ", ".join(f"{key} {value}" for key, value in sorted(demanded.items()))
+    if demanded and not trusted:
+        yield warning(f"not accepted on this machine: {named}", "duckkb trust --show, then duckkb trust")
+    return f"accepted on this machine: {named}" if demanded else "the configuration names no hosts and no key variables"
+
+
+def data_format(ground: Surroundings) -> Verdict:
+    yield from ()
+    number = layout.read_format(ground.root)
+    return f"format {number}" if (ground.root / layout.FORMAT_PATH).exists() else "no FORMAT.json yet: format 1"
+
+
+def data_present(ground: Surroundings) -> Verdict:
+    yield from ()
+    tree = ground.base.tree
+    refuse_missing_truth(ground.root, tree)
+    if not tree.parts:
+        return "no records yet"
+    return f"{many(ground.report.records, 'record')} in {many(len(tree.parts), 'part')}"
+
+
+def readable(ground: Surroundings) -> Verdict:
+    tree = ground.base.tree
+    yield from _summary(tree.unreadable)
+    return f"{many(len(tree.parts), 'part')} can be read"
+
+
+def none_of(codes: Collection[str], otherwise: str) -> Look:
+    """The check that `duckkb check` finds none of these in what can be read."""
+
+    def look(ground: Surroundings) -> Verdict:
+        unreadable = set(ground.base.tree.unreadable)
+        yield from _summary([one for one in ground.report.findings if one.code in codes and one not in unreadable])
+        return otherwise
+
+    return look
+
+
+def _summary(found: Sequence[Finding]) -> Iterator[Problem]:
+    """How many, the first of them, and the remedies of all."""
+    if found:
+        remedies = dict.fromkeys(finding.remedy for finding in found if finding.remedy)
+        said = f"{many(len(found), 'finding')}, the first: {_place(found[0])} (`duckkb check` lists all)"
+        yield error(said, "; ".join(list(remedies)[:_SHOWN]) or "duckkb check")
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.place} {finding.code}: {finding.message}".strip()
+
+
+def writable(ground: Surroundings) -> Verdict:
+    root = ground.root
+    folders = [root, state.folder_of(root), state.folder_of(root) / state.TXN]
+    folders += sorted(Path(folder) for folder, _, _ in os.walk(root / "data"))
+    shut = [folder for folder in folders if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK)]
+    if shut:
+        named = "the base" if shut[0] == root else shut[0].relative_to(root).as_posix()
+        said = f"{named} cannot be written, so the base is read without lock and local caches"
+        yield warning(said, "chmod -R u+w . , or work in a checkout that you own")
+    return "the base can be written"
+
+
+def lock_file(ground: Surroundings) -> Verdict:
+    ground.need_state()
+    if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
+        return "nobody has needed it yet"
+    try:
+        with lock.glancing(ground.root):
+            return "free"
+    except Unavailable as problem:
+        if problem.code != "E_LOCKED":
+            yield error(problem.message, f"rm -r {state.FOLDER}/lock")
+            return ""
+    found = lock.holder(ground.root)
+    who = f"{found.command} (process {found.pid} on {found.host})" if found else "a process that does not say its name"
+    yield warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
+    return ""
+
+
+def unfinished(ground: Surroundings) -> Verdict:
+    """The journal."""
+    ground.need_state()
+    try:
+        with lock.glancing(ground.root):
+            found = protocol.show(ground.root)
+    except Unavailable:
+        raise Skipped("a writer is at work") from None
+    third = [file["path"] for file in found["files"] if file["standing"] == "third"]
+    if found["state"] == "staged":
+        yield warning("a write was interrupted before it was sealed; nothing of it counts", "duckkb recover")
+    elif third:
+        said = f"an interrupted write cannot be finished: changed since by something else: {', '.join(third[:3])}"
+        yield error(said, "duckkb recover --show, then `duckkb recover --forward` or `--abort`")
+    elif found["state"] != "none":
+        yield error(f"a sealed write over {many(len(found['files']), 'file')} is not finished", "duckkb recover")
+    return "no interrupted write"
+
+
+def local_state(ground: Surroundings) -> Verdict:
+    """Everything in `.duckkb/` that `repair` looks after, but for the rows of the cache."""
+    ground.need_state()
+    folder = state.folder_of(ground.root)
+    ignore, txn = folder / ".gitignore", folder / state.TXN
+    if not os.path.lexists(folder):
+        return "nothing local yet"
+    if not state.is_folder(folder):
+        yield error(f"{state.FOLDER} is a link or a file", f"rm {state.FOLDER}")
+    elif journal.sealed_stages(ground.root):
+        raise Skipped("an interrupted write comes first: duckkb recover")
+    elif ignore.is_symlink() or (ignore.exists() and not ignore.is_file()):
+        yield error(f"{state.FOLDER}/.gitignore is no file of its own", f"rm -r {state.FOLDER}/.gitignore")
+    elif os.path.lexists(txn) and not state.is_folder(txn):
+        yield error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
+    else:
+        for need in repair.state_needs(Place.of(ground.env.cache_home, ground.root)):
+            if need.what != repair.UNSEALED:
+                yield warning(f"{need.path}: {need.what}", "duckkb repair")
+    return "nothing left over"
+
+
+def rescued(ground: Surroundings) -> Verdict:
+    ground.need_state()
+    home = state.folder_of(ground.root) / state.RESCUED
+    files = [path for path in home.rglob("*") if path.is_file()] if state.is_folder(home) else []
+    if files:
+        said = f"`duckkb recover` kept {many(len(files), 'file')} aside in {state.FOLDER}/rescued"
+        yield warning(said, f"take over what you need, then rm -r {state.FOLDER}/rescued")
+    return "no files were kept aside"
+
+
+def team_cache(ground: Surroundings) -> Verdict:
+    cache = ground.base.cache
+    if not cache.team_paths():
+        return "none, which costs a fresh clone the time to compute tokens and vectors"
+    forged, withheld = _forged(ground)
+    yield from (warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings)
+    for path in forged:
+        said, remedy = f"{path}: rows of it do not agree with what was recomputed", "find out who changed it"
+        yield warning(said, f"{remedy}, then duckkb index build")
+    return "sound; a search believes it once a sample has been recomputed" if withheld else "sound"
+
+
+def local_cache(ground: Surroundings) -> Verdict:
+    """The tokens and vectors that this machine keeps for all bases."""
+    store = ground.base.cache.store
+    if (problem := store.problem()) is not None:
+        yield warning(f"{store.path}: {problem}", "duckkb repair")
+    return "sound"
+
+
+def coverage(ground: Surroundings) -> Verdict:
+    """How many chunks have tokens and vectors in the caches. Tokens are made when they are missed, vectors are not."""
+    store, wanted = ground.base.cache.store, _wanted(ground)
+    tokens, vectors = (
+        len(store.lengths(kind, wanted[kind]).keys() | {one.row[0] for one in store.withheld(kind, wanted[kind])})
+        for kind in KINDS
+    )
+    said = f"tokens for {tokens} of {len(wanted['tokens'])} texts, vectors for {vectors} of {len(wanted['vector'])}"
+    if vectors < len(wanted["vector"]):
+        yield warning(said, "duckkb index build")
+    return said
+
+
+def fingerprint(ground: Surroundings) -> Verdict:
+    """Whether the cached vectors are of the models that the configuration names, its own and those of policies."""
+    settings = ground.wiring.settings
+    kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
+    wanted = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
+    if settings.embedding.model == "none" and not wanted:
+        raise Skipped("there is no embedding model (embedding_model: none)")
+    wanted = wanted or {str(ground.wiring.embedder.fingerprint)}
+    store = ground.base.cache.store
+    team = store.fingerprints(store.present)
+    models = " and ".join(sorted(wanted))
+    if others := sum(count for name, count in team.items() if name not in wanted):
+        vectors = "1 vector" if others == 1 else f"{others} vectors"
+        yield warning(f"{vectors} in the team's cache are of another model than {models}", "duckkb index build")
+    has_some = team or store.lengths("vector", _wanted(ground)["vector"])
+    return f"vectors of {models}" if has_some else "no vectors cached yet"
+
+
+def _wanted(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
+    """The texts that need token rows and vector rows, by key."""
+    found: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
+    for needs, _ in _by_kind(ground):
+        found["tokens"] |= needs.tokens
+        found["vector"] |= needs.vectors
+    return found
+
+
+def _by_kind(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
+    """For each type that is searched what its entries take, and its model."""
+    base = ground.base
+    for kind in base.ontology:
+        if kind.full_text or kind.vectors:
+            yield base.builder.needs(kind, [row.record for row in base.tree.rows(kind)]), base.embedder(kind)
+
+
+def _forged(ground: Surroundings) -> tuple[list[str], bool]:
+    """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
+    tokens, and as many vectors as a search would take, where there is a model. And whether some rows are withheld."""
+    cache, texts = ground.base.cache, _wanted(ground)
+    found, withheld = [], False
+    for file, number in cache.team_numbers().items():
+        for kind in KINDS:
+            rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored: stored.row[0])
+            withheld = withheld or bool(rows)
+            if kind == "vector" and len(rows) > SAMPLE:
+                # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
+                rows = random.Random(f"{ground.root}\0{file.path}\0{file.stamp}").sample(rows, SAMPLE)
+            if rows and not _agree(ground, kind, rows, texts[kind]):
+                found.append(file.path)
+    return list(dict.fromkeys(found)), withheld
+
+
+def _agree(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Texts) -> bool:
+    """Whether the rows of these texts are what is recomputed now."""
+    stored = {one.row[0]: one.row[3] for one in rows}
+    if kind == "tokens":
+        made = ground.wiring.tokenizer.tokenize([texts[key] for key in stored])
+        return all(tokens_of(row) == one for row, one in zip(stored.values(), made, strict=True))
+    try:
+        for needs, model in _by_kind(ground):
+            keys = [key for key in stored if key in needs.vectors]
+            fresh = model.embed_passages([texts[key] for key in keys]) if keys else ()
+            if not all(same_direction(vector_of(stored[key]), one) for key, one in zip(keys, fresh, strict=True)):
+                return False
+    except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
+        pass
+    return True

@@ -1,0 +1,276 @@
+"""Which commit a record's line, or a field of it, is from; and what became of a record, commit by commit.
+
+As `git blame` finds lines, but by `__id`: a record that moved to another part has not changed. A text is from the commit in
+which it stands and in none of whose parents it does.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from duckkb.ontology.model import RecordType
+from duckkb.records import ID, Identity, component_value
+from duckkb.review.diff.compare import change_of
+from duckkb.review.diff.model import RecordChange
+from duckkb.truth import layout
+from duckkb.truth.files.ids import hash_id
+from duckkb.truth.files.line import Limits, LineShape, encode
+from duckkb.truth.files.part import Lines, StoredRow
+from duckkb.truth.files.source_text import elements, split
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, TreeEntry
+from duckkb.values import dataclass
+
+Texts = Mapping[str, bytes]
+"""What is asked for, by name."""
+Parted = Callable[[bytes], Texts]
+"""A line as texts that each come from somewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySource:
+    """The repository, and the revision from which history is followed back; None before the first commit."""
+
+    root: Path
+    at: Revision | None
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record's line, or a field, is from: `by` is None where it is not committed as it is; `is_boundary` says that a
+    shallow clone's history ends there, so that it may be older. `uri` cites the record."""
+
+    path: str
+    line_no: int
+    by: Signature | None
+    is_boundary: bool = False
+    uri: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldOrigin:
+    """A field of a record, its value as JSON source text, and where that is from."""
+
+    name: str
+    text: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One change of a record, and who committed it; None where it is not committed. `is_boundary` says that history ends
+    there, so that the record may be older."""
+
+    by: Signature | None
+    change: RecordChange
+    is_boundary: bool = False
+
+
+def origins(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
+    """Where the lines of records of one type are from, by `__id`."""
+    named = _explained(source, kind, list(rows), lambda line: {"": line})
+    return {number: origin for (number, _), origin in named.items()}
+
+
+def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | None = None) -> list[FieldOrigin]:
+    """Where the fields of one record are from, in the order of its line; or where each value below a field is from that stands
+    at a path or below it: `names.fr` in a map; in a list `tags[0]` by its place, or `tags["red"]` by what it is where the
+    schema merges the list as a set. Empty where nothing stands there."""
+    sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
+
+    def parted(line: bytes) -> Texts:
+        tops = {name: found[1] for name, found in split(line).items() if name != ID}
+        if path is None:
+            return {name: text.encode() for name, text in tops.items()}
+        found = {name: text for top, value in tops.items() for name, text in _below(top, value, sets)}
+        return {name: text for name, text in found.items() if name == path or name.startswith((f"{path}.", f"{path}["))}
+
+    texts = parted(row.line)
+    named = _explained(source, kind, [row], parted) if texts else {}
+    return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in texts.items()]
+
+
+def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
+    """The values that hold no others, by path."""
+    if text.startswith("{") and text != "{}":
+        for key, (_, value) in split(text.encode()).items():
+            yield from _below(f"{name}.{key}", value, ())
+    elif text.startswith("[") and text != "[]":
+        for index, value in enumerate(elements(text) or ()):
+            yield from [(f"{name}[{value}]", value.encode())] if name in sets else _below(f"{name}[{index}]", value, ())
+    else:
+        yield name, text.encode()
+
+
+def changes(source: HistorySource, kind: RecordType, identity: Identity, row: StoredRow | None) -> list[LogEntry]:
+    """What became of a record, the newest change first, also where it has no row now; empty where nothing is known of it."""
+    with Blobs(source.root) as blobs:
+        finder = _Finder(source, kind, blobs)
+        events = list(_events(finder, row.record.id if row else finder.lost_id(identity), row))
+        told = [(commit, change) for commit, old, new in events if (change := finder.change(old, new)) is not None]
+    by, ends = _signed(source.root, (commit for commit, _ in told if commit))
+    return [LogEntry(by.get(commit), change, commit in ends) for commit, change in told]
+
+
+def _signed(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature], Collection[str]]:
+    """Who made these commits, and those at which a shallow clone's history ends."""
+    by = revisions.signatures(root, commits)
+    return by, revisions.boundary(root) if by else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _LinePlace:
+    """A record's line (canonical, without LF) and where it stands; lines count from 1."""
+
+    path: str
+    line: bytes
+    line_no: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Finds the records of one type in parts of any time."""
+
+    source: HistorySource
+    kind: RecordType
+    blobs: Blobs
+
+    @property
+    def folder(self) -> str:
+        return f"{layout.DATA}/{layout.FOLDERS[self.kind.kind]}/{self.kind.table}"
+
+    def steps(self) -> Iterator[CommitStep]:
+        """The commits that touched the type's folder, the newest first."""
+        return revisions.steps(self.source.root, self.source.at, self.folder) if self.source.at else iter(())
+
+    def committed(self) -> Mapping[str, TreeEntry]:
+        """The type's files in the revision."""
+        source = self.source
+        return revisions.entries(source.root, source.at, (self.folder,)) if source.at else {}
+
+    def befores(self, step: CommitStep, number: int, after: _LinePlace | None) -> Iterator[_LinePlace | None]:
+        """The record in each parent of a commit; `after` itself where its file is the same there."""
+        for touched in step.touched:
+            if after is not None and all(one.path != after.path for one in touched):
+                yield after
+            else:
+                old = {one.path: one.old for one in touched if one.old is not None}
+                yield self.among(old, number, after.path if after else "")
+
+    def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
+        """The record in one of these files, looked for where it was `first`."""
+        if first in entries and (found := self._within(first, entries[first], number)):
+            return found
+        places = (self._within(path, entries[path], number) for path in sorted(entries) if path != first)
+        return next(filter(None, places), None)
+
+    def _within(self, path: str, entry: TreeEntry, number: int) -> _LinePlace | None:
+        if entry.mode not in REGULAR:
+            return None
+        data, head = self.blobs.read(entry.blob), b'{"__id":%d,' % number
+        at = -1
+        while (at := data.find(head, at + 1)) >= 0:
+            if at == 0 or data[at - 1 : at] == b"\n":
+                end = data.find(b"\n", at)
+                return _LinePlace(path, data[at : end if end >= 0 else len(data)], data.count(b"\n", 0, at) + 1)
+        # It may stand in a line that is not in canonical form.
+        known = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
+        if data.count(b"\n") == len(known) and data.endswith(b"\n"):
+            return None
+        rows = self._rows(path, data, known)
+        return next((_LinePlace(path, row.line, row.line_no) for row in rows if row.record.id == number), None)
+
+    def _rows(self, path: str, data: bytes, known: Collection[bytes] = ()) -> list[StoredRow]:
+        lines = Lines(path, self.kind, self.source.limits, known)
+        lines.read(data)
+        return lines.rows
+
+    def change(self, *sides: _LinePlace | None) -> RecordChange | None:
+        """Two lines as a change; None where neither can be read as a record of today's type, or both say the same."""
+        rows = [self._rows(side.path, side.line + b"\n") if side else () for side in sides]
+        old, new = (
+            some[0].at_line(side.line_no) if side and some else None for some, side in zip(rows, sides, strict=True)
+        )
+        is_same = (old and old.line) == (new and new.line)
+        return None if is_same else change_of(self.kind, old, new)
+
+    def lost_id(self, identity: Identity) -> int:
+        """The `__id` of a record that is gone: as the last commit that had it says."""
+        values = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
+        written = re.escape(encode(values, LineShape(self.kind.identity_fields))[1:-1])
+        line = re.compile(rb'^\{"__id":([0-9]+),' + written + rb"[,}]", re.MULTILINE)
+        for touched in (one for step in self.steps() for some in step.touched for one in some):
+            is_file = touched.old is not None and touched.old.mode in REGULAR
+            if touched.old is not None and is_file and (found := line.search(self.blobs.read(touched.old.blob))):
+                return int(found[1])
+        return hash_id(self.kind.kind, self.kind.table, identity)
+
+
+_Event = tuple[str, _LinePlace | None, _LinePlace | None]
+"""A commit (empty for none), and the record before and after it."""
+
+
+def _events(finder: _Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
+    now = _LinePlace(row.path, row.line, row.line_no) if row is not None else None
+    last = finder.among(finder.committed(), number, now.path if now else "")
+    if _line(now) != _line(last):
+        yield "", last, now
+    waiting: dict[str, _LinePlace | None] = {}
+    for step in finder.steps():
+        after = waiting.pop(step.commit, last)
+        befores = list(finder.befores(step, number, after))
+        waiting |= zip(step.parents, befores, strict=True)
+        if all(_line(before) != _line(after) for before in befores) and (befores or after):
+            yield step.commit, befores[0] if befores else None, after
+
+
+def _line(found: _LinePlace | None) -> bytes | None:
+    return found.line if found else None
+
+
+def _explained(
+    source: HistorySource, kind: RecordType, rows: list[StoredRow], parted: Parted
+) -> dict[tuple[int, str], Origin]:
+    with Blobs(source.root) as blobs:
+        commits = _blamed(_Finder(source, kind, blobs), rows, parted)
+    by, ends = _signed(source.root, filter(None, commits.values()))
+    places = {row.record.id: (row.path, row.line_no) for row in rows}
+    return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
+
+
+_Carried = tuple[_LinePlace, Texts]
+"""A record on its way back through history: where it stands in a commit, and the texts that are not yet explained."""
+
+
+def _blamed(finder: _Finder, rows: Iterable[StoredRow], parted: Parted) -> dict[tuple[int, str], str | None]:
+    """The commit of each text, None where it is not committed: from the revision back through the commits that touched the
+    type's folder, until every text is explained."""
+    found: dict[tuple[int, str], str | None] = {}
+    start: dict[int, _Carried] = {}
+    entries = finder.committed()
+    for row in rows:
+        number, texts = row.record.id, parted(row.line)
+        found |= {(number, name): None for name in texts}
+        place = finder.among(entries, number, row.path)
+        if place and (same := _in_common(texts, parted(place.line))):
+            start[number] = place, same
+    waiting: dict[str, dict[int, _Carried]] = {}
+    for step in finder.steps() if start else ():
+        for number, (place, left) in (waiting.pop(step.commit, {}) if waiting else start).items():
+            for parent, before in zip(step.parents, finder.befores(step, number, place), strict=True):
+                same = left if before is place else _in_common(left, parted(before.line)) if before else {}
+                if before and same:
+                    there = waiting.setdefault(parent, {})
+                    there[number] = before, {**(there[number][1] if number in there else {}), **same}
+                left = {name: text for name, text in left.items() if name not in same}
+                if not left:
+                    break
+            found |= {(number, name): step.commit for name in left}
+        if not waiting:
+            break
+    return found
+
+
+def _in_common(texts: Texts, others: Texts) -> Texts:
+    return {name: text for name, text in texts.items() if others.get(name) == text}

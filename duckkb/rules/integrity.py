@@ -1,0 +1,239 @@
+"""Integrity: every rule that records and their files keep, once. Writes, `check`, `check --since` and merges ask them all.
+
+A rule is a function of a view of the base and a type that yields findings, and a line in `RULES`, at the end.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from duckkb.errors import Finding, Refused
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.names import reserved
+from duckkb.ontology.source import pointer
+from duckkb.records import FROM, TO, Record, TypedEnd, component_of, identity_text
+from duckkb.rules.invisible import invisible_fields, may_hold_invisible, mixed_identity
+from duckkb.rules.view import BaseView, IntegrityRule, at
+from duckkb.settings import Shrink
+from duckkb.truth import layout
+from duckkb.truth.files.part import StoredRow
+from duckkb.truth.files.tree import Ambiguous, Ref, end_identity
+
+
+def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A type's name and its folder's are not reserved: they were free when the base was made, or nobody asked."""
+    path, _, line = kind.place.rpartition(":")
+    if kind.is_collection and (why := reserved(kind.name)):
+        remedy = f"duckkb col rename {kind.name} NEW"
+        yield Finding("E_RESERVED", f"{kind.name!r} {why}", path, int(line), remedy=remedy, type=kind.name)
+    elif why := reserved(kind.table):
+        key, folder = ("label", "edges") if kind.kind == "edge" else ("table", "nodes")
+        remedy = f"git mv data/{folder}/{kind.table} data/{folder}/NEW, and {key}: NEW"
+        yield Finding("E_RESERVED", f"the {key} {kind.table!r} {why}", path, int(line), remedy=remedy, type=kind.name)
+
+
+def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A part is sorted, not too large, and has nothing beside its lines."""
+    for part in view.parts(kind):
+        if not part.sorted:
+            yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
+        if len(part.rows) > layout.PART_RECORDS or part.stamp.size > layout.PART_BYTES:
+            said = f"{len(part.rows)} records, {part.stamp.size} bytes"
+            yield Finding("W_PART_SIZE", said, part.path, remedy="none needed")
+        if not part.canonical and all(row.as_stored for row in part.rows) and not part.findings:
+            said = "blank lines, or no LF at the end" if part.rows else "no record is in it"
+            yield Finding("E_NOT_CANONICAL", said, part.path, remedy="duckkb fmt")
+
+
+def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A line is complete, in canonical form and in the folder of its day, and shows all that it holds."""
+    for row in (row for part in view.parts(kind) for row in part.rows):
+        yield from spelling(row)
+        if may_hold_invisible(row.line):
+            for field, said in invisible_fields(row.record.fields):
+                yield at(row, "W_INVISIBLE", said, field=pointer(field))
+        if said := mixed_identity(identity_text(row.record.identity)):
+            yield at(row, "W_INVISIBLE", said)
+        if said := misplaced(row.path, row.record.created_at):
+            yield at(row, "E_MISPLACED", said)
+
+
+def spelling(row: StoredRow) -> Iterator[Finding]:
+    """What `duckkb fmt` would write otherwise in a line."""
+    if not row.complete:
+        yield at(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
+    elif not row.canonical:
+        yield at(row, "E_NOT_CANONICAL", "the line is not in canonical form", "duckkb fmt")
+
+
+def misplaced(path: str, created_at: str) -> str:
+    """A sentence on a record that was not created on the day of its folder, else empty."""
+    address, day = layout.parse_part(path), created_at[:10].replace("-", "")
+    if address is None or not day or day == address.day:
+        return ""
+    return f"created on {day}, but stands in the folder of {address.day}"
+
+
+def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A record fits its type."""
+    validator = view.validator(kind)
+    for row in view.rows(kind):
+        if not validator.is_valid(row.record.fields):
+            for one in validator.findings(row.record.fields):
+                yield replace(at(row, "E_SCHEMA", one.message, "change the record or the schema"), field=one.field)
+
+
+def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """Given vectors are as long as the others of their field; what the policy fixes the schema says."""
+    fields = [name for name, field in kind.given_vectors.items() if not field.dimension]
+    expected = dict(view.lengths(kind)) if fields else {}
+    for row in view.compared(kind) if fields else ():
+        for name in fields:
+            value = row.record.fields.get(name)
+            if isinstance(value, list):
+                expected[name] = expected.get(name) or len(value)
+                if said := length_problem(value, expected[name]):
+                    yield at(row, "E_SCHEMA", said, length_remedy(expected[name]), f"/{name}")
+
+
+def length_problem(value: list[Any], expected: int) -> str:
+    """What is wrong with the length of a vector, beside vectors of the length `expected`; empty where nothing is."""
+    if len(value) == expected:
+        return ""
+    return f"has {len(value)} numbers, the others have {expected}; only these are searched (rule: vector)"
+
+
+def length_remedy(expected: int) -> str:
+    return f"give {expected} numbers, or use another collection"
+
+
+def duplicates(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """An identity stands once."""
+    for identity, rows in view.duplicates(kind).items():
+        places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
+        said = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
+        for row in rows[1:]:
+            yield at(row, "E_DUP_IDENTITY", said, "duckkb dedupe")
+
+
+def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """An `__id` is that of one record. A write brings none about: in memory the later record has a free one."""
+    for number, rows in view.tree.id_clashes(kind).items():
+        names = " and ".join(identity_text(row.record.identity) for row in rows)
+        for row in rows[1:]:
+            yield at(row, "E_DUP_ID", f"__id {number} is that of {names}", "duckkb dedupe --reassign")
+
+
+def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A text of which keys are made stands under one key alone. Those that have it already may be written as they are."""
+    made = kind.generated.of if kind.generated is not None else ""
+    first: dict[str, Record] = {}
+    for row in view.compared(kind) if made else ():
+        record, was = row.record, view.before(row)
+        text = keyed_text(kind, record)
+        if text is None or (was is not None and keyed_text(kind, was) == text):
+            continue
+        other = first.setdefault(text, view.holder(kind, text) or record)
+        if other is record:
+            continue
+        said = f"this {made} stands under the key {identity_text(other.identity)} too"
+        if view.is_write:
+            remedy = "leave the key out, or give that one, to change the record that has it"
+            yield at(row, "E_EXISTS", said, remedy, f"/{made}")
+        else:
+            remedy = f"duckkb delete {kind.name} {identity_text(record.identity)}"
+            yield at(row, "W_SAME_TEXT", said, remedy, f"/{made}")
+
+
+def keyed_text(kind: RecordType, record: Record) -> str | None:
+    """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
+    made = kind.generated
+    text = record.fields.get(made.of) if made is not None and made.of else None
+    return text if isinstance(text, str) else None
+
+
+def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) -> None:
+    """Raise `errors.Refused` (E_SHRINK) where a change, whatever makes it, deletes more records of a type than may go
+    unasked: by type how many of how many."""
+    for name, (count, total) in deleted.items():
+        if count > limit.most(total):
+            raise Refused(
+                f"this would delete {count} of {total} {name} records; without asking, at most {limit.most(total)} at once",
+                code="E_SHRINK",
+                suggestion="--allow-shrink if that is meant",
+            )
+
+
+def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """Both ends of an edge exist, each in exactly one of the types that it may have."""
+    if isinstance(kind, EdgeType):
+        for row in view.linked(kind):
+            for name, end in zip((FROM, TO), view.ends(kind, row.record.identity), strict=True):
+                if end is None or isinstance(end, Ambiguous):
+                    yield _lost(kind, row, name, end)
+
+
+def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> Finding:
+    value = component_of(row.record.fields[name])
+    shown = identity_text(end_identity(value))
+    if end is not None:
+        said = f"{shown} exists as {' and '.join(end.types)}"
+        return at(row, "E_AMBIGUOUS_END", said, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
+    types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
+    return at(
+        row, "E_DANGLING_EDGE", f"no {' or '.join(types)} {shown}", "add the node, or delete the edge", f"/{name}"
+    )
+
+
+def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """No edge stays that names a node which a write takes away."""
+    if isinstance(kind, EdgeType):
+        for row, (name, identity) in view.left_behind(kind):
+            who = f"{kind.name} {identity_text(row.record.identity)}"
+            said = f"{who} would lose its end {name} {identity_text(identity)}"
+            yield at(row, "E_EDGES", said, "delete the edge too (--cascade)")
+
+
+def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
+    if not isinstance(kind, EdgeType) or not (sides := limited_sides(kind)):
+        return
+    met: set[tuple[int, Ref]] = set()
+    for row in view.compared(kind):
+        found = view.ends(kind, row.record.identity)
+        for side in sides:
+            node = found[side]
+            if node is None or isinstance(node, Ambiguous):
+                continue
+            if (side, node) in met or view.has_more_edges(kind, side, node):
+                name = (FROM, TO)[side]
+                said = f"{kind.name} is {kind.cardinality}: `{name}` {identity_text(node[1])} has another edge already"
+                yield at(row, "E_CARDINALITY", said, f"delete the other {kind.name} edge, or change `cardinality`")
+            met.add((side, node))
+
+
+def limited_sides(kind: EdgeType) -> tuple[int, ...]:
+    """The ends (0 from, 1 to) that may stand in at most one edge of this type."""
+    return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
+
+
+RULES = (
+    *(IntegrityRule(find, written=False, merged=False) for find in (type_names, parts, lines)),
+    IntegrityRule(schema),
+    IntegrityRule(lengths),
+    IntegrityRule(duplicates),
+    IntegrityRule(id_clashes, written=False),
+    IntegrityRule(same_texts),
+    IntegrityRule(ends),
+    IntegrityRule(left_behind),
+    IntegrityRule(cardinality),
+)
+AFTER_MERGE = tuple(rule for rule in RULES if rule.merged)
+BEFORE_WRITE = tuple(rule for rule in RULES if rule.written)
+
+
+def findings(view: BaseView, rules: Collection[IntegrityRule] = RULES) -> Iterator[Finding]:
+    """Everything that breaks one of `rules` in what `view` looks at, type by type."""
+    for kind in view.kinds:
+        for rule in rules:
+            yield from rule.find(view, kind)
