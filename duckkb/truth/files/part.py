@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
@@ -182,7 +182,7 @@ class PartContent:
         return AssertionError("lines in memory are what they were")
 
 
-class PartRows(Sequence[StoredRow]):
+class PartRows:
     """The rows of a part in the order of its lines, each decoded when it is asked for."""
 
     def __init__(self, kind: RecordType, path: str, count: int, load: Callable[[], PartContent]) -> None:
@@ -202,7 +202,7 @@ class PartRows(Sequence[StoredRow]):
         return self._count
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+        return isinstance(other, PartRows) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash((self._path, self._count))
@@ -211,13 +211,7 @@ class PartRows(Sequence[StoredRow]):
         content = self._load()
         return (self._row(content, at, line) for at, line in enumerate(content.lines))
 
-    @overload
-    def __getitem__(self, index: int) -> StoredRow: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StoredRow, ...]: ...
-    def __getitem__(self, index: int | slice) -> StoredRow | tuple[StoredRow, ...]:
-        if isinstance(index, slice):
-            return tuple(self)[index]
+    def __getitem__(self, index: int) -> StoredRow:
         return self._at(self._load(), range(self._count)[index])
 
     @property
