@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions
-from duckkb.engine.base import EndIds, Wiring
-from duckkb.engine.rows import end_ids
+from duckkb.engine.base import EndIds, Wiring, end_ids
 from duckkb.id_set import IdSet
 from duckkb.llm.checked import Checked
 from duckkb.ontology.model import Ontology, RecordType

@@ -16,10 +16,9 @@ from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import did_you_mean, paths_inside
 from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuery, Mode, Notice, Plan
 from duckkb.records import identity_key, identity_value
-from duckkb.search import explain, syntax
-from duckkb.search.expand import feedback
-from duckkb.search.fuse import Fused, fuse, ranked
+from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
+from duckkb.search.ranking import Fused, feedback, fuse, ranked
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
@@ -76,7 +75,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
     notices = (*boot.notices(base), *chosen.notices, *first.notices, *_said(readings, chosen), *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
-    account = explain.plan_account(chosen, moved_to) if intent.explain else None
+    account = ranking.plan_account(chosen, moved_to) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
@@ -223,8 +222,8 @@ class Search:
         words, asked, trace = self._base.lanes(kind).words, reading.words_of(one.key), None
         if self._intent.explain:
             terms = words.explain(asked, row.record.id) if "fts" in one.ranks else None
-            trace = explain.trace(one, self._plan, terms, (reading.filled.get(one.key, 1.0), reading.scale))
-        scores = explain.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
+            trace = ranking.trace(one, self._plan, terms, (reading.filled.get(one.key, 1.0), reading.scale))
+        scores = ranking.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
         lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
         best = reading.hits[lane][one.key]
         field, seq = words.chunk(asked, best.id) if lane == "fts" else (best.field, best.seq)
@@ -307,7 +306,7 @@ def _filtered(base: Base, intent: Intent, chosen: Plan, allowed: Allowed) -> Fin
     rows = [(kind, row) for kind in intent.kinds for row in _rows(base, kind, allowed[kind.name] or IdSet.of(()))]
     rows.sort(key=lambda pair: identity_key(pair[1].record.identity))
     hits = tuple(_shown(kind, row, "relational") for kind, row in rows[: chosen.limit])
-    account = explain.plan_account(chosen) if intent.explain else None
+    account = ranking.plan_account(chosen) if intent.explain else None
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed), *_more(len(rows), chosen.limit))
     return FindResult(hits, "where", "relational", (*boot.notices(base), *chosen.notices, *unsaid), account)
 

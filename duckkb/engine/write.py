@@ -1,20 +1,21 @@
 """Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from itertools import islice
 
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
 from duckkb.engine.draft import Draft, Given, Request, Upsert, draft, plain_request
-from duckkb.engine.field_notices import field_notices
 from duckkb.engine.index.notes import carry, known_before
 from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Notice, Receipt
-from duckkb.records import Record
+from duckkb.records import Record, identity_text
 from duckkb.truth import layout, state
 from duckkb.truth.commit import protocol
 from duckkb.truth.files import render
@@ -23,6 +24,8 @@ from duckkb.truth.files.render import RenderedPart
 from duckkb.truth.git import patch, repository, run
 from duckkb.values import dataclass
 
+_NEAR = 0.75
+_MOST_NAMED = 5
 _MANY_VECTORS = 100
 _LOOKED_AT = 32  # records
 """From so many on it is said at every write that nobody else gets them."""
@@ -227,3 +230,91 @@ def _pending(base: Base, records: Iterable[Record]) -> int:
         if kind is not None and kind.vectors:
             count += sum(len(base.builder.unembedded(kind, slab)) for slab in batches(some, _SLAB))
     return count
+
+
+def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice, ...]:
+    """What the caller must know of the fields that were given, though nothing of it keeps a record from being stored: nulls,
+    names that nearly are those of other fields, and values of another type than so far."""
+    if isinstance(request, Upsert):
+        return (*_nulls(request), *_misspelt(base, request), *_strange(base, drafted))
+    return tuple(_strange(base, drafted))
+
+
+def _nulls(request: Upsert) -> Iterator[Notice]:
+    """A field that is null is a field that is absent. Whoever merges says by null that a field is to go."""
+    if request.merge:
+        return
+    names: dict[str, None] = {}
+    records = 0
+    for given in request.given:
+        if None in given.fields.values():
+            records += 1
+            names |= dict.fromkeys(name for name, value in given.fields.items() if value is None)
+    if records:
+        where = identity_text(request.given[0].identity) if len(request.given) == 1 else _counted(records)
+        said = f"{request.kind.name} {where}: {_listed(list(names))} given as null, which is not stored: absent is null"
+        yield Notice("W_NULL", said, 'leave such fields out, or give "" where an empty text is meant')
+
+
+def _misspelt(base: Base, request: Upsert) -> Iterator[Notice]:
+    """Fields that are new to the type, next to one that it has and the record lacks."""
+    kind = request.kind
+    declared = {*kind.properties, *kind.identity_fields}
+    found: dict[str, str] = {}
+    known: set[str] | None = None
+    for given in request.given:
+        if given.fields.keys() <= declared:
+            continue
+        if known is None:
+            known = declared | _stored(base, kind)
+        for name in given.fields.keys() - known - found.keys():
+            if near := _near(name, known - given.fields.keys()):
+                found[name] = near
+    if not found:
+        return
+    records = [given.identity for given in request.given if not found.keys().isdisjoint(given.fields)]
+    where = identity_text(records[0]) if len(records) == 1 else _counted(len(records))
+    names = _listed(list(found))
+    nears = _listed(list(dict.fromkeys(found.values()))).rpartition(" ")[0]
+    said = f"{kind.name} {where}: {names} stored, but so far there is no such field; did you mean {nears}?"
+    shown = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
+    record = "it" if len(records) == 1 else "them"
+    yield Notice("W_FIELD", said, f"put {record} again with {nears}, if that is meant; `{shown}` names the fields")
+
+
+def _stored(base: Base, kind: RecordType) -> set[str]:
+    """The fields that records of a type without a schema have."""
+    return set(base.observed(kind).types()) if kind.is_collection else set()
+
+
+def _near(name: str, known: set[str]) -> str:
+    """The field that this name is a slip of; `name2` is none of `name1`."""
+    folded = {
+        re.sub(r"\d+", "0", other.casefold()): other for other in sorted(known) if abs(len(other) - len(name)) < 2
+    }
+    near = get_close_matches(own := re.sub(r"\d+", "0", name.casefold()), folded, 1, _NEAR)
+    return folded[near[0]] if near and (near[0] != own or folded[near[0]].casefold() == name.casefold()) else ""
+
+
+def _strange(base: Base, drafted: Draft) -> Iterator[Notice]:
+    """Values of another type than their field has had, in collections, where no schema forbids them."""
+    new: list[Record] = [change.new for change in drafted.changeset.changes if change.new is not None]
+    for name in dict.fromkeys(record.type for record in new):
+        kind = base.ontology.nodes.get(name)
+        if kind is None or not kind.is_collection:
+            continue
+        found = base.observed(kind).strange(record for record in new if record.type == name)
+        for (field, word), (before, record) in found.items():
+            said = (
+                f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
+            )
+            yield Notice("W_TYPE", said, f"filters compare {field} only with values of one type")
+
+
+def _counted(records: int) -> str:
+    return "1 record" if records == 1 else f"{records:,} records"
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more + (" were" if len(names) > 1 else " was")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duckkb.queries import LexicalQuery
-from duckkb.search.fuse import fuse
+from duckkb.search.ranking import fuse
 from duckkb.search.syntax import parse, plain, wanted
 from duckkb.settings import Fusion
 
