@@ -177,7 +177,7 @@ def test_the_vector_of_a_cut_is_that_of_its_first_tokens(model: LocalE5) -> None
     encoder = model._loaded()
     (cut,) = model.cut([LONG], passage=False)
     (whole,) = encoder.tokens([f"query: {LONG}"])
-    window = [encoder._model.begin, *whole[:510], encoder._model.end]
+    window = [encoder._begin, *whole[:510], encoder._end]
     assert model.embed_queries([cut.text]).tobytes() == encoder._run([window]).tobytes()
 
 
