@@ -132,29 +132,28 @@ def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) 
 
 def run(args: Sequence[str]) -> int:
     """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
-    as_json = _wants_json(args)
-    printed.say_in_json(as_json)
+    printed.say_in_json(_wants_json(args))
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as ended:
         return int(ended.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted(as_json)
+        return _interrupted()
     except click.exceptions.NoArgsIsHelpError as asked:
-        if as_json:
-            return _say("no command was given", "E_USAGE", _click_hint(asked), as_json, 2)
+        if printed.says_json():
+            return printed.error("no command was given", "E_USAGE", _click_hint(asked), 2)
         printed.text(asked.format_message())
         return 2
     except click.ClickException as problem:
         from duckkb.cli.slips import advice
 
-        return _say(_click_text(problem), "E_USAGE", advice(problem, args) or _click_hint(problem), as_json, 2)
+        return printed.error(problem.format_message(), "E_USAGE", advice(problem, args) or _click_hint(problem), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
-        return _interrupted(as_json) if stop.asked() else _expected(problem, as_json)
+        return _interrupted() if stop.asked() else _expected(problem)
     return result if isinstance(result, int) else 0
 
 
@@ -164,26 +163,24 @@ def _wants_json(args: Sequence[str]) -> bool:
     return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
-def _interrupted(as_json: bool) -> int:
+def _interrupted() -> int:
     suggestion = "run it again; a write was done whole or not at all"
-    return _say("interrupted", "E_INTERRUPTED", suggestion, as_json, stop.exit_code(130))
+    return printed.error("interrupted", "E_INTERRUPTED", suggestion, stop.exit_code(130))
 
 
-def _expected(problem: Exception, as_json: bool) -> int:
+def _expected(problem: Exception) -> int:
     from duckkb.errors import DuckkbError
 
     if isinstance(problem, DuckkbError):
-        return _fail(problem, as_json)
+        return _fail(problem)
     if isinstance(problem, OSError):
-        where = f" {problem.filename}" if problem.filename else ""
-        return _say(
-            f"{problem.strerror or problem}{where}", "E_IO", "free space or mend permissions, then repeat", as_json, 1
-        )
-    kind = type(problem).__name__
-    return _say(f"a defect in duckkb: {kind}: {problem}", "E_INTERNAL", "report it; truth was not changed", as_json, 1)
+        said = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
+        return printed.error(said, "E_IO", "free space or mend permissions, then repeat", 1)
+    said = f"a defect in duckkb: {type(problem).__name__}: {problem}"
+    return printed.error(said, "E_INTERNAL", "report it; truth was not changed", 1)
 
 
-def _fail(problem: "DuckkbError", as_json: bool) -> int:
+def _fail(problem: "DuckkbError") -> int:
     """An error without a suggestion of its own gets its code's remedy: there is always a next step."""
     from duckkb.codes import CODES
 
@@ -193,36 +190,14 @@ def _fail(problem: "DuckkbError", as_json: bool) -> int:
     if problem.findings:
         from dataclasses import asdict
 
-        details["findings"] = [_brief({k: v for k, v in asdict(one).items() if v}) for one in problem.findings]
+        found = [{key: value for key, value in asdict(one).items() if value} for one in problem.findings]
+        brief = printed.brief
+        details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in one.items()} for one in found]
     told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
-    if not as_json and not told:
-        for finding in problem.findings:
-            printed.note(printed.brief(str(finding)))
+    for finding in problem.findings if not printed.says_json() and not told else ():
+        printed.note(printed.brief(str(finding)))
     more = ({"details": details} if details else {}) | ({"outcome": outcome} if outcome else {})
-    return _say(problem.message, problem.code, suggestion, as_json, problem.exit_code, more)
-
-
-def _brief(finding: dict[str, Any]) -> dict[str, Any]:
-    return {key: printed.brief(value) if isinstance(value, str) else value for key, value in finding.items()}
-
-
-def _say(
-    message: str, code: str, suggestion: str, as_json: bool, exit_code: int, more: dict[str, Any] | None = None
-) -> int:
-    """The last line of stderr: JSON for programs, words for people."""
-    message, suggestion = printed.brief(message), printed.brief(suggestion)
-    if as_json:
-        line = {"error": message, "code": code, "suggestion": suggestion} | (more or {})
-        printed.data(line)
-    else:
-        printed.note(f"duckkb: {message}")
-        if suggestion:
-            printed.note(f"  try: {suggestion}")
-    return exit_code
-
-
-def _click_text(problem: click.ClickException) -> str:
-    return problem.format_message()
+    return printed.error(problem.message, problem.code, suggestion, problem.exit_code, more)
 
 
 def _click_hint(problem: click.ClickException) -> str:

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -104,14 +105,33 @@ def say_in_json(as_json: bool) -> None:
     _said_in["json"] = as_json
 
 
+def says_json() -> bool:
+    """Whether it is so."""
+    return _said_in["json"]
+
+
+def error(
+    message: str, code: str, suggestion: str, exit_code: int, more: Mapping[str, Any] = MappingProxyType({})
+) -> int:
+    """Print the last line on stderr, JSON for programs, words for people; gives the exit code."""
+    message, suggestion = brief(message), brief(suggestion)
+    if says_json():
+        data({"error": message, "code": code, "suggestion": suggestion, **more})
+        return exit_code
+    note(f"duckkb: {message}")
+    if suggestion:
+        note(f"  try: {suggestion}")
+    return exit_code
+
+
 def note(line: str) -> None:
     """Print one line on stderr."""
-    data({"note": line}) if _said_in["json"] else text(one_line(line))
+    data({"note": line}) if says_json() else text(one_line(line))
 
 
 def notice(code: str, message: str, remedy: str = "") -> None:
     """Print a notice of the catalogue on stderr."""
-    if _said_in["json"]:
+    if says_json():
         data({"notice": code, "message": message, "remedy": remedy})
     else:
         note(f"{code}: {message}" + (f" ({remedy})" if remedy else ""))
