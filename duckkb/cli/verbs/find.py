@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.lines import (
+    OF_HITS,
+    OF_STEPS,
+    FieldChoice,
+    fields_option,
+    hit_lines,
+    known_columns,
+    project,
+    result_object,
+)
 from duckkb.cli.options import wants_json
-from duckkb.cli.projection import OF_HITS, OF_STEPS, FieldChoice, fields_option, project, shape
 from duckkb.cli.verb import base_verb, group, opened, verb
 
 if TYPE_CHECKING:
@@ -59,7 +68,6 @@ def find_command(
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """
-    from duckkb.cli.lines import hit_lines, result_object
     from duckkb.errors import NotFound
 
     if how["mode"] == "similar" and query is None and vector is None:
@@ -78,12 +86,11 @@ def find_command(
         found = hit_lines(result, origins)
         for _, form in found if no_chunk else ():
             form.pop("_chunk", None)
-        wanted = shape(kb, type_name, asked, OF_HITS)
-        lines = project(kb, wanted, found)
+        lines = project(kb, found, asked, of=type_name, own=OF_HITS)
         if wants_json():
             out.emit(result_object(result, lines))
         else:
-            out.lines(lines, wanted.columns)
+            out.lines(lines, known_columns(asked))
 
 
 @verb("sql")
@@ -204,7 +211,7 @@ def _steps(
     kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], asked: FieldChoice | None
 ) -> Sequence[Mapping[str, Any]]:
     """Records on a way over edges, as they are printed."""
-    return project(kb, shape(kb, "all", asked, OF_STEPS), [(record, record) for record in records])
+    return project(kb, [(record, record) for record in records], asked, of="all", own=OF_STEPS)
 
 
 @verb("embed")

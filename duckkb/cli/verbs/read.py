@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duckkb.cli import options, out, printed
-from duckkb.cli.projection import OF_RECORDS, FieldChoice, Shape, fields_option, project, shape
+from duckkb.cli.lines import FieldChoice, fields_option, known_columns, project
 from duckkb.cli.verb import base_verb, opened, verb
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def get_command(type_name: str, identity: str | None, *, asked: FieldChoice | No
     cited = _cited(type_name, identity, at)
     with opened(at=cited.commit if cited else at) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity)
-        (line,) = project(kb, Shape(asked, OF_RECORDS, {}), [(record, record)])
+        (line,) = project(kb, [(record, record)], asked)
         out.emit(line)
         out.tell(kb.notices)
 
@@ -62,9 +62,8 @@ def list_command(
     """Print records in the order of their identities, a page at a time. Vectors that callers gave are printed only where
     --fields names them."""
     page = kb.list(type_name, after=after, limit=limit)
-    wanted = shape(kb, type_name, asked)
-    lines = project(kb, wanted, [(record, record) for record in page.records])
-    out.lines(lines, wanted.columns, under="records", total=page.total, next=page.next)
+    lines = project(kb, [(record, record) for record in page.records], asked, of=type_name)
+    out.lines(lines, known_columns(asked), under="records", total=page.total, next=page.next)
     out.tell(kb.notices)
     if page.next is not None:
         printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
