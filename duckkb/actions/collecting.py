@@ -58,8 +58,8 @@ class Collections:
         Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
         with self._base() as base:
-            sound, chosen = sound_name(name), policy_named(base, policy)
-            return create(base, sound, define(sound, chosen, params or {}))
+            checked, chosen = checked_name(name), policy_named(base, policy)
+            return create(base, checked, define(checked, chosen, params or {}))
 
     def list(self) -> list[dict[str, Any]]:
         """Name, policy, records and bytes of each collection."""
@@ -95,7 +95,7 @@ class Collections:
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name; its records keep ids, identities and times."""
         with self._base() as base:
-            kind, new = collection_named(base, name), sound_name(new)
+            kind, new = collection_named(base, name), checked_name(new)
             with writable(base):
                 refuse_agent_of(base, kind)
                 definition = own_file(base, kind)
@@ -129,7 +129,7 @@ class Collections:
         """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
         with self._base() as base:
             packed = regular_file(base, path, "a snapshot").read_bytes()
-            kind, definition, parts = unpack(base, packed, None if name is None else sound_name(name))
+            kind, definition, parts = unpack(base, packed, None if name is None else checked_name(name))
             with writable(base):
                 _refuse_taken(base, kind.name)
                 if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
@@ -281,7 +281,7 @@ def policy_named(base: Base, name: str) -> Policy:
     return found
 
 
-def sound_name(name: str) -> str:
+def checked_name(name: str) -> str:
     if not is_policy_name(name):
         raise UsageError(
             f"{name!r} cannot name a collection: use letters, digits, _ and -, a letter first, at most 64, not `all`",

@@ -39,9 +39,9 @@ class Embedding:
 def embed(base: Base, texts: str | Sequence[str], *, passage: bool = False) -> Embedding:
     """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
     truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
-    sound = _sound([texts] if isinstance(texts, str) else texts, exit_code=2)
+    checked = _checked_texts([texts] if isinstance(texts, str) else texts, exit_code=2)
     model = base.wiring.embedder
-    cuts = model.cut(sound, passage=passage)
+    cuts = model.cut(checked, passage=passage)
     vectors = (model.embed_passages if passage else model.embed_queries)([cut.text for cut in cuts])
     notices = tuple(_notice(number, cut) for number, cut in enumerate(cuts, 1) if cut.is_truncated)
     return Embedding(tuple(to_hex(vectors)), model.fingerprint.name, sum(cut.tokens for cut in cuts), notices)
@@ -61,7 +61,7 @@ def embed_input(
     else:
         data, name, exit_code = stdin.read(most + 1) if stdin else b"", "stdin", 2
     whole = decoded(data, name, most, exit_code).replace("\r\n", "\n").rstrip("\n")
-    return _sound(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
+    return _checked_texts(_array(base, whole, name, exit_code) if batch else [whole], exit_code)
 
 
 def _typed(text: str) -> bytes:
@@ -104,7 +104,7 @@ def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
     return value
 
 
-def _sound(texts: object, exit_code: int) -> list[str]:
+def _checked_texts(texts: object, exit_code: int) -> list[str]:
     """Texts that a model may be given; raises `errors.UsageError` that names the first that is none."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
         raise UsageError("give one text, or several", suggestion=_EXAMPLE, exit_code=exit_code)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckkb.actions import vector_run, writing
-from duckkb.actions.collecting import BaseNow, create, policy_named, sound_name
+from duckkb.actions.collecting import BaseNow, checked_name, create, policy_named
 from duckkb.actions.embedding import decoded, flaw
 from duckkb.actions.folder import make
 from duckkb.actions.resolve import confined, given_records, granted, made_key, positive, regular_file
@@ -101,7 +101,7 @@ class VectorStore:
         """The nearest records, the nearest first: key, embedding_text, value, score (cosine distance, 0 to 2, of the best
         chunk). Raises `errors.Unavailable` without a usable model."""
         with self._base() as base:
-            top_k, text = positive(top_k, "top_k"), _sound_text(query, "query")
+            top_k, text = positive(top_k, "top_k"), _checked_text(query, "query")
             kind, is_there = _collection(base, collection)
             chunks = vectors.question(base, kind, TEXT, text)
             if not base.tree.count(kind):
@@ -166,7 +166,7 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     before `store`, for which the base must be as its files are. Nothing is made where any of it fails. Raises
     `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model."""
     kind, is_there = _collection(base, name)
-    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _sound_text(text, TEXT), VALUE: value}
+    record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _checked_text(text, TEXT), VALUE: value}
     if value is None:
         raise UsageError("value is null; a value is any other JSON value", suggestion='leave the key out, or give ""')
     given_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
@@ -202,10 +202,10 @@ def _read(base: Base, path: str | Path, *, typed: bool) -> str:
         raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
     with regular_file(base, place, "a text file").open("rb") as file:
         text = decoded(file.read(most + 1), str(path), most, exit_code=1)
-    return _sound_text(text, str(path), exit_code=1)
+    return _checked_text(text, str(path), exit_code=1)
 
 
-def _sound_text(text: Any, name: str, exit_code: int = 2) -> str:
+def _checked_text(text: Any, name: str, exit_code: int = 2) -> str:
     """A text that can be embedded; raises `errors.UsageError` that says what it is called."""
     said, code = flaw(text)
     if said:
@@ -246,7 +246,7 @@ def _folder(base: Base, path: str | Path, *, typed: bool) -> Path:
 def _collection(base: Base, name: str) -> tuple[NodeType, bool]:
     """The collection, and whether it is there; else as it would be made. Raises `errors.UsageError` (E_INTENT) for one
     whose records do not pair a text with a value."""
-    kind: RecordType | None = base.ontology.find(sound_name(name))
+    kind: RecordType | None = base.ontology.find(checked_name(name))
     is_there = kind is not None
     if kind is None:
         kind, _ = collection_of(_definition(base, name), path_of(name))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from duckkb.errors import Unavailable
-from duckkb.ontology import sound
+from duckkb.ontology import schema_cache
 from duckkb.settings import Environment, Settings
 
 _ACCEPTED, _SOUND = "trust.json", "schemas.json"
@@ -61,20 +61,20 @@ def accept(root: Path, settings: Settings, env: Environment) -> str:
 
 
 def recall_schemas(env: Environment) -> None:
-    """Take in which schemas were found sound (`ontology.sound`); what is not remembered is checked once more."""
-    sound.recall(_sound(env))
+    """Take in which schemas were found sound (`ontology.schema_cache`); what is not remembered is checked once more."""
+    schema_cache.recall(_known_schemas(env))
 
 
 def remember_schemas(env: Environment) -> None:
     """Remember what was found sound since; where that cannot be written it is checked again another time."""
-    found = sound.fresh()
+    found = schema_cache.fresh()
     if found:
-        names = [*(name for name in _sound(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
+        names = [*(name for name in _known_schemas(env) if name not in found), *sorted(found)][-_MOST_SCHEMAS:]
         with suppress(OSError):
             _write(env, _SOUND, {"format": _FORMAT, "sound": names})
 
 
-def _sound(env: Environment) -> list[str]:
+def _known_schemas(env: Environment) -> list[str]:
     stored = _read(env, _SOUND)
     names = stored.get("sound") if stored.get("format") == _FORMAT else None
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []

@@ -7,7 +7,7 @@ Stricter than the standard where the standard is silent: a keyword that nobody k
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from duckkb.ontology import sound
+from duckkb.ontology import schema_cache
 from duckkb.ontology.kinds import kinds, target
 from duckkb.ontology.names import did_you_mean, nearest
 from duckkb.ontology.rules import shown
@@ -58,7 +58,7 @@ def check_schema(section: Section) -> None:
     """Note every problem of the schema that this section holds."""
     before = len(section.found)
     schema = section.value
-    if sound.is_sound(schema):
+    if schema_cache.is_known(schema):
         return
     if schema.get("type", "object") != "object":
         section.problem(f"must be object, as a record is one; is {shown(schema['type'])}", "type")
@@ -71,7 +71,7 @@ def check_schema(section: Section) -> None:
     if len(section.found) == before:
         _check_compiles(section)
     if len(section.found) == before:
-        sound.note(schema)
+        schema_cache.note(schema)
 
 
 def subschemas(schema: Any, place: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -29,7 +29,7 @@ def fresh() -> set[str]:
     return found
 
 
-def is_sound(schema: Mapping[str, Any]) -> bool:
+def is_known(schema: Mapping[str, Any]) -> bool:
     return _name(schema) in _known
 
 
