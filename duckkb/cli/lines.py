@@ -15,7 +15,7 @@ from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.errors import UsageError
+    from duckkb.errors import Finding, UsageError
     from duckkb.queries import ChunkRef, FindResult, Hit, Receipt
     from duckkb.review.provenance.history import Origin
 
@@ -249,6 +249,13 @@ def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> d
 
 def notice_object(notice: Any) -> dict[str, str]:
     return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+
+
+def finding_line(finding: "Finding") -> dict[str, Any]:
+    """What is known of a finding; what is not known is left out."""
+    from dataclasses import asdict
+
+    return {key: value for key, value in asdict(finding).items() if value}
 
 
 def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:

@@ -188,10 +188,9 @@ def _fail(problem: "DuckkbError") -> int:
     details = dict(problem.details)
     outcome = details.pop("outcome", None)
     if problem.findings:
-        from dataclasses import asdict
+        from duckkb.cli.lines import finding_line
 
-        found = [{key: value for key, value in asdict(one).items() if value} for one in problem.findings]
-        brief = printed.brief
+        found, brief = map(finding_line, problem.findings), printed.brief
         details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in one.items()} for one in found]
     told = len(problem.findings) == 1 and problem.findings[0].message in problem.message
     for finding in problem.findings if not printed.says_json() and not told else ():

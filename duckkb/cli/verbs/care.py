@@ -49,14 +49,13 @@ def check_command(since: str | None, fail_on: Literal["error", "warning"], **giv
 
 
 def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
-    from dataclasses import asdict
-
+    from duckkb.cli.lines import finding_line
     from duckkb.review.reports.findings import as_objects, of_findings, told
 
     # A table in Markdown is read as a report is: on a forge, by people.
     is_page = form == "md"
     listed = [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
-    findings = [{key: value for key, value in asdict(one).items() if value} for one in listed]
+    findings = list(map(finding_line, listed))
     if form == "json":
         ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
         counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}

@@ -1,13 +1,14 @@
 """merge, resolve, compact, git: two histories of records become one."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
 from duckkb.cli import options, out, printed
+from duckkb.cli.lines import finding_line
 from duckkb.cli.options import chosen_format, lock_timeout
 from duckkb.cli.verb import end, group, unopened, verb
 
@@ -70,7 +71,10 @@ def _tell_merge(done: "Merge") -> None:
     line: dict[str, Any] = {"action": outcome.action, "commit": outcome.commit, "files": list(outcome.files)}
     line |= {"others": list(outcome.others)}
     line |= {"counts": {"conflicts": len(outcome.conflicts), "violations": len(done.violations)}}
-    conflicts, violations = list(map(_conflict, outcome.conflicts[:most])), _findings(done.violations[:most])
+    conflicts, violations = (
+        list(map(_conflict, outcome.conflicts[:most])),
+        list(map(finding_line, done.violations[:most])),
+    )
     if chosen_format() == "json":
         out.emit(line | {"conflicts": conflicts, "violations": violations})
     else:
@@ -192,7 +196,7 @@ def _tell_resolution(done: "Resolution", shown: "Sequence[OpenConflict]", follow
     if form == "json":
         told = {name: list(getattr(left, name)) for name in ("unreadable", "unstaged", "others", "files", "rescued")}
         page = {"conflicts": lines, "total": len(left.conflicts), "next": following}
-        out.emit({"operation": left.operation, **page, **told, "violations": _findings(done.violations)})
+        out.emit({"operation": left.operation, **page, **told, "violations": list(map(finding_line, done.violations))})
     elif form == "text":
         for one in shown:
             printed.result(printed.one_line(one.name))
@@ -270,10 +274,6 @@ def git_uninstall_command() -> None:
     from duckkb.review.merging import install
 
     out.lines({"changed": name} for name in install.uninstall(unopened().root))
-
-
-def _findings(findings: "Iterable[Finding]") -> list[dict[str, Any]]:
-    return [{key: value for key, value in asdict(one).items() if value} for one in findings]
 
 
 def _tell_violations(findings: "Sequence[Finding]") -> None:
