@@ -47,7 +47,7 @@ KEEPING = {
 SINGLE = ("vector store", "vector delete", "vector import-file", "vector run", "vector set-database")
 # Verbs that write no record.
 READING = (
-    "blame", "col list", "col show", "col snapshot", "config show", "doctor", "embed", "export", "find", "get",
+    "blame", "cleanup", "col list", "col show", "col snapshot", "config show", "doctor", "embed", "export", "find", "get",
     "git install", "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index plan",
     "index refresh", "index status", "init", "list", "log", "policy check", "policy list", "policy show", "schema", "sql",
     "status", "trust", "vector list", "vector retrieve", "vector schema", "vector search", "why",

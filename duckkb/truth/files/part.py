@@ -87,7 +87,8 @@ def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
 
 
 def identity_hash(identity: Identity) -> int:
-    """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes."""
+    """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes. Raises TypeError for half a
+    character, which no line can hold."""
     text = orjson.dumps([one if type(one) is str else component_value(one) for one in identity])
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 

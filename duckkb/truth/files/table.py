@@ -65,7 +65,11 @@ class Table:
             yield from (record.identity for record in self._rows[path].records)
 
     def get(self, identity: Identity) -> StoredRow | None:
-        return self._found(identity_hash(identity), lambda row: row.record.identity == identity)
+        try:
+            key = identity_hash(identity)
+        except TypeError:  # half a character: asked for by a command line, and in no line
+            return None
+        return self._found(key, lambda row: row.record.identity == identity)
 
     def by_id(self, record_id: int) -> StoredRow | None:
         return self._found(record_id, lambda row: row.record.id == record_id)
