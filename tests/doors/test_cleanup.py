@@ -70,7 +70,8 @@ def test_what_is_left_of_a_base_that_is_gone_goes_and_another_base_keeps_its_sto
     shutil.rmtree(gone)
     assert left.is_dir() and user.run("cleanup").line["removed"] == [], "its disk may be mounted again"
     os.utime(left, LONG_AGO)
-    before, answer = user.files(), user.found(there)
+    answer = user.found(there)
+    before = user.files()
     planned = user.run("cleanup", "--dry-run").line
     assert user.files() == before
     (told,) = planned["removed"]
