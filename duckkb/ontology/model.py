@@ -204,8 +204,7 @@ class Ontology:
 
     def by_table(self, kind: str, table: str) -> RecordType | None:
         """The type of kind `node` or `edge` that is stored under this table or label."""
-        found = self._tables.get((kind, table))
-        return found
+        return self._tables.get((kind, table))
 
     @cached_property
     def _tables(self) -> Mapping[tuple[str, str], RecordType]:

@@ -103,7 +103,9 @@ def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
     head = path.partition(".")[0]
     open_ones = [(head, record.get(head)) for record in records]
     while open_ones and len(found) < _MOST_COMPARED:
-        below = [(f"{at}.{key}", one) for at, value in open_ones if isinstance(value, Mapping) for key, one in value.items()]
+        below = [
+            (f"{at}.{key}", one) for at, value in open_ones if isinstance(value, Mapping) for key, one in value.items()
+        ]
         found |= dict.fromkeys(at for at, _ in below)
         open_ones = below
     return list(found)

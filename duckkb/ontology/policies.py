@@ -79,7 +79,9 @@ def _overrides(section: Section) -> dict[str, Any]:
     for key, standard, rules in (("fusion", Fusion(), FUSION), ("expansion", Expansion(), EXPANSION)):
         if key in section:
             inner = section.sub(key)
-            found[key] = replace(standard, **{name: value for name, value in inner.read(rules).items() if value is not None})
+            found[key] = replace(
+                standard, **{name: value for name, value in inner.read(rules).items() if value is not None}
+            )
     if "embedding" in section:
         found |= {f"embedding.{name}": value for name, value in section.sub("embedding").read(EMBEDDING).items()}
     return {place: value for place, value in found.items() if value is not None}
@@ -182,7 +184,9 @@ def _refuse(section: Section, allowed: tuple[Mode, ...] | None) -> dict[Mode, st
     for mode in MODES:
         if mode in section:
             if allowed is None or mode in allowed:
-                section.problem(f"{mode} is allowed, so nothing refuses it", mode, remedy="leave it out of intents.allowed")
+                section.problem(
+                    f"{mode} is allowed, so nothing refuses it", mode, remedy="leave it out of intents.allowed"
+                )
             found[mode] = section.get(mode, Text(500), "")
     return found
 

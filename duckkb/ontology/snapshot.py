@@ -104,5 +104,3 @@ def _set_at(resolved: dict[str, Any], steps: list[str], value: Any, name: str) -
     except (AttributeError, IndexError, TypeError, ValueError):
         return f"the parameter {shown(name)} has no place in this policy"
     return ""
-
-

@@ -64,7 +64,9 @@ def collection(name: str, section: Section) -> NodeType:
         section.problem(message, remedy="rename it")
     inner = section.sub("policy")
     if not inner.value:
-        section.problem("needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY")
+        section.problem(
+            "needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY"
+        )
     own = policy(inner.get("name", Text(), name), inner, ("name",))
     identity = own.identity or ("id",)
     fields = own.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))

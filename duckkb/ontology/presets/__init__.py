@@ -7,8 +7,7 @@ from importlib.resources import files
 from duckkb.errors import Finding
 from duckkb.ontology.model import Policy
 from duckkb.ontology.policies import policy
-from duckkb.ontology.source import root_section
-from duckkb.ontology.source import read_yaml
+from duckkb.ontology.source import read_yaml, root_section
 
 
 @lru_cache(maxsize=1)
