@@ -12,7 +12,7 @@ import itertools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -170,6 +170,7 @@ class Vocabulary:
         return "。".join(sentences) + "。" if chinese else ". ".join(sentences) + "."
 
 
+@cache
 def _english_words() -> list[str]:
     """Real words at the head; the tail is made of syllables, so that it is as long as a language's."""
     rng, onsets, vowels = np.random.default_rng(_SEED), _ONSETS.split(), _VOWELS.split()
@@ -183,6 +184,7 @@ def _english_words() -> list[str]:
     return list(words)
 
 
+@cache
 def _chinese_words() -> list[str]:
     """Words of jieba's dictionary, which has how often each was seen."""
     found = find_spec("jieba")

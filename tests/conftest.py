@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import is_hypothesis_test, settings
 
 from duckkb import config
 from duckkb.store.place import Place
-from tests.forks import forks
+from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
 
 # The suite draws the same examples every time, a third of what each law asks for; `make check-full` draws new ones, and
 # all of them (--hypothesis-profile=fresh), and prints how to repeat what it finds.
@@ -63,9 +64,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=20261122, help="where the chance of a campaign begins")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have each law draw fewer examples, unless they are to be fresh. A law says in its decorator how many it asks for,
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave larger samples to the full run, and have each law draw fewer examples, unless they are to be fresh. A law says in its decorator how many it asks for,
     which no profile overrides, so what the decorator left on the function is replaced."""
+    if config.getoption("--campaign") != "full":
+        larger = [item for item in items if item.get_closest_marker("larger")]
+        config.hook.pytest_deselected(items=larger)
+        items[:] = [item for item in items if item not in larger]
     if settings.get_current_profile_name() != "repeatable":
         return
     laws = {item.obj for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)}
@@ -90,16 +95,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Trust, stores and verified caches of the tests' own; git without the user's configuration. Converted models are shared."""
+    """Trust of the tests' own; git without the user's configuration."""
     home = tmp_path_factory.mktemp("state")
     before = dict(os.environ)
-    models = config.environment().cache_home.expanduser() / "models"
-    models.mkdir(parents=True, exist_ok=True)
-    (home / "cache" / "duckkb").mkdir(parents=True)
-    (home / "cache" / "duckkb" / "models").symlink_to(models)
     os.environ.update(
         XDG_STATE_HOME=str(home),
-        XDG_CACHE_HOME=str(home / "cache"),
+        XDG_CACHE_HOME=str(_cache_home(home / "cache")),
         GIT_CONFIG_GLOBAL=os.devnull,
         GIT_CONFIG_SYSTEM=os.devnull,
         GIT_AUTHOR_NAME="test",
@@ -112,6 +113,29 @@ def own_machine_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     yield
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache_home(own_machine_state: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Stores, and the cache of tokens and vectors, of each module's own: what one has embedded, another has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(_cache_home(tmp_path_factory.mktemp("cache"))))
+        yield
+
+
+def _cache_home(home: Path) -> Path:
+    """An empty cache folder, but that converted models lie in it."""
+    MODELS.mkdir(parents=True, exist_ok=True)
+    (home / "duckkb").mkdir(parents=True)
+    (home / "duckkb" / "models").symlink_to(MODELS)
+    return home
+
+
+@pytest.fixture(autouse=True, scope="module")
+def warm(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No module but a campaign pays for the start of Python in every process, nor for loading the model in every base."""
+    with nullcontext() if "campaigns" in request.path.parts or not possible() else warm_children():
+        yield
 
 
 @pytest.fixture
@@ -190,17 +214,25 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
     itself is to start."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     around = {**os.environ, "PYTHONUTF8": "1", **(env or {})}
-    from_nothing = any(name.startswith("PYTHON") for name in env or {}) or os.environ.get("DUCKKB_TEST_FORK") == "0"
-    if from_nothing or not hasattr(os, "fork"):
+    from_nothing = any(name.startswith("PYTHON") for name in env or {})
+    if from_nothing or not possible():
         command = [sys.executable, "-m", "duckkb", *args]
         done = subprocess.run(command, cwd=root, input=data, capture_output=True, env=around, check=False, timeout=300)
         code, out, err = done.returncode, done.stdout, done.stderr
     else:
-        code, out, err = forks().run(args, root, data, around)
+        code, out, err = forks(_is_heavy(root, args)).output(COMMAND, args, root, data, around)
     ran = Ran(code, out.decode(), err.decode())
     assert "Traceback" not in ran.err, ran.err
     assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err
     return ran
+
+
+def _is_heavy(root: Path, args: Sequence[str]) -> bool:
+    """Whether a command in this folder may need the model, or all dictionaries."""
+    if "doctor" in args:
+        return True
+    given = root / "config.yaml"
+    return given.is_file() and b"embedding_model: none" not in given.read_bytes()
 
 
 def without_roots_rights() -> list[str]:

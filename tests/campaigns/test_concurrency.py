@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,8 @@ from tests.harness import oracle
 from tests.harness.campaign import Campaign
 from tests.harness.crowd import scripts
 from tests.harness.crowd.scripts import ended, start
-from tests.harness.crowd.workers import Forge, forge, weakened
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Forge]:
-    with forge(tmp_path / "workers") as made:
-        yield made
+from tests.harness.crowd.workers import Forge
+from tests.harness.forks import weakened
 
 
 def _ids(root: Path, table: str = "note") -> list[str]:
@@ -220,7 +215,7 @@ def test_of_two_racing_preconditions_exactly_one_wins(notes: Path, workers: Forg
         with duckkb.open(notes) as kb:
             etag = kb.put("Note", {"id": "a", "text": str(time.time_ns())}).etags[0]
         line = ["put", "Note", "--json", "--if-match", etag]
-        racing = [workers.start("cli", notes, *line, f'{{"id": "a", "title": "{number}"}}') for number in range(2)]
+        racing = [workers.worker(notes, *line, f'{{"id": "a", "title": "{number}"}}') for number in range(2)]
         codes = [worker.wait() for worker in racing]
         assert sorted(codes) == [0, 1], [worker.err for worker in racing]
         assert json.loads(racing[codes.index(1)].err.splitlines()[-1])["code"] == "E_STALE"
@@ -256,7 +251,7 @@ def test_a_lock_that_does_not_come_is_an_error_that_names_its_holder(notes: Path
         ("index", "build"),
         ("delete", "Note", "a"),
     ):
-        ran = workers.start("cli", notes, *args, "--lock-timeout", "0", "--json")
+        ran = workers.worker(notes, *args, "--lock-timeout", "0", "--json")
         assert ran.wait() == 1, args
         error = json.loads(ran.err.splitlines()[-1])
         assert error["code"] == "E_LOCKED" and f"process {child.pid} on " in error["error"]

@@ -5,13 +5,13 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 import duckkb
-from tests.conftest import NOTES, ROOT, make_base
+from tests.conftest import NOTES, make_base
 from tests.harness.campaign import Campaign
 from tests.harness.hostile.places import honest_base
 from tests.harness.hostile.run import Runner, Said, every_line
@@ -124,12 +124,6 @@ ALLOWED = {"an exported file", "an exported file that is not there", "a folder t
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return honest_base(tmp_path_factory.mktemp("honest") / "kb")
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner(ROOT) as found:
-        yield found
 
 
 def one(runner: Runner, base: Path, *line: str, env: Mapping[str, str] | None = None) -> Said:

@@ -2,13 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.harness.campaign import Campaign
+from tests.harness.forks import Forks, weakened
 from tests.harness.hostile.places import TRAPS, Trap, honest_base, laid, stepped_into
 from tests.harness.hostile.run import Runner, Said, every_line
 
@@ -27,12 +27,6 @@ Judged = Callable[[tuple[str, ...]], bool]
 @pytest.fixture(scope="module")
 def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return honest_base(tmp_path_factory.mktemp("honest") / "kb")
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner(ROOT) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -99,30 +93,15 @@ def test_the_traps_work_on_git_as_it_is(campaign: Campaign, honest: Path, tmp_pa
             campaign.count("hostile repositories that do run a command under plain git")
 
 
-def weakened(folder: Path, *changes: tuple[str, str, str]) -> Path:
-    """A copy of the product with texts of its files replaced."""
-    shutil.copytree(ROOT / "duckkb", folder / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
-    for path, old, new in changes:
-        file = folder / "duckkb" / path
-        text = file.read_text("utf-8")
-        assert old in text, (path, old)
-        file.write_text(text.replace(old, new), "utf-8")
-    return folder
-
-
 def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> None:
-    sources = weakened(
-        tmp_path / "weak",
-        ("truth/git/run.py", "def hardening(settings: Mapping[str, str]) -> dict[str, str]:\n", _NOTHING),
-    )
+    hardening = "def hardening(settings: Mapping[str, str]) -> dict[str, str]:\n"
+    sources = weakened(tmp_path / "weak", {"truth/git/run": (hardening, f"{hardening}    return {{}}\n")})
     ran = []
-    with Runner(sources) as weak:
+    with Forks(sources) as warm:
+        weak = Runner(warm)
         for trap in TRAPS:
             if trap.name.startswith(("partial", "variables")):
                 base, trace, env = laid(trap, honest, tmp_path)
                 weak.run(base, [("put", "Note", '{"id":"x"}', "--dry-run"), ("check",), ("status",)], env)
                 ran += [trap.name] * trace.exists()
     assert len(ran) >= 4, ran
-
-
-_NOTHING = "def hardening(settings: Mapping[str, str]) -> dict[str, str]:\n    return {}\n"

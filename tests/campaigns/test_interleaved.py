@@ -15,8 +15,8 @@ from tests.fakes import FrozenClock
 from tests.harness import oracle
 from tests.harness.campaign import Campaign
 from tests.harness.crowd.scripts import start
-from tests.harness.crowd.workers import weakened
 from tests.harness.crowd.worlds import World, anew, by_renaming, in_place, put_times_back, status
+from tests.harness.forks import weakened
 
 
 def _part(root: Path) -> Path:

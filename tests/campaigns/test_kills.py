@@ -4,26 +4,18 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import duckkb
 from tests.conftest import NOTES, commit, make_base
 from tests.harness import oracle
 from tests.harness.campaign import Campaign
 from tests.harness.crowd.model import Model, Op
-from tests.harness.crowd.workers import Forge, Worker, forge, wait_for_stage, weakened
+from tests.harness.crowd.workers import Forge, Worker, wait_for_stage
+from tests.harness.forks import Forks, weakened
 
 LAYOUT = {"data/nodes", "data/edges"}
 """Folders that stay when the last record in them was deleted."""
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Forge]:
-    with forge(tmp_path / "workers") as made:
-        yield made
 
 
 def _killed(worker: Worker, rng: random.Random, model: Model, seconds: float) -> tuple[Model, Op | None]:
@@ -88,11 +80,11 @@ def test_dk_15_loops_killed_at_random_keep_what_they_acknowledged(
         root, model = make_base(tmp_path / str(number), NOTES), Model()
         with duckkb.open(root) as kb:
             for kill in range(20):
-                worker = workers.start("loop", root, rng.randrange(10**9), f"k{kill}")
+                worker = workers.loop(root, rng.randrange(10**9), f"k{kill}")
                 model, pending = _killed(worker, rng, model, 0.012)
                 stages.add(stage := _stage(root))
                 if rng.random() < 0.3:  # whoever recovers is killed too
-                    recovering = workers.start("cli", root, "get", "Note", "none")
+                    recovering = workers.worker(root, "get", "Note", "none")
                     time.sleep(rng.random() * 0.02)
                     recovering.send(signal.SIGKILL)
                     recovering.wait()
@@ -109,7 +101,7 @@ def test_dk_15_two_writers_killed_at_once_leave_at_most_one_write_each(
     rng, model = campaign.random("pairs"), Model()
     with duckkb.open(notes) as kb:
         for number in range(campaign.pick(2, 15)):
-            pair = [workers.start("loop", notes, rng.randrange(10**9), f"{side}{number}", False) for side in "ab"]
+            pair = [workers.loop(notes, rng.randrange(10**9), f"{side}{number}", False) for side in "ab"]
             model, first = _killed(pair[0], rng, model, 0.02)
             model, second = _killed(pair[1], rng, model, 0.0)
             allowed = [after for before in _with(model, first) for after in _with(before, second)]
@@ -166,7 +158,7 @@ def test_dk_15_whole_commands_killed_at_random_are_done_or_not(
         root, op = make_base(tmp_path / str(number), NOTES), COMMANDS[number % len(COMMANDS)]
         model = _filled(root)
         line = _line(op, root)
-        worker = workers.command(root, *line)
+        worker = workers.whole(root, *line)
         time.sleep(rng.random() * 0.9)
         worker.send(signal.SIGKILL)
         code = worker.wait()
@@ -177,7 +169,7 @@ def test_dk_15_whole_commands_killed_at_random_are_done_or_not(
             after.apply(op)
             found = _judge(root, kb, [after] if code == 0 else [model, after])
             if found is model and op["op"] not in ("index", "fmt"):
-                again = workers.start("cli", root, *line)
+                again = workers.worker(root, *line)
                 assert again.wait() == 0, again.err
                 _judge(root, kb, [after])
 
@@ -202,10 +194,11 @@ def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campai
 """
     sources = weakened(tmp_path / "weak", {"truth/commit/protocol": ("    facts |= _seal(work, targets)\n", naive)})
     rng = campaign.random("control")
-    with forge(tmp_path / "workers", sources) as workers:
+    with Forks(sources) as warm:
+        workers = Forge(tmp_path / "workers", warm)
         for number in range(60):
             root = make_base(tmp_path / str(number), NOTES)
-            worker = workers.start("loop", root, rng.randrange(10**9), "w")
+            worker = workers.loop(root, rng.randrange(10**9), "w")
             try:
                 model, pending = _killed(worker, rng, Model(), 0.012)
                 with duckkb.open(root) as kb:

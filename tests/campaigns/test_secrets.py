@@ -5,7 +5,7 @@ import shutil
 import socket
 import threading
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,10 +15,10 @@ import pytest
 
 import duckkb
 from duckkb.actions import folder
-from tests.campaigns.test_hostile_repositories import weakened
-from tests.conftest import NOTES, ROOT, commit, make_base
+from tests.conftest import NOTES, commit, make_base
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.harness.campaign import Campaign
+from tests.harness.forks import Forks, weakened
 from tests.harness.hostile.run import Runner, Said, every_line
 
 KEY = "sk-MARKED-7f3a9c1e5b8d2046-not-to-be-seen"
@@ -68,12 +68,6 @@ def base_of(root: Path, url: str, variable: str = "SOME_KEY", extra: str = "") -
         "{embedding_model: none}", f"{{embedding_model: some-model, {extra}embedding: {settings}}}"
     ).replace("full_text: [title, text]}", "full_text: [title, text], vectors: [text]}")
     return make_base(root, config)
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[Runner]:
-    with Runner(ROOT) as found:
-        yield found
 
 
 @pytest.fixture
@@ -270,11 +264,18 @@ def test_without_trust_and_without_care_it_would_be_told(env: dict[str, str], tm
     """The negative control: the listener and the search for the key notice a product that is careless."""
     sources = weakened(
         tmp_path / "weak",
-        ("llm/providers/__init__.py", "if not trusted:", "if False:"),
-        ("llm/providers/__init__.py", "if variable and trusted else", "if variable else"),
-        ("llm/providers/openai_endpoint.py", "if self._key and _repeats(line, self._key):", "if False:"),
+        {
+            "llm/providers/__init__": (
+                "if not trusted:",
+                "if False:",
+                "if variable and trusted else",
+                "if variable else",
+            ),
+            "llm/providers/openai_endpoint": ("if self._key and _repeats(line, self._key):", "if False:"),
+        },
     )
-    with Runner(sources) as weak, FakeEndpoint() as endpoint:
+    with Forks(sources) as warm, FakeEndpoint() as endpoint:
+        weak = Runner(warm)
         base = base_of(tmp_path / "kb", endpoint.url)
         endpoint.next(Reply(404, f'{{"error": {{"message": "no model for {KEY}"}}}}'.encode()))
         (said,) = weak.run(base, [("embed", "fox")], env)

@@ -17,7 +17,8 @@ from duckkb.truth.commit import lock
 from tests.conftest import NOTES, Run, make_base
 from tests.harness import oracle
 from tests.harness.campaign import Campaign
-from tests.harness.crowd.workers import Forge, Worker, forge, wait_for_stage, weakened
+from tests.harness.crowd.workers import Forge, Worker, wait_for_stage
+from tests.harness.forks import Forks, weakened
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MANY = [{"id": f"n{number:04}", "text": f"fox {number} 内存 " * 3} for number in range(400)]
@@ -28,12 +29,6 @@ COMMANDS = {
     "index build": ["index", "build"],
     "delete": ["delete", "Note", "n0002", "n0003"],
 }
-
-
-@pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Forge]:
-    with forge(tmp_path / "workers") as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +84,7 @@ def _interrupt(workers: Forge, root: Path, command: str, number: int, rng: rando
     """Run a command, send the signal at some moment, and judge at once: no other command has looked since."""
     old, new, whole = _records(root), _expected(root, command), rng.random() < 0.25
     line = COMMANDS[command]
-    worker = workers.command(root, *line) if whole else workers.start("cli", root, *line)
+    worker = workers.whole(root, *line) if whole else workers.worker(root, *line)
     if rng.random() < 0.5:
         time.sleep(rng.random() ** 2 * (0.9 if whole else 0.45))
     else:
@@ -139,7 +134,7 @@ def test_sigxcpu_ends_at_once_and_the_next_command_recovers(filled: Path, worker
     rng = campaign.random("cpu")
     old, new = _records(filled), _expected(filled, "import")
     for _ in range(campaign.pick(2, 15)):
-        worker = workers.start("cli", filled, *COMMANDS["import"])
+        worker = workers.worker(filled, *COMMANDS["import"])
         time.sleep(0.03 + rng.random() * 0.3)
         worker.send(signal.SIGXCPU)
         assert worker.wait() in (0, -signal.SIGXCPU) and "Traceback" not in worker.err, worker.err
@@ -154,7 +149,7 @@ def test_a_command_under_nohup_goes_on(notes: Path, workers: Forge) -> None:
     fifo = notes / "stdin"
     os.mkfifo(fifo)
     ignored = [signal.SIGHUP, signal.SIGINT]
-    worker = workers.start("cli", notes, "put", "Note", stdin=fifo, ignore=ignored)
+    worker = workers.worker(notes, "put", "Note", stdin=fifo, ignore=ignored)
     with fifo.open("wb") as given:  # once the other end is open too
         time.sleep(0.2)
         for number in ignored:
@@ -170,9 +165,9 @@ def test_a_command_that_waits_for_stdin_or_the_lock_heeds_signals(notes: Path, w
     keep = os.open(fifo, os.O_RDWR)
     with duckkb.open(notes) as kb:
         for number in ASKING:
-            waiting = workers.start("cli", notes, "put", "Note", "--json", stdin=fifo)
+            waiting = workers.worker(notes, "put", "Note", "--json", stdin=fifo)
             with lock.exclusive(notes, 10):
-                locked = workers.start("cli", notes, "put", "Note", '{"id": "a"}', "--json")
+                locked = workers.worker(notes, "put", "Note", '{"id": "a"}', "--json")
                 time.sleep(0.3)
                 for worker in (waiting, locked):
                     worker.send(number)
@@ -238,7 +233,7 @@ def test_a_second_signal_ends_at_once(notes: Path, workers: Forge, run: Run) -> 
     fifo = notes / "stdin"
     os.mkfifo(fifo)
     keep = os.open(fifo, os.O_RDWR)
-    worker = workers.start("cli", notes, "put", "Note", stdin=fifo)
+    worker = workers.worker(notes, "put", "Note", stdin=fifo)
     time.sleep(0.2)
     for _ in range(50):
         worker.send(signal.SIGTERM)
@@ -282,7 +277,7 @@ def _problem_while_waiting(workers: Forge, root: Path, number: int) -> str:
     fifo = root / "stdin"
     os.mkfifo(fifo)
     keep = os.open(fifo, os.O_RDWR)
-    worker = workers.start("cli", root, "put", "Note", stdin=fifo)
+    worker = workers.worker(root, "put", "Note", stdin=fifo)
     time.sleep(0.3)
     worker.send(number)
     problem = _problem(worker, worker.wait(), number)
@@ -309,8 +304,8 @@ RECOVERY = ("            recover(root)\n            raise\n", "            raise
 def _problem_in_the_middle(place: Path, root: Path, *taken_out: str) -> str:
     """What a user would complain of in what a command leaves behind that a signal met while it wrote."""
     old, new = _records(root), _expected(root, "import")
-    with forge(place / "workers", weakened(place / "copy", {"truth/commit/protocol": SEALED + taken_out})) as workers:
-        worker = workers.start("cli", root, *COMMANDS["import"])
+    with Forks(weakened(place / "copy", {"truth/commit/protocol": SEALED + taken_out})) as warm:
+        worker = Forge(place / "workers", warm).worker(root, *COMMANDS["import"])
         return _judged(worker, worker.wait(), signal.SIGTERM, root, old, new)
 
 
@@ -339,5 +334,5 @@ def test_commands_that_do_not_heed_signals_are_caught(
     tmp_path: Path, filled: Path, taken_out: dict[str, tuple[str, ...]]
 ) -> None:
     """The control, over copies with one protection taken out each: judged while they wait for stdin."""
-    with forge(tmp_path / "weak-workers", weakened(tmp_path / "weak", taken_out)) as workers:
-        assert _problem_while_waiting(workers, filled, signal.SIGTERM)
+    with Forks(weakened(tmp_path / "weak", taken_out)) as warm:
+        assert _problem_while_waiting(Forge(tmp_path / "weak-workers", warm), filled, signal.SIGTERM)

@@ -12,7 +12,7 @@ from typing import Any
 from tests.campaigns.snapshot_ground import ALWAYS, CONFIG, NEVER, lines, note
 from tests.conftest import commit, git, make_base, run_in, store_of
 from tests.harness.campaign import Campaign
-from tests.harness.crowd.workers import Forge, Worker, forge
+from tests.harness.crowd.workers import Forge, Worker
 
 FINDS = {
     "words": ("find", "Note", "common", "-l", "10000"),
@@ -49,7 +49,7 @@ class Crowd:
 
     def find(self) -> None:
         name = self.rng.choice(list(FINDS))
-        worker = self.forge.start("cli", self.root, *FINDS[name])
+        worker = self.forge.worker(self.root, *FINDS[name])
         self.running.append(Running(worker, name, known=frozenset(self.acknowledged), kill_at=self._fate()))
 
     def put(self) -> None:
@@ -57,7 +57,7 @@ class Crowd:
         kind, marker = ("Note", f"note {number}") if number % 2 else ("vecs", f"vec {number}")
         record = note(marker, number) if kind == "Note" else {"id": marker, "tensor": [number, 1, 2]}
         self.begun.add(marker)
-        worker = self.forge.start("cli", self.root, "put", kind, json.dumps(record))
+        worker = self.forge.worker(self.root, "put", kind, json.dumps(record))
         self.running.append(Running(worker, "put", marker, kill_at=self._fate()))
 
     def look(self) -> None:
@@ -129,21 +129,20 @@ def made(root: Path) -> Path:
 
 def test_finds_among_puts_checkouts_and_kills_show_one_truth(tmp_path: Path, campaign: Campaign) -> None:
     root, rng = made(tmp_path / "kb"), campaign.random("crowd")
-    with forge(tmp_path / "workers") as workers:
-        crowd = Crowd(workers, root, rng)
-        end, turn = time.monotonic() + campaign.pick(2, 90), 0
-        while time.monotonic() < end or crowd.running:
-            is_open = time.monotonic() < end
-            finds = sum(one.name != "put" for one in crowd.running)
-            if is_open and finds < 6:
-                crowd.find()
-            if is_open and len(crowd.running) - finds < 2:
-                crowd.put()
-            if is_open and rng.random() < 0.2:
-                turn += 1
-                git(root, "checkout", "-q", BRANCHES[turn % 2])
-            crowd.look()
-        judge_at_rest(root, crowd)
+    crowd = Crowd(Forge(tmp_path / "workers"), root, rng)
+    end, turn = time.monotonic() + campaign.pick(2, 90), 0
+    while time.monotonic() < end or crowd.running:
+        is_open = time.monotonic() < end
+        finds = sum(one.name != "put" for one in crowd.running)
+        if is_open and finds < 6:
+            crowd.find()
+        if is_open and len(crowd.running) - finds < 2:
+            crowd.put()
+        if is_open and rng.random() < 0.2:
+            turn += 1
+            git(root, "checkout", "-q", BRANCHES[turn % 2])
+        crowd.look()
+    judge_at_rest(root, crowd)
     assert crowd.ended
     campaign.count("commands at once over a snapshot", crowd.ended)
     campaign.count("commands over a snapshot that were killed", crowd.killed)

@@ -24,6 +24,7 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(
+    scope="module",
     params=[
         "fake",
         "fake with a limit",
@@ -32,7 +33,7 @@ def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param("q4", marks=pytest.mark.model),
         pytest.param("int8", marks=pytest.mark.model),
         pytest.param("symmetric", marks=pytest.mark.model),
-    ]
+    ],
 )
 def embedder(request: pytest.FixtureRequest, cache_home: Path) -> Iterator[Embedder]:
     if request.param.startswith("fake"):

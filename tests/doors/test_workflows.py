@@ -10,18 +10,19 @@ import pytest
 from tests.conftest import commit, git, run_in
 from tests.doors.forge_stage import Ended, Forge
 
-PLACES = (".", "kb")
 Change = Callable[[Forge], None]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A base in a folder shows all that differs; the full campaign asks everything of one at the top too."""
-    full = metafunc.config.getoption("--campaign") == "full"
-    places = PLACES if full or metafunc.function is test_a_comment_tells_what_the_pull_request_does else PLACES[1:]
+    """A base in a folder shows all that differs; the larger sample asks everything of one at the top too."""
     if "made" in metafunc.fixturenames:
-        metafunc.parametrize("made", places, indirect=True, scope="module")
+        both = metafunc.function is test_a_comment_tells_what_the_pull_request_does
+        top = pytest.param(".", marks=() if both else pytest.mark.larger)
+        metafunc.parametrize("made", [top, "kb"], indirect=True, scope="module")
     if "guard" in metafunc.fixturenames:
-        metafunc.parametrize("guard", GUARDS if full else ["the judged questions", "a limit"])
+        always = ("the judged questions", "a limit")
+        more = (pytest.param(name, marks=pytest.mark.larger) for name in GUARDS if name not in always)
+        metafunc.parametrize("guard", [*always, *more])
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """What the campaigns share: how faults, crowds, hostile input and forged bases are made, and what they are judged by.
 
 - `campaign`: how large a campaign is, its seed, and what it counts; `oracle`: what the files of a base hold, read without duckkb.
-- `faults`: a process that forks children, each with hooks in the calls by which Python touches files: where one dies, tears a
-  write or fails, the same under strace, and the state of a disk after a power cut.
+- `forks`: the warm process that forks for whoever wants a process, of the product or of a weakened copy.
+- `faults`: children with hooks in the calls by which Python touches files: where one dies, tears a write or fails, the same
+  under strace, and the state of a disk after a power cut.
 - `crowd`: many real processes at once over one base: workers, scripts for them, and a model of what they may find.
 - `fuzz`: inputs that grow from valid ones, with the book that says what is right; how they mutate, and which branches they take.
 - `bad_inputs`: bases, settings and streams that are wrong by name, and what a user would complain of in the answer.

@@ -307,7 +307,9 @@ def within(scores: Mapping[str, float], wanted: set[str]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("policy", FILTERS)
-@pytest.mark.parametrize("number", range(COLLECTIONS))
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(number, marks=pytest.mark.larger) for number in range(1, COLLECTIONS))]
+)
 def test_xd_06_every_mode_answers_within_the_filter(
     kb: duckkb.KnowledgeBase, request: pytest.FixtureRequest, policy: str, number: int
 ) -> None:

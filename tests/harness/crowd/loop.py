@@ -12,12 +12,12 @@ from tests.harness.crowd.model import Model, Op
 _WORDS = ("fox", "内存", "journal\u2028", "tree", "\U0001f986", "line\n")
 
 
-def write(root: Path, seed: int, prefix: str, alone: bool = True) -> None:
+def write(root: Path | str, seed: int, prefix: str, alone: bool = True) -> None:
     """Writes of every kind to records of one prefix, in an order that the seed decides. Beside other writers it does not
     play the editor, whom no lock keeps from the others' files."""
     import duckkb
 
-    rng, model = random.Random(seed), Model()
+    root, rng, model = Path(root), random.Random(seed), Model()
     with duckkb.open(root, lock_timeout=600) as kb:
         for number in count():
             op = next_op(rng, model, prefix, number)

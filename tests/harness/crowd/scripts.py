@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.harness.crowd.workers import ROOT, SOURCES
+from tests.harness.forks import ROOT, SOURCES
 
 PUT = """
 import duckkb, sys

@@ -7,8 +7,6 @@ import re
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,11 +16,11 @@ from typing import Any
 
 from tests.harness import oracle
 from tests.harness.faults.hooks import DIED
+from tests.harness.forks import Forks
 
 MOMENT = "2026-03-01T10:00:00.000000Z"
 LATER = "2026-03-02T11:30:00.000000Z"
 
-_ZYGOTE = Path(__file__).with_name("zygote.py")
 _RANDOM = re.compile(r"/\.tmp-[^/]*$")
 
 Files = dict[str, tuple[int, bytes | None]]
@@ -52,22 +50,18 @@ class Ended:
         return found if isinstance(found, dict) else {}
 
 
-class Zygote:
-    """Forks children that run commands; see `zygote`. One job at a time."""
+class Zygote(Forks):
+    """Forks children that run commands; see `child`. One job at a time."""
 
     def __init__(self) -> None:
+        super().__init__(env={"PYTHONHASHSEED": "0"})
         self.ground = Path(tempfile.mkdtemp(prefix="faults-", dir=_fast_ground()))
         self._out = self.ground / "out"
         self._out.mkdir()
         self._count = 0
-        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUTF8": "1"}
-        env |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # a process with threads is no good parent
-        self._process = subprocess.Popen(
-            [sys.executable, str(_ZYGOTE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
-        )
 
     def close(self) -> None:
-        self._process.communicate()
+        super().close()
         shutil.rmtree(self.ground, ignore_errors=True)
 
     @contextmanager
@@ -83,31 +77,22 @@ class Zygote:
 
     def run(self, folder: Path, args: Sequence[str], *, stdin: str = "", plan: Mapping[str, Any] | None = None, **job: Any) -> Ended:  # fmt: skip
         """Run a command line in the base of a case, with a fault where there is a plan."""
-        if stdin:
-            (self._out / "stdin").write_text(stdin, "utf-8")
-            job["stdin"] = str(self._out / "stdin")
+        given, out, err = (self._out / name for name in ("stdin", "stdout", "stderr"))
+        given.write_text(stdin, "utf-8")
+        for path in (out, err, self._out / "calls"):
+            path.unlink(missing_ok=True)
         if plan is not None:
             job["plan"] = {"root": str(folder), **plan}
-            (self._out / "calls").unlink(missing_ok=True)
-        env = {"XDG_STATE_HOME": str(folder / "state"), **job.pop("env", {})}
-        whole = {
-            "cwd": str(folder / "kb"),
-            "args": list(args),
-            "out": str(self._out),
-            "moment": LATER,
-            "env": env,
-            **job,
-        }
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(whole) + "\n")
-        self._process.stdin.flush()
-        code = int(self._process.stdout.readline())
-        out, err = ((self._out / name).read_text("utf-8") for name in ("stdout", "stderr"))
+        env = {**os.environ, "PYTHONUTF8": "1", "XDG_STATE_HOME": str(folder / "state"), **job.pop("env", {})}
+        files = (job.pop("stdin", given), job.pop("stdout", out), err)
+        whole = {"args": list(args), "out": str(self._out), "moment": LATER, **job}
+        code = self.start("tests.harness.faults.child:live", [whole], cwd=folder / "kb", env=env, files=files).wait()
+        said, told = (path.read_text("utf-8") if path.exists() else "" for path in (out, err))
         calls = self._out / "calls"
         seen = json.loads(calls.read_text()) if plan is not None and calls.exists() else {}
-        ended = Ended(code, out, err, **seen)
-        assert "Traceback" not in err and "E_INTERNAL" not in err and "a defect in duckkb" not in err, (args, err)
-        assert code in (0, 1, 2, DIED, *([-signal.SIGXFSZ] if job.get("dies_over") else [])), (args, plan, code, err)
+        ended = Ended(code, said, told, **seen)
+        assert "Traceback" not in told and "E_INTERNAL" not in told and "a defect in duckkb" not in told, (args, told)
+        assert code in (0, 1, 2, DIED, *([-signal.SIGXFSZ] if job.get("dies_over") else [])), (args, plan, code, told)
         return ended
 
 

@@ -1,20 +1,19 @@
-"""Runs many command lines of duckkb in hostile places, quickly: one process that has imported everything forks for each place.
+"""Runs many command lines of duckkb in hostile places, quickly: one forked process for each place.
 
-As a program it reads requests from stdin, a JSON object a line (`cwd`, `env`, `lines`), and answers each with one line. What
-runs is `duckkb.cli.main.run`, the whole command line but for the interpreter's start.
+What runs is `duckkb.cli.main.run`, the whole command line but for the interpreter's start.
 """
 
-import importlib
 import json
 import os
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.harness.forks import Forks, forks
 
 NODE = '{"id":"new","title":"狐狸","text":"a new fox"}'
 LINES: tuple[tuple[str, ...], ...] = (
@@ -142,32 +141,22 @@ class Said:
         return self.out + self.err
 
 
+SECONDS = 120
+
+
 class Runner:
-    """The forking process. `sources` is the folder whose `duckkb` runs: the product, or a weakened copy of it."""
+    """Has a warm process run command lines: that of the product, or of a weakened copy."""
 
-    def __init__(self, sources: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__],
-            env={**os.environ, "PYTHONPATH": str(sources), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.communicate(timeout=60)
+    def __init__(self, warm: Forks | None = None) -> None:
+        self._warm = warm or forks()
 
     def run(self, cwd: Path, lines: Sequence[Sequence[str]], env: Mapping[str, str] | None = None) -> list[Said]:
         """Run command lines one after the other in `cwd`. Fails where one crashes, hangs, or is a defect."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        wanted = {"cwd": str(cwd), "env": {**os.environ, **(env or {})}, "lines": [list(line) for line in lines]}
-        print(json.dumps(wanted), file=self._process.stdin, flush=True)
-        answers = json.loads(self._process.stdout.readline())
+        around = {**os.environ, "PYTHONUTF8": "1", **(env or {})}
+        with tempfile.TemporaryDirectory() as folder:
+            call = "tests.harness.hostile.run:say_all"
+            self._warm.output(call, [[list(line) for line in lines], folder], cwd, env=around)
+            answers = [json.loads(text) for text in Path(folder, "answers").read_text("utf-8").splitlines()]
         assert len(answers) == len(lines), f"died in {cwd} at {lines[len(answers)]}"
         said = [Said(tuple(line), **answer) for line, answer in zip(lines, answers, strict=True)]
         for one in said:
@@ -175,42 +164,13 @@ class Runner:
         return said
 
 
-SECONDS = 120
-WARM = (
-    "duckkb.app.knowledge", "duckkb.lanes.type_lanes", "duckkb.lanes.lexical.lexical", "duckkb.cli.verbs.find",
-    "duckkb.cli.main", "duckkb.cli.verbs.write", "duckkb.engine.write", "duckkb.indexing.cache_format", "duckkb.indexing.tokens",
-    "duckkb.llm.providers.openai_endpoint", "git", "openai.resources.embeddings", "pyarrow.parquet",
-)  # fmt: skip
-"""What most command lines import."""
-
-
-def serve() -> None:
-    """Answer requests until stdin ends."""
-    for name in WARM:
-        importlib.import_module(name)
-    for request in sys.stdin:
-        print(json.dumps(_forked(json.loads(request))), flush=True)
-
-
-def _forked(request: dict[str, Any]) -> list[dict[str, Any]]:
-    with tempfile.TemporaryDirectory() as folder:
-        answers = Path(folder) / "answers"
-        answers.touch()
-        child = os.fork()
-        if child == 0:
-            import signal
-
-            signal.alarm(SECONDS)
-            os.chdir(request["cwd"])
-            os.environ.clear()
-            os.environ.update(request["env"])
-            for line in request["lines"]:
-                answer = _said(line, Path(folder))
-                with answers.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(answer) + "\n")
-            os._exit(0)
-        os.waitpid(child, 0)
-        return [json.loads(line) for line in answers.read_text("utf-8").splitlines()]
+def say_all(lines: Sequence[list[str]], folder: str) -> None:
+    """In the fork: what each line says goes to a file."""
+    signal.alarm(SECONDS)
+    for line in lines:
+        answer = _said(line, Path(folder))
+        with Path(folder, "answers").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(answer) + "\n")
 
 
 def _said(line: list[str], folder: Path) -> dict[str, Any]:
@@ -233,7 +193,3 @@ def _said(line: list[str], folder: Path) -> dict[str, Any]:
             os.close(number)
     out, err = ((folder / name).read_text("utf-8", "replace") for name in ("out", "err"))
     return {"code": code, "out": out, "err": err}
-
-
-if __name__ == "__main__":
-    serve()

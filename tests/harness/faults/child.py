@@ -1,67 +1,26 @@
-"""A process that has everything imported and forks a child for each job: a real process, started in milliseconds.
+"""What a forked child does before a command that is to die or to fail: limits, hooks in the calls to files, a clock that
+stands still.
 
-Reads jobs as JSON lines on stdin and answers each with one line. A job: `cwd`, `args` of the command line (or `session`,
-a function of `session`), `out` (where stdout, stderr and the calls go), `env`, `plan` (see `hooks.Plan`),
-`moment` (the clock stands still there), `role` (seeds names that are otherwise drawn), `weak` (see `_weaken`),
-`limits` of resources, `dies_over`: whether a file over its limit ends the process.
+A job: `args` of the command line (or `session`, a function of `session`), `out` (a folder, where the calls are written
+down), `plan` (see `hooks.Plan`), `moment` (the clock stands still there), `role` (seeds names that are otherwise drawn),
+`weak` (see `_weaken`), `limits` of resources, `dies_over`: whether a file over its limit ends the process.
 """
 
-import importlib
 import json
 import os
 import signal
-import sys
-import traceback
 import uuid
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-
+from tests.harness import forks
 from tests.harness.faults.hooks import Hooks, Plan
 
-HEAVY = (
-    "duckdb", "tantivy", "pyarrow", "pyarrow.parquet", "numpy", "orjson", "jsonschema", "jsonschema_rs", "rjieba", "yaml",
-    "portalocker", "socket", "duckkb.app.wiring", "duckkb.engine.index.plan", "duckkb.review.check.findings",
-    "duckkb.lanes.type_lanes", "duckkb.lanes.lexical.lexical", "duckkb.lanes.sql.tables",
-    "duckkb.lanes.vectors.vectors", "duckkb.indexing.tokens", "duckkb.indexing.team_files", "duckkb.indexing.cache_format",
-    "duckkb.cli.main", "duckkb.cli.verbs.base", "duckkb.cli.verbs.care", "duckkb.cli.verbs.find", "duckkb.cli.lines", "duckkb.cli.verbs.read",
-    "duckkb.cli.verbs.write", "duckkb.actions.resolve", "duckkb.truth.commit.protocol", "duckkb.__main__", "tests.harness.faults.session",
-    "duckkb.actions.asking", "duckkb.actions.reading", "duckkb.lanes.sql.arrow", "duckkb.lanes.sql.rows",
-    "duckkb.llm.providers", "numpy.ma", "pyarrow.dataset", "secrets",
-)  # fmt: skip
 LONGEST = 120
 
 
-def main() -> None:
-    for name in HEAVY:
-        importlib.import_module(name)
-    for line in sys.stdin:
-        print(_run(json.loads(line)), flush=True)
-
-
-def _run(job: dict[str, Any]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            _live(job)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(70)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _live(job: dict[str, Any]) -> None:
-    out = Path(job["out"])
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        target = job.get(name) or str(out / name)
-        os.dup2(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    os.dup2(os.open(job.get("stdin") or os.devnull, os.O_RDONLY), 0)
+def live(job: dict[str, Any]) -> None:
     signal.alarm(LONGEST)  # a command that hangs ends by a signal, which no command may
-    os.chdir(job["cwd"])
-    os.environ.update(job.get("env", {}))
     _stand_still(job)
     if job.get("weak"):
         _weaken(job["weak"])
@@ -74,16 +33,13 @@ def _live(job: dict[str, Any]) -> None:
     if job.get("confined"):
         _give_up_powers()
     hooks = Hooks(Plan(**job["plan"])).install() if "plan" in job else None
-    _end_by(hooks, out / "calls")
+    _end_by(hooks, Path(job["out"]) / "calls")
     if job.get("session"):
-        from tests.harness.faults import session as fault_session
+        from tests.harness.faults import session
 
-        getattr(fault_session, job["session"])(hooks)
+        getattr(session, job["session"])(hooks)
         os._exit(0)
-    from duckkb.__main__ import main as command
-
-    sys.argv = ["duckkb", *job["args"]]
-    command()
+    forks.command(*job["args"])
 
 
 def _give_up_powers() -> None:
@@ -146,7 +102,3 @@ def _weaken(what: str) -> None:
         protocol.commit = in_place
     if what == "no journal":
         journal.load = lambda stage, name: None
-
-
-if __name__ == "__main__":
-    main()
