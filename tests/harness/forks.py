@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import duckkb
 from duckkb import config
 from duckkb.errors import Unavailable
-from duckkb.llm.providers import LocalE5
+from duckkb.llm.providers.local import LocalE5
 
 SOURCES = Path(duckkb.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
