@@ -266,12 +266,13 @@ def warm_children() -> Iterator[None]:
     """In this process: what duckkb starts for itself are forks, and the offline model is parsed once for all."""
     real = subprocess.Popen
     subprocess.Popen = _starting(lambda: forks().listening())
-    restore = _parse_models_once()
+    restored = _parse_models_once(), _read_dictionary_once()
     try:
         yield
     finally:
         subprocess.Popen = real
-        restore()
+        for restore in restored:
+            restore()
 
 
 _parsed: dict[tuple[Any, ...], Any] = {}
@@ -305,6 +306,25 @@ def _parse_models_once() -> Callable[[], None]:
 
     sentencepiece.SentencePieceProcessor, onnxruntime.InferenceSession = tokenizer_of, session_of
     return restore
+
+
+def _read_dictionary_once() -> Callable[[], None]:
+    """Have jieba, by which `doctor` checks what is faster, read its 5 MB of text once; returns what undoes that."""
+    try:
+        tokenizer = import_module("jieba").Tokenizer
+    except ImportError:
+        return lambda: None
+    read = tokenizer.gen_pfdict
+
+    def words_of(file: Any) -> Any:
+        with file:
+            key = ("dictionary", str(file.name))
+            if key not in _parsed:
+                _parsed[key] = read(file)
+            return _parsed[key]
+
+    tokenizer.gen_pfdict = staticmethod(words_of)
+    return lambda: setattr(tokenizer, "gen_pfdict", staticmethod(read))
 
 
 # --- the warm process
@@ -356,20 +376,14 @@ def _warm_up(place: str, model: bool) -> None:
     rjieba.Jieba = lambda: segmenter
     if model:
         _parse_models_once()
+        _read_dictionary_once()
         with contextlib.suppress(Unavailable):  # which commands will say
             LocalE5(config.environment().cache_home).embed_queries(["warm"])
-        _read_dictionary_once()
+        with contextlib.suppress(ImportError):
+            tokenizer = import_module("jieba").dt
+            tokenizer.gen_pfdict(tokenizer.get_dict_file())
     gc.collect()
     gc.freeze()
-
-
-def _read_dictionary_once() -> None:
-    """jieba, by which `doctor` checks what is faster, reads 5 MB of text at each start."""
-    with contextlib.suppress(ImportError):
-        jieba = import_module("jieba")
-        with jieba.dt.get_dict_file() as file:
-            words = jieba.dt.gen_pfdict(file)
-        jieba.Tokenizer.gen_pfdict = staticmethod(lambda file: file.close() or words)
 
 
 def _started(caller: socket.socket) -> int:
