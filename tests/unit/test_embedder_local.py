@@ -20,7 +20,7 @@ from duckkb.llm.providers.local import LocalE5
 pytestmark = pytest.mark.model
 
 FILLER = "这个知识库把每一条记录都写成一行，版本管理由仓库负责，检索的索引随时可以重建。"
-LONG = (FILLER * 80)[:1400]
+LONG = (FILLER * 80)[:3000]
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +66,14 @@ def test_a_question_finds_its_answer_across_languages(model: LocalE5) -> None:
 
 def test_a_fact_at_the_end_of_a_long_chinese_text_moves_its_vector(model: LocalE5) -> None:
     fact = "火星上最高的山是奥林帕斯山。"
-    assert model.count_tokens([LONG])[0] > 600
+    assert model.count_tokens([LONG])[0] > 1000
     plain, with_fact, question = model.embed_passages([LONG, LONG[: -len(fact)] + fact, "火星上的山"])
     assert plain @ with_fact < 0.9999
     assert with_fact @ question > plain @ question
 
 
 def test_windows_of_a_long_text_all_count(model: LocalE5) -> None:
-    english, chinese = "Git stores snapshots of trees. " * 60, FILLER * 15
+    english, chinese = "Git stores snapshots of trees. " * 80, FILLER * 20
     parts = model.embed_passages([english, chinese])
     (whole,) = model.embed_passages([english + chinese])
     assert min(parts @ whole) > parts[0] @ parts[1]
