@@ -25,9 +25,10 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/duckkb --kb . check
 	$(MAKE) test
 
-check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), every law on all its examples, drawn anew, and the larger samples
+check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), every law on all its examples, drawn anew, the larger samples, and the doors by cold processes
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh -m hypothesis --ignore=tests/campaigns
 	$(BIN)/python -m pytest -n 2 --campaign=full -m larger --ignore=tests/campaigns
+	DUCKKB_TEST_FORK=0 $(BIN)/python -m pytest -n 2 tests/doors
 
 check-newest: $(NEWEST)  ## The suite and the short campaigns with the newest of every library, also beyond the bounds of pyproject.toml
 	$(NEWEST)/bin/python -m pip freeze --exclude-editable | sed 's/==.*//' | xargs $(NEWEST)/bin/python $(INSTALL) --upgrade

@@ -65,8 +65,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave larger samples to the full run, and have each law draw fewer examples, unless they are to be fresh. A law says in its decorator how many it asks for,
-    which no profile overrides, so what the decorator left on the function is replaced."""
+    """Leave larger samples to the full run, and have each law draw fewer examples, unless they are to be fresh. A law says
+    in its decorator how many it asks for, which no profile overrides, so what the decorator left on the function is
+    replaced."""
     if config.getoption("--campaign") != "full":
         larger = [item for item in items if item.get_closest_marker("larger")]
         config.hook.pytest_deselected(items=larger)
