@@ -152,11 +152,11 @@ def test_without_checksum_and_sample_answers_change(
 ) -> None:
     """The negative control: these caches do harm where nobody looks."""
     base, honest, _, expected = ground
-    sources = weakened(
-        tmp_path / "weak",
-        ("indexing/cache_format.py", "if made != stored}", "if False}"),
-        ("indexing/cache.py", "if all(agree(stored", "if True or all(agree(stored"),
-    )
+    taken_out = {
+        "indexing/cache_format": ("if made != stored}", "if False}"),
+        "indexing/cache": ("if all(agree(stored", "if True or all(agree(stored"),
+    }
+    sources = weakened(tmp_path / "weak", taken_out)
     chance = campaign.random("control")
     asked = Asked(sources, base, tmp_path / "asked")
     forgeries = [asked(hostile_caches.forged(honest, chance)) for _ in range(8)]
