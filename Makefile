@@ -13,7 +13,7 @@ demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, 
 	@$(BIN)/python docs/demo.py
 
 test: $(STAMP)  ## Laws, doors, conformance and units: what to run before each commit
-	$(BIN)/python -m pytest -n 2 --ignore=tests/campaigns
+	$(BIN)/python -m pytest -n 2 --dist=worksteal --ignore=tests/campaigns
 
 check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/ruff format --check .

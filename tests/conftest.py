@@ -19,12 +19,12 @@ from duckkb import config
 from duckkb.store.place import Place
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children
 
-# The suite draws the same examples every time, a third of what each law asks for; `make check-full` draws new ones, and
+# The suite draws the same examples every time, a quarter of what each law asks for; `make check-full` draws new ones, and
 # all of them (--hypothesis-profile=fresh), and prints how to repeat what it finds.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("fresh", print_blob=True, deadline=None)
 settings.load_profile("repeatable")
-FEWER, FEWEST = 3, 15
+FEWER, FEWEST = 4, 8
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTES = """\
