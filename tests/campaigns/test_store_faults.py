@@ -187,7 +187,9 @@ def test_a_disk_that_refuses_locks_costs_no_answer(campaign: Campaign, machine: 
 def test_what_another_user_keeps_is_neither_read_nor_touched(whose: str, machine: Machine) -> None:
     """By root, whom no permission keeps from it."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
+        pytest.skip(
+            "only root can give a folder away; test_cleanup.py and test_store_place.py have the process be another user"
+        )
     machine.judge("before")
     (folder,) = machine.folder.glob(whose)
     os.chown(folder, 54321, 54321)

@@ -1,5 +1,6 @@
 """Fixtures of the campaigns of faults: the process that forks, and the bases, once for each test process; `conftest` gives them to all."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,9 +11,9 @@ from tests.harness.faults.run import Zygote
 
 @pytest.fixture(scope="session")
 def zygote(own_machine_state: None) -> Iterator[Zygote]:
-    if not hasattr(__import__("os"), "fork"):
+    if not hasattr(os, "fork"):
         pytest.skip(
-            "this system has no fork, by which a fault is put into one process of many; tests/paths kills whole processes here too"
+            "this system has no fork, by which a fault is put into one process of many; test_index_jobs.py and test_concurrent_lock.py kill whole processes here too"
         )
     started = Zygote()
     yield started

@@ -73,7 +73,8 @@ class Engine(ABC):
     def unparse(self, tree: Any) -> str:
         """The SQL text of a syntax tree that `parse` gave."""
 
-    def offer(self, files: Callable[[], Sequence[Path]]) -> None:  # noqa: B027 - what needs no offer does nothing
+    @abstractmethod
+    def offer(self, files: Callable[[], Sequence[Path]]) -> None:
         """Say which files `register` will name. It is asked for them where it can take them without copying."""
 
     @abstractmethod
