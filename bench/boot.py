@@ -1,4 +1,4 @@
-"""From files to a store that answers: duckkb without a snapshot beside LanceDB, in turns.
+"""From files to a store that answers: duckkb without a store beside LanceDB, in turns.
 
 usage: python bench/boot.py [--size N] [--rounds N] [--keep FOLDER] [--out FILE]
 
@@ -33,7 +33,10 @@ Taken = dict[str, list[float]]
 def once(place: Place, system: str, taken: dict[str, Taken]) -> None:
     """One process of one system, from its start to its end, and what it says of its steps."""
     home = place.base if system == "duckkb" else place.folder / "boot-lancedb"
-    shutil.rmtree(home / ".duckkb" / "snapshot" if system == "duckkb" else home, ignore_errors=True)
+    if system == "duckkb":
+        ours.drop_store(home)
+    else:
+        shutil.rmtree(home, ignore_errors=True)
     python = sys.executable if system == "duckkb" else str(place.peers_python)
     command = [python, str(Path(__file__).with_name("once.py")), system, str(place.corpus.folder), str(home)]
     start = time.perf_counter()
@@ -50,7 +53,7 @@ def run(place: Place, rounds: int) -> dict[str, dict[str, Any]]:
     """By system and step: median seconds, and what else `measure.summary` says."""
     taken: dict[str, Taken] = defaultdict(lambda: defaultdict(list))
     environment = ours.machine_state(place.base)
-    command = next(one for one in cold.commands(place.base) if one.name == "find without a snapshot")
+    command = next(one for one in cold.commands(place.base) if one.name == "find without a store")
     for now in cold.rounds(place.corpus, place.folder, rounds):
         taken["duckkb"]["command line"].append(cold.run(command, now, environment)[0])
         for system in SYSTEMS:

@@ -1,13 +1,12 @@
 """Whole processes: what a command costs from its start to its end, files in the page cache.
 
 Each round runs every step once, so that all of them see the same machine. What a step left behind (a changed record, a
-missing snapshot) is taken in by an untimed search before the next one starts.
+missing store) is taken in by an untimed search before the next one starts.
 """
 
 import json
 import re
 import resource
-import shutil
 import subprocess
 import sys
 import time
@@ -72,7 +71,7 @@ def floors() -> list[Step]:
 
 
 def commands(home: Path) -> list[Step]:
-    """The command line on unchanged files, after changes, and without a snapshot."""
+    """The command line on unchanged files, after changes, and without a store."""
     duckkb = str(Path(sys.executable).parent / "duckkb")
 
     def find(*more: str) -> list[str]:
@@ -105,9 +104,9 @@ def commands(home: Path) -> list[Step]:
         ),
         Step("put of one record", put, unsettles=True, right=_one_file),
         Step(
-            "find without a snapshot",
+            "find without a store",
             hybrid,
-            before=lambda _: shutil.rmtree(home / ".duckkb" / "snapshot", ignore_errors=True),
+            before=lambda _: ours.drop_store(home),
             right=_ten,
             rebuilds=True,
         ),

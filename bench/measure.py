@@ -148,7 +148,7 @@ def changes(place: Place, found: Found, count: int) -> None:
 
 def memory(place: Place, found: Found) -> None:
     """What a process needs that opens the base and searches it in every way; and one that has to make all that is derived."""
-    shutil.rmtree(place.base / ".duckkb" / "snapshot", ignore_errors=True)
+    ours.drop_store(place.base)
     with place.start("duckkb") as remote:
         remote.open()
         for step in ("hybrid", "hybrid 1 %"):
@@ -165,7 +165,7 @@ def memory(place: Place, found: Found) -> None:
 
 def processes(places: Mapping[int, Place], all_found: Mapping[int, Found], count: int, rebuilds: int) -> None:
     """Whole processes of all sizes, in turns; each size has the floors of its own rounds. Only so many rounds make the
-    snapshot anew."""
+    store anew."""
     environments = {size: ours.machine_state(place.base) for size, place in places.items()}
     told = {size: list(cold.rounds(place.corpus, place.folder, count)) for size, place in places.items()}
     for size, place in places.items():

@@ -33,7 +33,7 @@ def lance_once(corpus_folder: Path, home: Path) -> Steps:
 
 
 def duckkb_once(corpus_folder: Path, home: Path) -> Steps:
-    """Open a base that has no snapshot and ask it once; seconds by step, after the package was imported."""
+    """Open a base that has no store and ask it once; seconds by step, after the package was imported."""
     import ours
     import tantivy  # noqa: F401 - no step of this
 

@@ -29,16 +29,24 @@ nodes:
     search: {full_text: [{field: text, chunk_size: 4000}], vectors: [text]}
 """
 _SLICE = 100_000
+_CACHE_HOME = "cache"
 _CACHED = 50_000
 
 
 def machine_state(home: Path) -> dict[str, str]:
-    """The environment in which a base at `home` is used: a machine state of its own beside it, and no other base."""
+    """The environment in which a base at `home` is used: machine state and derived state of its own beside it, and no other
+    base."""
     gone = ("DUCKKB_", "PYTHONDONTWRITEBYTECODE")  # a process that may not keep its bytecode pays for that every time
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(gone) or name == "DUCKKB_CACHE_HOME"
-    }
-    return kept | {"XDG_STATE_HOME": str(home.parent / "state"), "LANCEDB_LOG": "error"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(gone)}
+    own = {"XDG_STATE_HOME": str(home.parent / "state"), "DUCKKB_CACHE_HOME": str(home.parent / _CACHE_HOME)}
+    return kept | own | {"LANCEDB_LOG": "error"}
+
+
+def drop_store(home: Path, cache_home: Path | None = None) -> None:
+    """Forget what was derived of a base, but for tokens and vectors, which all bases of a user have in common."""
+    from duckkb.store import place
+
+    place.remove(place.Place.of(cache_home or home.parent / _CACHE_HOME, home).own)
 
 
 class Numpy:
@@ -117,21 +125,23 @@ class Duckkb:
 
 
 def _cache_vectors(corpus: Corpus, home: Path) -> None:
-    """Write the vectors of all texts to the base's own cache, under the keys of the default model."""
+    """Write the vectors of all texts to the machine's cache, under the keys of the default model."""
     from duckkb.indexing.cache import SearchCache
     from duckkb.indexing.entries import text_key
     from duckkb.llm.providers.local import LocalE5
+    from duckkb.store.place import Place
 
     model = LocalE5(home).fingerprint  # known without loading anything
-    state = Path(os.environ["XDG_STATE_HOME"]) / "duckkb"
+    place = Place.of(Path(os.environ["DUCKKB_CACHE_HOME"]), home)
+    place.make()
     texts = (row["text"] for row in corpus.rows())
     for first in range(0, corpus.size, _CACHED):
         vectors = np.array(corpus.vectors[first : first + _CACHED])
-        cache = SearchCache.open(home, state)
+        cache = SearchCache.open(home, place.shared)
         rows = zip(vectors, texts, strict=False)  # vectors first: where they end, no text is taken for nothing
         cache.add_vectors({text_key(model, text): (text, vector) for vector, text in rows}, model)
         assert cache.save()
-    cache = SearchCache.open(home, state)
+    cache = SearchCache.open(home, place.shared)
     spare = [one["text"] for one in corpus.spare]
     cache.add_vectors(
         {text_key(model, text): (text, vector) for text, vector in zip(spare, corpus.spare_vectors, strict=True)},

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
-from tests.doors.forge_stage import GH
+from tests.harness.forge_stage import GH
 from tests.doors.shell import commands
 
 WORKFLOWS = ("check", "comment", "index", "review")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import commit, git, run_in
-from tests.doors.forge_stage import Ended, Forge
+from tests.harness.forge_stage import Ended, Forge
 
 Change = Callable[[Forge], None]
 
