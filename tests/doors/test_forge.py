@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
-from tests.harness.forge_stage import GH
 from tests.doors.shell import commands
+from tests.harness.forge_stage import GH
 
 WORKFLOWS = ("check", "comment", "index", "review")
 
