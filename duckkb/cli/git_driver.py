@@ -45,7 +45,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
 
         data = conflict.written(conflict.read(data) or [], size)
     _write(files[1], data)
-    if not data:
+    if not data.strip():
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
     for one in merged.conflicts:
         fields = " ".join(filter(None, one.block.open_fields(table)))
@@ -66,6 +66,7 @@ def _merged(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, MergeRules] | None":
     """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
+    from duckkb.truth.layout import EMPTIED
     from duckkb.truth.merge import table_merge
 
     found = _PATH.fullmatch(path)
@@ -75,7 +76,7 @@ def _merged(
     part, table = found[2], _rules(Path(found[1] or ".")).of(key)
     base, ours, theirs = ({part: file.read_bytes()} for file in files)
     merged = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
-    return merged, merged.parts[part] or b"", table
+    return merged, merged.parts[part] or EMPTIED, table
 
 
 def _write(file: Path, data: bytes) -> None:

@@ -34,6 +34,10 @@ LFS_ATTRIBUTE = "data/indices/** filter=lfs diff=lfs merge=lfs -text"
 LFS_BYTES = 50_000_000
 """Forges warn of a file of this size, and refuse one of twice that."""
 
+EMPTIED = b"\n"
+"""What git's driver leaves of a part whose last record a merge, a pick or a rebase takes: it cannot remove the file. A part that
+was cut off is empty, or has other blanks."""
+
 PART_RECORDS = 1_000
 # A forge stops showing the diff of a file at 500 KB.
 PART_BYTES = 400_000
@@ -119,6 +123,11 @@ def is_day(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_cut_off(raw: bytes) -> bool:
+    """Whether a part holds nothing, and nobody said that it should."""
+    return raw != EMPTIED and not raw.strip()
 
 
 def base_number(clone_id: str, branch: str) -> int:

@@ -61,16 +61,24 @@ def test_no_verb_runs_a_command_of_the_repository(
         campaign.count("hostile repositories")
         campaign.count("hostile repositories x command lines", len(said))
         if not trap.name.startswith("partial"):  # those have no data
-            judged = _judged(trap)
+            judged = _judged(trap, is_weaker=_attributes(base) != _attributes(honest))
             assert _codes(said, judged) == _codes(expected, judged), trap.name
             assert _answers(said, judged) == _answers(expected, judged), trap.name
 
 
-def _judged(trap: Trap) -> Judged:
-    """The lines whose outcome a trap must not change."""
+def _attributes(base: Path) -> bytes | None:
+    path = base / ".gitattributes"
+    return path.read_bytes() if path.is_file() else None
+
+
+def _judged(trap: Trap, *, is_weaker: bool) -> Judged:
+    """The lines whose outcome a trap must not change. That attributes which keep parts as they are were taken away is a
+    finding of a change, so that what judges one may end otherwise where they are weaker."""
     if trap.name == "a bare repository itself":
-        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection(ASK_GIT)
-    return lambda line: line[0] not in ("doctor", *WAITS.get(trap.name, ()))
+        # Nothing is written among the files of a repository of git's own, which this folder is.
+        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection((*ASK_GIT, "-o"))
+    left_out = ("doctor", *WAITS.get(trap.name, ()))
+    return lambda line: line[0] not in left_out and not (is_weaker and line[:2] == ("check", "--since"))
 
 
 def _codes(said: list[Said], judged: Judged) -> list[tuple[tuple[str, ...], int]]:

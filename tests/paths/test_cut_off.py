@@ -120,3 +120,32 @@ def test_an_empty_file_of_the_configuration_is_none_where_head_has_more(base: Pa
     ran = run_in(base, ["list", "Note", "--json"])
     assert (ran.code, ran.error["code"]) == (2, "E_YAML")
     assert f"git checkout HEAD -- {path}" in ran.err
+
+
+def test_a_part_that_a_rebase_takes_the_last_record_of_stops_neither_it_nor_what_follows(base: Path) -> None:
+    """The driver cannot remove the file; what it leaves is told from a part that was cut off."""
+    assert run_in(base, ["git", "install"]).code == 0
+    assert run_in(base, ["put", "Person", '{"country": "x", "number": 1, "name": "stays"}']).code == 0
+    commit(base, "driver")
+    git(base, "checkout", "-q", "-b", "topic")
+    held = (base / PART).read_text("utf-8").splitlines(keepends=True)
+    names = [json.loads(line)["id"] for line in held]
+    half = len(names) // 2
+    assert run_in(base, ["delete", "Note", *names[:half], "--allow-shrink"]).code == 0
+    commit(base, "the first ones go")
+    assert run_in(base, ["put", "Note", json.dumps({"id": names[-1], "title": "changed there"})]).code == 0
+    commit(base, "changed there")
+    git(base, "checkout", "-q", "main")
+    assert run_in(base, ["delete", "Note", *names[half:], "--allow-shrink"]).code == 0
+    commit(base, "the others go")
+    git(base, "checkout", "-q", "topic")
+    stopped = subprocess.run(["git", "-C", str(base), "rebase", "-q", "main"], capture_output=True, check=False)
+    assert stopped.returncode == 1 and git(base, "show", f"HEAD:{PART}") == "\n"
+    listed = run_in(base, ["resolve", "--list", "--format", "jsonl"])
+    assert [line["name"] for line in listed.lines] == [f"Note:{names[-1]}"]
+    assert run_in(base, ["resolve", "--stage", "--ours", f"Note:{names[-1]}"]).code == 0
+    git(base, "rebase", "--skip")
+    assert codes(base, "--since", "main") == [("E_NOT_CANONICAL", PART)]
+    assert run_in(base, ["put", "Note", '{"id": "new"}']).code == 0
+    assert run_in(base, ["fmt"]).lines == [{"file": PART}]
+    assert codes(base, "--since", "main") == []

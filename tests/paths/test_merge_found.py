@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from duckkb.truth.layout import EMPTIED
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 DAY = "2026-01-05T00:00:00.000000Z"
@@ -145,7 +146,7 @@ def test_a_part_that_the_driver_could_not_remove_is_named_and_fmt_removes_it(emp
     )
     path = f"{FOLDER}/part_001.jsonl"
     assert done.stderr == f"duckkb: no record is left in {path}; `duckkb fmt` removes it\n"
-    assert (emptied / path).read_bytes() == b""
+    assert (emptied / path).read_bytes() == EMPTIED
     assert run_in(emptied, ["put", "Note", '{"id": "n"}']).code == 0, "it is in nobody's way"
     found = run_in(emptied, ["check", "--format", "jsonl"])
     assert [(one["code"], one["path"], one["message"], one["remedy"]) for one in found.lines] == [

@@ -148,11 +148,15 @@ def _key(finding: Finding) -> tuple[str, ...]:
 def _mark_cut_off(new: Tree, versions: Versions) -> None:
     """A part whose records the change took without removing the file has a finding."""
     for path, part in new.parts.items():
-        if not part.rows and not part.findings and versions.old.get(path, b"").strip():
+        if not part.rows and not part.findings and _is_cut_off(path, versions):
             source = versions.base.commit[:12]
             remedy = f"`git checkout {source} -- {path}`, or `git rm {path}` if all its records are to go"
             cut = Finding("E_EMPTY_PART", "no record is in it: the change cut it off", path, remedy=remedy)
             new.parts[path] = replace(part, findings=(cut,))
+
+
+def _is_cut_off(path: str, versions: Versions) -> bool:
+    return bool(versions.old.get(path, b"").strip()) and layout.is_cut_off(versions.new.get(path, b""))
 
 
 class _TouchedView(BaseView):

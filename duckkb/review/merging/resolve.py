@@ -190,7 +190,9 @@ class _Merging:
         if path not in self._index.unmerged:
             return self._taken_for_merged(path, before)
         stages = [self._sides.contents.of(one.blob) for one in self._index.unmerged[path].values()]
-        is_fresh = before in (None, self._merged.parts[path], *stages) or before == self._by_the_driver(path)
+        is_fresh = before in (None, self._merged.parts[path], *stages) or versions.holding(
+            before
+        ) == self._by_the_driver(path)
         if before is not None and not is_fresh:
             marked = conflict.has_markers(before)
             items = conflict.read(before) if marked else None

@@ -82,7 +82,7 @@ class Sides:
         _, ours, theirs = self.of(path)
         bases = {self.contents.of(side.get(path)) for side in (self.base, *self.older)}
         return any(
-            (held or None) == alone(path, [base, ours, theirs], table)
+            holding(held) == alone(path, [base, ours, theirs], table)
             or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
             for base in bases
         )
@@ -136,6 +136,11 @@ def _as_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
     if ours is None or theirs is None:
         return ours if ours is not None else theirs, False
     return git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)
+
+
+def holding(held: bytes | None) -> bytes | None:
+    """What a part holds; None where that is nothing, as a driver leaves it that cannot remove the file."""
+    return None if held is None or not held.strip() else held
 
 
 def alone(path: str, versions: Iterable[bytes | None], table: MergeRules) -> bytes | None:

@@ -18,7 +18,7 @@ from duckkb.ontology.model import Ontology, RecordType
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused, part_of
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.layout import DATA, FOLDERS, Kind, is_day, is_part, read_regular, safe_table_name
+from duckkb.truth.layout import DATA, FOLDERS, Kind, is_cut_off, is_day, is_part, read_regular, safe_table_name
 from duckkb.values import dataclass, field
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
@@ -71,7 +71,7 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part |
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
     part = part_of(path, kind, raw, limits, Stamp.of(status, read_ns))
-    return part if part.rows or part.findings else _empty(part, root)
+    return part if part.rows or part.findings or not is_cut_off(raw) else _empty(part, root)
 
 
 def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:

@@ -12,6 +12,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
 """Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
+_REFRESH = "GIT_PYTHON_REFRESH"
 _LOOK = "`git status` and `git fsck` say more"
 
 # A repository's own settings count for less than these.
@@ -292,14 +294,27 @@ def _run(
         )
 
 
+def _load_git_python() -> None:
+    """Without git GitPython refuses to load, and leaves half of itself behind, unless it is told to be quiet."""
+    before = os.environ.get(_REFRESH)
+    os.environ[_REFRESH] = "quiet"
+    try:
+        import_module("git")
+    finally:
+        if before is None:
+            del os.environ[_REFRESH]
+        else:
+            os.environ[_REFRESH] = before
+
+
 @contextmanager
 def _git_python() -> "Iterator[type[Git]]":
-    """GitPython's commands; raises `NoGit` where there is no git, without which it refuses to load."""
-    try:
-        from git.cmd import Git
-        from git.exc import GitCommandNotFound
-    except ImportError as error:
-        raise NoGit from error
+    """GitPython's commands; raises `NoGit` where there is no git."""
+    if "git" not in sys.modules:
+        _load_git_python()
+    from git.cmd import Git
+    from git.exc import GitCommandNotFound
+
     try:
         yield Git
     except GitCommandNotFound as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from duckkb.records import component_key, component_of
 from duckkb.truth.files.source_text import join, split
-from duckkb.truth.layout import parse_part
+from duckkb.truth.layout import is_cut_off, parse_part
 from duckkb.truth.merge.conflict import Block, is_marker, written
 from duckkb.truth.merge.field_merge import MergedRecord, MergeRules, merge_record
 from duckkb.truth.merge.merge_rules import Key
@@ -109,7 +109,7 @@ def _refuse_cut_off(versions: Sequence[Files]) -> None:
     """A part that held records and holds nothing was cut off, which deletes none."""
     base, *sides = versions
     for path, held in base.items():
-        if held.strip() and any(path in side and not side[path].strip() for side in sides):
+        if held.strip() and any(path in side and is_cut_off(side[path]) for side in sides):
             raise Unmergeable(path, 0, "it was cut off: no record is in it")
 
 

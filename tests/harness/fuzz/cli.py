@@ -255,7 +255,8 @@ def _check_words(value: Command, ended: Ended) -> None:
         return
     if ended.code:
         assert ended.err or ended.out, ended
-    if "--json" in value.args and (ended.code == 2 or (ended.code == 1 and not ended.out)):
+    options = value.args[: value.args.index("--")] if "--" in value.args else value.args
+    if "--json" in options and (ended.code == 2 or (ended.code == 1 and not ended.out)):
         said = json.loads(ended.err.splitlines()[-1])
         assert {"error", "code", "suggestion"} <= said.keys() and said["error"], ended
     prints_lines = {"get", "list", "find", "put", "import", "export", "delete", "rename"} & set(value.args)
