@@ -17,6 +17,8 @@ ANSWERS = ("find", "get", "list", "export", "sql", "schema", "graph")
 NEED_GIT = ("diff", "check", "blame", "log", "impact", "propose", "merge", "resolve", "compact", "git", "apply", "init")
 """Verbs that refuse or do something else where there is no repository, and so do those that ask of a revision."""
 ASK_GIT = ("--at", "--provenance", "duckkb://Note/a@topic#text/0")
+EXPORTED = "exported.jsonl"
+"""The file that one line writes and others read."""
 
 
 WAITS = {"FIFOs and devices": ("compact",)}
@@ -75,8 +77,8 @@ def _judged(trap: Trap, *, is_weaker: bool) -> Judged:
     """The lines whose outcome a trap must not change. That attributes which keep parts as they are were taken away is a
     finding of a change, so that what judges one may end otherwise where they are weaker."""
     if trap.name == "a bare repository itself":
-        # Nothing is written among the files of a repository of git's own, which this folder is.
-        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection((*ASK_GIT, "-o"))
+        # Nothing is written among the files of a repository, which this folder is.
+        return lambda line: line[0] not in ("doctor", *NEED_GIT) and not {*line}.intersection((*ASK_GIT, EXPORTED))
     left_out = ("doctor", *WAITS.get(trap.name, ()))
     return lambda line: line[0] not in left_out and not (is_weaker and line[:2] == ("check", "--since"))
 

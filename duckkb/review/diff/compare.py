@@ -5,7 +5,7 @@ that both versions have alike are not decoded: a diff costs what changed, not wh
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -50,11 +50,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         found = types.of(key) if key else None
         parts += len(paths) if key else 0
         if found is None:
-            said = "no type of the ontology has this table or label" if key else "no part of records"
-            remedy = "" if key else CODES["E_UNEXPECTED_FILE"].remedy
-            findings += [
-                Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy) for path in paths if path in versions.new
-            ]
+            findings += _unexpected([path for path in paths if path in versions.new], has_table=key is not None)
             continue
         table = _TableChanges(found[1], limits)
         table.read(versions, paths, found[0])
@@ -72,6 +68,12 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
         respelled,
         tuple(moves),
     )
+
+
+def _unexpected(paths: Iterable[str], *, has_table: bool) -> Iterator[Finding]:
+    said = "no type of the ontology has this table or label" if has_table else "no part of records"
+    remedy = "" if has_table else CODES["E_UNEXPECTED_FILE"].remedy
+    return (Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy) for path in paths)
 
 
 def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:

@@ -92,16 +92,22 @@ def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
             raise
         advice = f" ({problem.suggestion})" if problem.suggestion else ""
         return Why(**facts, reasons=(f"The type's policy does not serve this search: {problem.message}{advice}.",))
+    facts |= _ranked(base, kind, row, ranked, intent.text or "")
+    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
+
+
+def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, text: str) -> dict[str, Any]:
+    """What the search knows of a record: its place, what its lanes say of it, and what came first."""
     number, key = row.record.id, (kind.name, row.record.id)
-    allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(intent.text or "")
+    allowed, lanes, words = ranked.allowed[kind.name], ranked.plan.lanes, syntax.parse(text)
     keys = [one.key for one in ranked.fused]
     rank = keys.index(key) + 1 if key in keys else None
     is_plain = key in ranked.lanes.filled or (rank is not None and rank > ranked.fitting)
-    asked = syntax.parse(syntax.plain(intent.text or "")) if is_plain else words
+    asked = syntax.parse(syntax.plain(text)) if is_plain else words
     entries = base.rows(kind)[number].entries if kind.vectors else ()
     vectors = [entry for entry in entries if entry.vector_key is not None]
     first = (base.tree.by_id(kind, one.key[1]) for one in ranked.fused[: ranked.plan.limit])
-    facts |= {
+    return {
         "mode": ranked.plan.mode,
         "limit": ranked.plan.limit,
         "rank": rank,
@@ -115,7 +121,6 @@ def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
         "first": tuple(identity_text(one.record.identity) if one is not None else "" for one in first),
         "notices": tuple(notice.message for notice in (*ranked.plan.notices, *ranked.lanes.notices)),
     }
-    return Why(**facts, reasons=tuple(_reasons(Why(**facts), kind)))
 
 
 def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:

@@ -291,6 +291,16 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
     state.write_new(stage / IMAGES, images)
     work.on_step("draft the journal")
     state.write_new(stage / DRAFT, journals.dump(work.journal))
+    _make_durable(work)
+    work.on_step("compare again")
+    _refuse_other_device(work)
+    _compare(work.root, [target.change for target in targets])
+    return facts
+
+
+def _make_durable(work: Work) -> None:
+    """Have the stage survive a power cut, and the folders be there in which new parts will lie."""
+    stage = work.stage
     work.on_step("make the stage durable")
     # Up to the root: whoever made a folder on the way may have died before its name was durable.
     sync_folders([stage, *list(stage.parents)[:3]])
@@ -298,10 +308,6 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
         work.on_step(f"make {folder}")
         (work.root / folder).mkdir(exist_ok=True)
     sync_folders(sorted({(work.root / folder).parent for folder in work.journal.folders}))
-    work.on_step("compare again")
-    _refuse_other_device(work)
-    _compare(work.root, [target.change for target in targets])
-    return facts
 
 
 def _refuse_other_device(work: Work) -> None:
