@@ -83,6 +83,7 @@ class Judge:
             self.refused[str(error.details.get("construct", ""))] += 1
             for fault in ground.faults_of_error(error, ["E_FILTER"], [text for text in literals if len(text) > 5]):
                 self._note(fragment, fault)
+            self._look_at_what_ran(fragment)  # for an advice
             if (advice := ground.advised(error)) is not None and not self._works(advice):
                 self._note(fragment, f"advises what is refused: {advice}")
             return None
@@ -90,10 +91,13 @@ class Judge:
             self._note(fragment, f"{type(error).__name__}: {error}")
             return None
         self.accepted += 1
+        self._look_at_what_ran(fragment)
+        return found
+
+    def _look_at_what_ran(self, fragment: str) -> None:
         for statement in self._engine.ran:
             for fault in ground.faults_of_statement(statement):
                 self._note(fragment, f"runs {fault}: {statement}")
-        return found
 
     def _works(self, advice: str) -> bool:
         try:

@@ -74,7 +74,7 @@ def engine() -> Iterator[Confined]:
 
 def _by_engine(engine: Confined, rows: RowTable, fragment: str) -> list[int]:
     engine.register("thing", rows.pieces()["base"].data)
-    asked = read_condition(engine, "thing", rows.columns, fragment, datetime.now(UTC))
+    asked = read_condition(engine, "thing", rows.columns, fragment, datetime.now(UTC), lambda other: None)
     return list(engine.ids(asked.sql, 10))
 
 

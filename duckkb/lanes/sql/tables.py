@@ -6,6 +6,7 @@ Records are read when the data is built and not held; what is kept of them is wh
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from duckkb.lanes.sql import simple
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.confined import Confined
 from duckkb.lanes.sql.process.engine import Engine, Rejected
-from duckkb.lanes.sql.reader.question import read_condition, read_statement
+from duckkb.lanes.sql.reader.question import Question, read_condition, read_statement
 from duckkb.lanes.sql.reader.reading import reads_clock
 from duckkb.lanes.sql.row_table import Piece, RowTable
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SEARCH_INDEX, SEARCH_CACHE = "search_index", "search_cache"
 FILTER_SECONDS = 30.0
+TRIAL_SECONDS = 2.0  # for what a refusal would advise, before it does
 MAX_SECONDS = 3_600
 
 EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
@@ -71,7 +73,8 @@ class Tables:
             return table.keep(condition, IdSet(found.array, simple.texts(tests)))
         self._offer()
         with self._engine.within(FILTER_SECONDS), _refusals("E_FILTER"):
-            asked = read_condition(self._engine, kind.table, table.columns, condition, self._now())
+            run = partial(self._try_ids, table)
+            asked = read_condition(self._engine, kind.table, table.columns, condition, self._now(), run)
             found = self._shown(table).ids(asked.sql, FILTER_SECONDS)
         return found if reads_clock(condition) else table.keep(condition, found)
 
@@ -83,7 +86,8 @@ class Tables:
         known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
         self._offer()
         with self._engine.within(limits.seconds):
-            asked = read_statement(self._engine, known, statement, self._now())
+            run = partial(self._try_rows, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
+            asked = read_statement(self._engine, known, statement, self._now(), run)
             if asked is None:
                 names = sorted([*(kind.table for kind in self._ontology), SEARCH_INDEX, SEARCH_CACHE])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
@@ -94,6 +98,13 @@ class Tables:
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
         self._engine.drop()
+
+    def _try_ids(self, table: RowTable, asked: Question) -> None:
+        self._shown(table).ids(asked.sql, TRIAL_SECONDS)
+
+    def _try_rows(self, limits: SqlLimits, asked: Question) -> None:
+        self._prepare(asked.tables)
+        self._engine.rows(asked.sql, limits)
 
     def _offer(self) -> None:
         """Let the engine have the files that lie ready, if it has just begun."""

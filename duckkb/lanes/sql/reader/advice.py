@@ -1,6 +1,7 @@
 """What a refused filter or statement should have been: its slips of other dialects mended one by one, until it is accepted.
 
-An advice is only given where the mended text was read, so that the command that it names works as it is printed.
+An advice is only given where the mended text was read and has run, so that the command that it names works as it is printed:
+of types that nobody knows before, and of values that do not convert, the engine has the last word.
 """
 
 import re
@@ -9,6 +10,7 @@ from difflib import get_close_matches
 
 from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.columns import Columns, quoted
+from duckkb.lanes.sql.process.engine import Rejected
 from duckkb.lanes.sql.reader.syntax import MAX_FILTER, Source
 from duckkb.values import dataclass
 
@@ -22,7 +24,7 @@ _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)\s+(?:ORDER\s+BY|LIMIT|OFFSET|GROUP\s+BY)\b[^']*$", ""),
     (r"\s*;\s*$", ""),
     (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
-    (rf"(?i)^\s*({_NAME})\s*:\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
+    (rf"(?i)^\s*({_NAME})\s*:(?!:)\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
 )
 _SPELLED: tuple[tuple[str, str], ...] = (
     (r"[“”„]", '"'),
@@ -59,12 +61,12 @@ _SPELLED: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """A refused text, the columns of the table that it is about, what reads another one, and what finds the field names in it
-    that are words of SQL."""
+    """A refused text, the columns of the table that it is about, what asks another one (it raises FilterError or Rejected for
+    one that is refused as well), and what finds the field names in it that are words of SQL."""
 
     source: Source
     columns: Columns
-    read: Callable[[str], object]
+    ask: Callable[[str], object]
     reserved: Callable[[str], Sequence[str]]
 
 
@@ -93,9 +95,11 @@ def mended(slip: Slip, error: FilterError) -> str:
 
 def _refusal(slip: Slip, text: str) -> FilterError | None:
     try:
-        slip.read(text)
+        slip.ask(text)
     except FilterError as error:
         return error
+    except Rejected as error:
+        return FilterError("The engine does not take it.", details={"construct": error.reason})
     return None
 
 

@@ -3,11 +3,11 @@ accepted, and looked at once more before it runs."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
-from duckkb.errors import FilterError
+from duckkb.errors import FilterError, Unavailable
 from duckkb.lanes.sql.columns import Columns, quoted
 from duckkb.lanes.sql.process.engine import Engine, Rejected
 from duckkb.lanes.sql.reader.names import Scope
@@ -35,9 +35,12 @@ class Question:
     tables: frozenset[str]
 
 
-def read_condition(engine: Engine, table: str, columns: Columns, text: str, now: datetime) -> Question:
+def read_condition(
+    engine: Engine, table: str, columns: Columns, text: str, now: datetime, run: Callable[[Question], object]
+) -> Question:
     """What gives the ids of the records of a table that satisfy a filter; raises FilterError (`E_FILTER`) for whatever is not
-    allowed or does not fit. `now` is what now() and current_date mean."""
+    allowed or does not fit. `now` is what now() and current_date mean. `run` is given what a refusal could advise, never the
+    text itself: only what has run is advised."""
 
     def question(filter_text: str) -> Question:
         source = Source(filter_text, is_filter=True)
@@ -50,12 +53,15 @@ def read_condition(engine: Engine, table: str, columns: Columns, text: str, now:
         query["from_table"]["table_name"] = table
         return _question(engine, source, tree, (table.casefold(),))
 
-    with _advised(engine, Source(text, is_filter=True), question, lambda: columns):
+    with _advised(engine, Source(text, is_filter=True), lambda other: run(question(other)), lambda: columns):
         return question(text)
 
 
-def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> Question | None:
-    """What a SELECT over runtime tables asks, None for SHOW TABLES; raises FilterError (`E_SQL`) where it is refused."""
+def read_statement(
+    engine: Engine, tables: Tables, text: str, now: datetime, run: Callable[[Question], object]
+) -> Question | None:
+    """What a SELECT over runtime tables asks, None for SHOW TABLES; raises FilterError (`E_SQL`) where it is refused. `run` is
+    given what a refusal could advise."""
 
     def question(statement: str) -> Question | None:
         source = Source(statement)
@@ -75,7 +81,11 @@ def read_statement(engine: Engine, tables: Tables, text: str, now: datetime) -> 
         named = (name for name in re.findall(r"\w+", text.casefold()) if name in tables)
         return next((found for name in named if (found := tables[name]()) is not None), None)
 
-    with _advised(engine, Source(text), question, columns):
+    def ask(other: str) -> None:
+        if (asked := question(other)) is not None:
+            run(asked)
+
+    with _advised(engine, Source(text), ask, columns):
         return question(text)
 
 
@@ -111,7 +121,7 @@ def _size(value: Any, known: dict[int, int]) -> int:
 
 @contextmanager
 def _advised(
-    engine: Engine, source: Source, question: Callable[[str], object], columns: Callable[[], Columns | None]
+    engine: Engine, source: Source, ask: Callable[[str], object], columns: Callable[[], Columns | None]
 ) -> Iterator[None]:
     """Give a refusal the advice that works, if there is any."""
     try:
@@ -127,9 +137,10 @@ def _advised(
                 words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
-            command = mended(Slip(source, known, question, reserved), error)
-            if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
-                names = ", ".join(map(quoted, words[:5]))
-                command = f"put field names that are words of SQL in double quotes: {names}"
-            error.suggestion = command or error.suggestion
+            with suppress(Unavailable):  # what takes too long to try is not advised; the refusal stands
+                command = mended(Slip(source, known, ask, reserved), error)
+                if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
+                    names = ", ".join(map(quoted, words[:5]))
+                    command = f"put field names that are words of SQL in double quotes: {names}"
+                error.suggestion = command or error.suggestion
         raise
