@@ -2,9 +2,14 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from duckkb.errors import FilterError
+from duckkb.id_set import IdSet
+from duckkb.lanes.sql.process.confined import Confined
+from duckkb.lanes.sql.process.engine import over_limit
+from duckkb.lanes.sql.reader.allowed import FUNCTIONS
 from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
@@ -212,7 +217,48 @@ OFFERED = [
     "content LIKE content",
     "interval '1 day' = interval '1 day'",
     " || ".join(["content"] * 20) + " = 'x'",
+    "concat(tags, ['b']) = ['a', 'b']",
+    "json_exists('{\"a*b\": 1}', '$.\"a*b\"')",
+    "coalesce(tags, []) = []",
+    "CASE WHEN n = 1 THEN tags ELSE ['z'] END = ['z']",
+    "list_contains(coalesce(list_sort(tags), ['z']), 'z')",
+    "list_concat(NULL, tags) = tags",
+    "string_split(content, 'n')[1] = 'plai'",
 ]
+LISTS = [
+    "concat(tags, ['a', 'b'])",
+    "concat(tags, [1, 2])",
+    "tags || ['a']",
+    "tags || []",
+    "NOT (tags || tags)",
+    "n = 1 AND list_sort(tags)",
+    "list_concat(tags, ['b'])",
+    "list_concat(tags, [1])",
+    "list_append(tags, 'b')",
+    "array_push_front(tags, 'b')",
+    "list_reverse(tags)",
+    "array_pop_back(tags)",
+    "list_slice(tags, 1, 1)",
+    "tags[1:1]",
+    "tags::varchar[]",
+    "content::JSON[]",
+    "CASE WHEN n = 1 THEN tags ELSE [] END",
+    "CASE WHEN n = 1 THEN [1] ELSE tags END",
+    "CASE WHEN list_sort(tags) THEN true END",
+    "coalesce(tags, [])",
+    "coalesce(list_filter(tags, x -> x = 'a'), tags)",
+    "if(n = 1, tags, [])",
+    "nullif(tags, [])",
+    "greatest(tags, ['q'])",
+    "TRY(tags)",
+    "tags BETWEEN [] AND ['z']",
+    "json_type(content, '$.*')",
+    "json_exists('{}', ['$.a', '$.b'])",
+    "list_sort(tags) = 'a'",
+    "concat(list_sort(tags), 'x') = 'q'",
+]
+STRUCTURES = ["(content, n)", "row(n)", "{'a': n}", "MAP {'a': n}", "NOT (n, n)"]
+ENGINE = ("fit", "value", "column", "other")  # what a refusal of the engine is told as
 
 
 @pytest.mark.parametrize("condition", HOSTILE, ids=range(len(HOSTILE)))
@@ -230,6 +276,78 @@ def test_xd_06_what_is_not_an_honest_filter_is_refused_with_exit_code_2(tables: 
 def test_what_a_statement_may_call_a_filter_may_call_too(tables: Tables, condition: str) -> None:
     found = tables.sql(f"SELECT __id FROM note WHERE {condition}", SqlLimits())
     assert tables.where(NOTE, condition) == {row[0] for row in found.rows}
+
+
+def _refusals(tables: Tables, condition: str) -> list[FilterError]:
+    """Of the filter, and of the statement whose WHERE it is."""
+    found = []
+    for ask in (
+        lambda: tables.where(NOTE, condition),
+        lambda: tables.sql(f"SELECT __id FROM note WHERE ({condition}\n)", SqlLimits()),
+    ):
+        with pytest.raises(FilterError) as caught:
+            ask()
+        found.append(caught.value)
+    return found
+
+
+@pytest.mark.parametrize("condition", LISTS)
+def test_a_list_is_no_condition_whatever_gives_it(tables: Tables, condition: str) -> None:
+    for error in _refusals(tables, condition):
+        assert "list" in error.message and error.details["construct"] not in ENGINE, error
+        assert "list_contains" in error.suggestion or "CAST" in error.suggestion
+
+
+@pytest.mark.parametrize("condition", STRUCTURES)
+def test_a_value_of_several_parts_is_no_condition(tables: Tables, condition: str) -> None:
+    assert ["a structure" in error.message for error in _refusals(tables, condition)] == [True, True]
+
+
+def test_the_reader_knows_every_function_of_the_engine_that_gives_a_list(tables: Tables) -> None:
+    """Asked of the engine's own catalogue, with an argument of each type; its macros have no types there."""
+    given = {"LAMBDA": "x -> x", "VARCHAR": "content", "VARCHAR[]": "['$.a']", "JSON": "'{}'", "BIGINT": "n"}
+    overloads = duckdb.sql(
+        "SELECT DISTINCT function_name, parameter_types, varargs FROM duckdb_functions() "
+        "WHERE function_type = 'scalar' AND (return_type LIKE '%]' OR return_type = 'ARRAY')"
+    ).fetchall()
+    asked = set()
+    for name, types, more in overloads:
+        if name not in FUNCTIONS:
+            continue
+        values = [given.get(kind, f"[1, 2, 3]::{kind}" if "[3]" in kind else "tags") for kind in types]
+        condition = f"{name}({', '.join([*values, *(['tags'] if more and not values else [])])})"
+        for error in _refusals(tables, condition):
+            assert error.details.get("construct") not in ENGINE, condition
+        asked.add(name)
+    assert {"list_sort", "string_split", "list_transform", "json_keys", "array_value", "flatten"} <= asked
+
+
+UNREADY = [
+    "CASE WHEN n = 1 THEN n ELSE concat_ws(',', content) END = unknown",
+    "translate(content, 'a', 'b') AND content <> unknown",
+    "(n << 62) IN (md5(content), unknown)",
+    "content SIMILAR TO 'a' BETWEEN content AND content",
+]
+
+
+@pytest.mark.parametrize("condition", UNREADY)
+def test_what_only_the_engine_refuses_is_not_advised(tables: Tables, condition: str) -> None:
+    for error in _refusals(tables, condition):
+        assert not error.suggestion.startswith(("duckkb find", "duckkb sql")), error.suggestion
+
+
+def test_what_runs_is_advised_and_what_cannot_be_tried_is_not() -> None:
+    class Slow(Confined):
+        def ids(self, statement: str, seconds: float) -> IdSet:
+            raise over_limit(seconds)
+
+    for engine, advice in ((Confined(), "duckkb find Note -w \"content = 'unknown'\""), (Slow(), "")):
+        made = RecordTables(Ontology({"Note": NOTE}), lambda kind: (), engine=engine)
+        made.put(NOTE, [Record("Note", 1, ("x",), {"content": "x"}, TIME, TIME)])
+        with pytest.raises(FilterError) as caught:
+            made.where(NOTE, "content = unknown")
+        assert caught.value.details["field"] == "unknown"
+        assert caught.value.suggestion == advice if advice else not caught.value.suggestion.startswith("duckkb find")
 
 
 def test_xd_06_nothing_is_written_by_a_hostile_filter(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 A function that is allowed and not named here takes what it is given, and gives a value whose kind nobody knows.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 
@@ -11,6 +12,7 @@ from duckkb.lanes.sql.kinds import element, is_list, sql_type
 from duckkb.lanes.sql.reader.allowed import NUMBERS, TEXTS
 from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node, text_node, try_node
 from duckkb.lanes.sql.reader.terms import (
+    A_LIST,
     ANY,
     CONVERSIONS,
     Term,
@@ -83,6 +85,42 @@ def given(name: str, argument: Term) -> Node:
     if argument.kind == "json[]" and (name in TEXTS or name.startswith("json_")):
         return call_node("to_json", argument.node)
     return as_number(argument).node if argument.kind == "json" and name in NUMBERS else argument.whole
+
+
+_LISTS_BY_NAME = {
+    kind: frozenset(names.split())
+    for kind, names in {
+        "text[]": """split str_split string_split string_to_array string_split_regex regexp_split_to_array
+            regexp_extract_all""",
+        "integer[]": "list_grade_up array_grade_up",
+        "the first": """list_sort array_sort list_reverse_sort array_reverse_sort list_reverse array_reverse list_distinct
+            array_distinct list_filter array_filter list_select array_select list_where array_where array_pop_back
+            array_pop_front""",
+        "some[]": """list_intersect array_intersect list_append array_append array_push_back list_prepend array_prepend
+            array_push_front list_transform list_apply array_transform array_apply list_zip array_zip flatten array_value
+            array_cross_product json_keys""",
+    }.items()
+}
+"""Functions whose value is a list whatever they are given, by its kind."""
+
+
+def result_kind(name: str, arguments: Sequence[Term]) -> str:
+    """What a function gives that takes what it is given: a list, or nobody knows."""
+    kind = next((kind for kind, names in _LISTS_BY_NAME.items() if name in names), ANY)
+    first = arguments[0].kind if arguments else ANY
+    if kind == "the first":
+        return first if is_list(first) else f"{ANY}[]"
+    if name in ("list_slice", "array_slice"):
+        return first if is_list(first) else ANY
+    if name.startswith("json_") and len(arguments) == 2 and _are_paths(arguments[1]):
+        return f"{ANY}[]"
+    return f"{ANY}[]" if kind == "some[]" else kind
+
+
+def _are_paths(term: Term) -> bool:
+    """Whether a function of JSON that gets this looks at several places, and gives a list of what it finds."""
+    path = str(term.value) if term.constant else ""
+    return is_list(term.kind) or (path.startswith("$") and "*" in re.sub('"[^"]*"', "", path))
 
 
 @cache
@@ -234,9 +272,19 @@ def _part_name(term: Term, known: Sequence[str]) -> str:
 def _joined(name: str) -> Build:
     def build(arguments: Sequence[Term]) -> Term:
         if all(is_list(term.kind) or term.kind == ANY for term in arguments):
-            return Term(call_node(name, *(term.node for term in arguments)), ANY, arguments[0].name)
+            terms = unify(arguments)
+            return Term(call_node(name, *(term.node for term in terms)), common_kind(terms), arguments[0].name)
         texts = [typed_null(as_text(term), "VARCHAR") for term in arguments]
         return Term(call_node(name, *texts), "text", arguments[0].name)
+
+    return build
+
+
+def _concatenated(name: str) -> Build:
+    def build(arguments: Sequence[Term]) -> Term:
+        terms = unify(arguments)
+        kind = common_kind(terms)
+        return Term(call_node(name, *(term.node for term in terms)), kind if is_list(kind) else f"{ANY}[]", A_LIST)
 
     return build
 
@@ -247,7 +295,7 @@ def list_of(items: Sequence[Term]) -> Term:
     kind = common_kind(terms)
     if is_list(kind):
         raise list_error(terms[0])
-    return Term(call_node("list_value", *(term.node for term in terms)), f"{kind}[]", "the list")
+    return Term(call_node("list_value", *(term.node for term in terms)), f"{kind}[]", A_LIST)
 
 
 def _each(names: str, function: Function) -> dict[str, Function]:
@@ -265,6 +313,7 @@ _SPECIAL = {
     **_each("date_diff datediff", Function(3, 3, _date_diff)),
     **_each("||", Function(2, 2, _joined("||"))),
     **_each("concat", Function(1, 50, _joined("concat"))),
+    **{name: Function(1, 50, _concatenated(name)) for name in ("list_concat", "list_cat", "array_concat", "array_cat")},
     **_each("list_value list_pack", Function(0, 10_000, list_of)),
     **{name: _picked(name) for name in ("coalesce", "greatest", "least")},
 }
@@ -351,6 +400,8 @@ def converted(term: Term, cast_type: Node) -> Term:
     name = cast_type["id"]
     kind = _CASTS.get(name, ANY)
     node = {**cast_node(term.whole, "VARCHAR"), "cast_type": cast_type}
+    if name in ("LIST", "ARRAY"):
+        return Term(node, f"{_element_of(cast_type)}[]", term.name)
     if kind == ANY or term.kind in (ANY, "interval"):
         return Term(node, kind, term.name)
     if kind == "text":
@@ -365,6 +416,12 @@ def converted(term: Term, cast_type: Node) -> Term:
     if number.kind == kind and name in ("BIGINT", "DOUBLE"):
         return number
     return Term({**node, "child": number.node}, kind, term.name)
+
+
+def _element_of(cast_type: Node) -> str:
+    """The kind of a list's elements; of those that are lists or structures nobody asks."""
+    inner = (cast_type.get("type_info") or {}).get("child_type") or {}
+    return "json" if inner.get("id") == "UNBOUND" else _CASTS.get(str(inner.get("id")), ANY)
 
 
 _CASTS = {

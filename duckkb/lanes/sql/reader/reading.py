@@ -13,10 +13,12 @@ from typing import Any
 
 from duckkb.errors import FilterError
 from duckkb.lanes.sql.columns import Columns
+from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions
 from duckkb.lanes.sql.reader.names import Scope, arrow, at_index
 from duckkb.lanes.sql.reader.syntax import Node, Source
 from duckkb.lanes.sql.reader.terms import (
+    A_LIST,
     ANY,
     Term,
     among,
@@ -24,6 +26,7 @@ from duckkb.lanes.sql.reader.terms import (
     as_text,
     common_kind,
     constant,
+    list_error,
     meet,
     moment_term,
     named,
@@ -183,9 +186,11 @@ class TreeReader:
         term = self.term(node, scope)
         if term.kind in ("boolean", "json"):
             return as_boolean(term)
-        if term.kind in ("null", ANY) or not self._is_where:
+        if not self._is_where or (term.kind in ("null", ANY) and (self._again or not _is_structure(term.node))):
             return term
-        raise self._source.refused(f"{named(term.kind)} where a condition belongs", "Compare it with something.", node)
+        advice = "list_contains(LIST, VALUE), or len(LIST) > 0" if is_list(term.kind) else "Compare it with something."
+        what = "a structure" if term.kind == ANY else named(term.kind)
+        raise self._source.refused(f"{what} where a condition belongs", advice, node)
 
     def term(self, node: Node, scope: Scope) -> Term:
         """Any expression; errors get the place of the innermost node that knows its own."""
@@ -254,6 +259,9 @@ class TreeReader:
         term, lower, upper = self._terms([node["input"], node["lower"], node["upper"]], scope)
         if not self._typed(term, lower, upper):
             return Term({**node, "input": term.whole, "lower": lower.whole, "upper": upper.whole}, "boolean")
+        for one in (term, lower, upper):
+            if is_list(one.kind):  # the engine cannot, in whichever words
+                raise list_error(one)
         least, lower = meet(term, lower)
         most, upper = meet(term, upper)
         if least.node == most.node:
@@ -344,11 +352,14 @@ class TreeReader:
             else self.term(child, scope)
             for child in node["children"]
         ]
-        made = self._made(node, name, terms) if self._typed(*terms) else None
+        typed = self._typed(*terms)
+        made = self._made(node, name, terms) if typed else None
         if made is not None:
             return made
+        kind = functions.result_kind(name, terms) if typed else ANY
         rest = {key: self._mapped(node[key], scope) for key in ("filter", "order_bys") if node.get(key)}
-        return Term({**node, **rest, "children": [functions.given(name, term) for term in terms]}, ANY, name)
+        children = [functions.given(name, term) for term in terms]
+        return Term({**node, **rest, "children": children}, kind, A_LIST if is_list(kind) else name)
 
     def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
         """The call of a function whose kinds are known."""
@@ -419,6 +430,11 @@ class TreeReader:
 # `name ~ '^a'` is written by those who know operators that search
 _HALF_ANCHORED = re.compile(r"\^.*[^$*]|[^^.].*\$", re.DOTALL)
 _NESTED = frozenset(("UNBOUND", "LIST", "ARRAY", "STRUCT"))
+
+
+def _is_structure(node: Node) -> bool:
+    """Whether a value has several parts: `(a, b)`, `{'a': b}`, `MAP {a: b}`."""
+    return node.get("function_name", "").lower() in ("row", "struct_pack", "map", "list_histogram")
 
 
 def _unknown_table(name: str, tables: Iterable[str]) -> FilterError:

@@ -27,6 +27,7 @@ from duckkb.lanes.sql.reader.syntax import Node, any_node, call_node, cast_node,
 from duckkb.values import dataclass
 
 ANY = "any"
+A_LIST = "the list"  # the name of one that is no field
 
 _NUMERIC_TEXT = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,3})?\s*$"
 _INTEGERS = {"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UHUGEINT", "UBIGINT", "UINTEGER"}
@@ -270,10 +271,10 @@ def _meet_lists(left: Term, right: Term) -> tuple[Term, Term]:
 def unify(terms: Sequence[Term]) -> list[Term]:
     """The branches of a CASE or the arguments of COALESCE in one kind: their own, a wider one, or text."""
     kinds = {term.kind for term in terms} - {"null"}
+    if any(map(is_list, kinds)):
+        return _unify_lists(terms)
     if ANY in kinds:
         return [plain(term) for term in terms]
-    if any(is_list(kind) for kind in kinds) and len(kinds) > 1:
-        raise list_error(next(term for term in terms if is_list(term.kind)))
     if kinds == {"date", "timestamp"}:
         return [as_timestamp(term) for term in terms]
     if kinds <= {"integer", "number"} or (len(kinds) == 1 and kinds != {"json"}):
@@ -281,9 +282,34 @@ def unify(terms: Sequence[Term]) -> list[Term]:
     return [as_text(term) for term in terms]
 
 
+def _unify_lists(terms: Sequence[Term]) -> list[Term]:
+    """Lists beside lists, or beside what may be one."""
+    first = next(term for term in terms if is_list(term.kind))
+    others = {term.kind for term in terms if not is_list(term.kind)}
+    if others - {"null", ANY}:
+        raise list_error(first)
+    kinds = {element(term.kind) for term in terms} - {"null"}
+    if ANY in kinds or len(kinds) <= 1 or kinds == {"integer", "number"}:
+        return list(terms)
+    if "json" in kinds:
+        return [as_text_list(term) if is_list(term.kind) else term for term in terms]
+    other = next(term for term in terms if element(term.kind) not in ("null", element(first.kind)))
+    raise FilterError(
+        f"{first.name} is {named(first.kind)} and does not go together with {named(other.kind)}.",
+        suggestion="CAST one of the lists, for example to VARCHAR[]",
+        details={"construct": "list", "field": first.name},
+    )
+
+
 def common_kind(terms: Sequence[Term]) -> str:
     """The kind of what `unify` gave."""
     kinds = {term.kind for term in terms} - {"null"}
+    if any(map(is_list, kinds)):
+        return f"{_widest({element(kind) for kind in kinds} - {'null'})}[]"
+    return _widest(kinds)
+
+
+def _widest(kinds: set[str]) -> str:
     if ANY in kinds:
         return ANY
     return "number" if kinds == {"integer", "number"} else next(iter(kinds), "null")
@@ -327,9 +353,10 @@ def _mismatch(left: Term, right: Term) -> FilterError:
 
 def list_error(term: Term) -> FilterError:
     """The error for a list where a single value belongs."""
+    word = "LIST" if term.name == A_LIST else term.name
     return FilterError(
         f"{term.name} is a list and cannot stand where one value is needed.",
-        suggestion=f"list_contains({term.name}, VALUE), or {term.name}[1] for its first element",
+        suggestion=f"list_contains({word}, VALUE), or {word}[1] for its first element",
         details={"construct": "list", "field": term.name},
     )
 
@@ -348,5 +375,5 @@ def named(kind: str) -> str:
     words = {"integer": "an integer", "boolean": "true or false", "timestamp": "a time", "interval": "an interval"}
     words |= {"text": "text", "json": "JSON", "null": "NULL", ANY: "a value"}
     if is_list(kind):
-        return "a list" if kind == "json[]" else f"a list of {element(kind)} values"
+        return "a list" if kind in ("json[]", "null[]", f"{ANY}[]") else f"a list of {element(kind)} values"
     return words.get(kind, f"a {kind}")
