@@ -23,8 +23,9 @@ from duckkb.queries import Lane
 from duckkb.records import Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.base_store import BaseStore
-from duckkb.store.lines import StoredLines
+from duckkb.store.lines import Lost, StoredLines
 from duckkb.store.place import Unusable
+from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, StoredRow, collector_paused
 from duckkb.truth.files.tree import Differences, Tree
@@ -278,7 +279,8 @@ class Base:
         """Let memory follow the files: parts as they are now, None for those that are gone.
 
         Interrupted on the way (Ctrl-C in a session that goes on), what has changed is not known any more: what is derived is
-        made anew when it is next needed.
+        made anew when it is next needed. Where the store cannot say what stood in these parts before, all of it is read
+        from the files, which the caller's lock keeps as they are: after a commit nothing may fail that is not truth's.
         """
         try:
             was_small = self._is_small
@@ -291,6 +293,9 @@ class Base:
             for name, (upserts, gone) in differences.items():
                 if name in self._rows:
                     self._rows[name].changes.note([*(row.record.id for row in upserts), *gone])
+        except Lost:
+            self.restart(read.load(self.root, self.ontology, self.limits), None)
+            self.is_stale = True  # the next command asks the store again
         except BaseException:
             self.tree.forget()
             self._forget()

@@ -12,6 +12,7 @@ from duckkb.errors import Finding, Refused, StateError, Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.ports import Ahead
 from duckkb.queries import Notice
+from duckkb.store.lines import Lost
 from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
@@ -107,8 +108,9 @@ def answered(
     ask: "Callable[Concatenate[Base, Given], Answer]",
 ) -> "Callable[Concatenate[Base, Given], Answer]":
     """For what asks derived state: asked again where another process has brought that beyond what is loaded, once the files
-    were looked at (where that happens time and again, this process goes on in memory); and where a cache file was found to be
-    forged on the way, as what was derived from it is made anew."""
+    were looked at (where that happens time and again, this process goes on in memory); where the store was lost, and a file
+    that it was read from changed; and where a cache file was found to be forged on the way, as what was derived from it is
+    made anew."""
 
     @wraps(ask)
     def until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
@@ -117,13 +119,15 @@ def answered(
             dropped = base.cache.dropped
             try:
                 answer = ask(base, *given, **named)
-            except Ahead:
+            except (Ahead, Lost) as problem:
                 attempts += 1
-                if attempts >= _ATTEMPTS:
-                    base.in_memory = True  # others change what lies on disk faster than it can be read
-                else:
+                if attempts < _ATTEMPTS:
                     base.is_stale = True
                     refresh(base)
+                elif isinstance(problem, Ahead):
+                    base.in_memory = True  # others change what lies on disk faster than it can be read
+                else:
+                    raise
                 continue
             if dropped == base.cache.dropped:
                 return answer

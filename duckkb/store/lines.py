@@ -3,6 +3,8 @@
 They are never truth. A part counts as unread unless its file is the one that was read (`tree.Stamp`, or its digest where
 that cannot tell); a type is left out where records stand twice, a part where lines cannot be read. What a part held is
 never changed under its number, so that who began to read goes on with what there was, and is removed a while later.
+
+Where the store cannot be read, whether it is damaged or a call fails, lines come out of the files that they were read from.
 """
 
 import os
@@ -11,6 +13,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from sqlite3 import Connection
 
 import orjson
@@ -21,11 +24,13 @@ from duckkb.ports import RowVersion
 from duckkb.queries import Lane
 from duckkb.store import base_store
 from duckkb.store.base_store import BaseStore
+from duckkb.store.database import Database
 from duckkb.store.key_index import KeyIndex
 from duckkb.store.place import Place, Unusable, remove
 from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, name_of_part, value_name
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
+from duckkb.truth.files.read import read_part
 from duckkb.truth.files.table import Repeated, Table
 from duckkb.truth.files.tree import Differences, Tree
 
@@ -36,6 +41,10 @@ _HEADS, _WHOLE = 1024, 16
 _READABLE_S = 10
 """How long a part that was replaced can still be read by who began before."""
 _GENERATION = "generation"
+
+
+class Lost(Unavailable):
+    """What a part held cannot be read in the store, and its file holds something else now: load the base anew."""
 
 
 class StoredLines:
@@ -52,6 +61,7 @@ class StoredLines:
         self._contents: dict[int, _Content] = {}
         self._whole: list[_Content] = []
         self._writing: Connection | None = None
+        self._is_lost = False  # could not be read: nothing more is asked of it
 
     @classmethod
     def open(cls, place: Place, ontology: Ontology, limits: Limits) -> "StoredLines":
@@ -84,9 +94,9 @@ class StoredLines:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether somebody has removed the file since it was opened."""
+        """Whether somebody has removed the file since it was opened, or it could not be read."""
         database = self._store.database
-        return database.openings != self._openings or not database.is_in_place
+        return self._is_lost or database.openings != self._openings or not database.is_in_place
 
     @property
     def holds(self) -> frozenset[str]:
@@ -145,8 +155,8 @@ class StoredLines:
         """Change the file alone; True where nobody wrote since this process looked, else it has to look again (`reopen`).
 
         Raises `Unusable` where it cannot be had in time or written: what was there before is then still there."""
-        if not self._store.database.is_lasting:
-            raise Unusable(self.reason)
+        if self._is_lost or not self._store.database.is_lasting:
+            raise Unusable(self.reason or "it could not be read")
         with self._store.writing(timeout) as connection:
             self._writing = connection
             try:
@@ -265,14 +275,14 @@ class StoredLines:
         fresh: list[tuple[int, int]] = []
         for path in paths:
             before, part = known.parts.pop(path, None), tree.parts.get(path)
-            had = set(self._content(before).keys) if before is not None else set()
+            had = set(self._content(kind, path, before).keys) if before is not None else set()
             if before is not None:
                 _let_go(connection, [before])
             if part is not None and not part.findings:
                 stored, content = self._insert(connection, part, known, before)
                 fresh += [(key, stored.slot) for key in content.keys if key not in had]
         if not index.add(connection, fresh):
-            contents = [(part.slot, self._content(part)) for part in known.parts.values()]
+            contents = [(part.slot, self._content(kind, path, part)) for path, part in known.parts.items()]
             keys = array("Q", [key for _, content in contents for key in content.keys])
             slots = array("I", [slot for slot, content in contents for _ in range(2 * len(content.head.ids))])
             index.build(connection, keys, slots, len(keys))
@@ -331,52 +341,57 @@ class StoredLines:
 
     def _part(self, kind: RecordType, path: str, part: StoredPart) -> Part:
         """A part whose rows lie here."""
-        rows = _StoredRows(kind, path, part.count, partial(self._content, part))
+        rows = _StoredRows(kind, path, part.count, partial(self._content, kind, path, part))
         return Part(path, kind, Stamp(*part.stamp), part.digest, rows, (), part.canonical, part.sorted)
 
     def _table(self, kind: RecordType, parts: Mapping[str, Part]) -> Table:
         return Table(parts, partial(self._where, name_of(kind)))
 
-    def _where(self, name: str, key: int) -> Iterator[str]:
-        """Paths of the parts of a type in which a key may be found."""
+    def _where(self, name: str, key: int) -> list[str] | None:
+        """Paths of the parts of a type in which a key may be found; None where that cannot be told any more."""
         index, known = self._indices.get(name), self._types.get(name)
         if index is None or known is None:
-            return
+            return []
+        if self._is_lost:
+            return None
         try:
             slots = [*index.slots(key)]
         except Unusable as problem:
-            raise _lost() from problem
+            self._lose(problem)
+            return None
         if slots and name not in self._paths:
             self._paths[name] = {part.slot: path for path, part in known.parts.items()}
-        yield from (self._paths[name][slot] for slot in slots if slot in self._paths[name])
+        return [self._paths[name][slot] for slot in slots if slot in self._paths[name]]
 
-    def _content(self, part: StoredPart) -> "_Content":
-        """What a part holds. Raises `errors.Unavailable` where it is not there any more as it was written."""
+    def _content(self, kind: RecordType, path: str, part: StoredPart) -> PartContent:
+        """What a part holds. Raises `Lost`."""
         known = self._contents.get(part.number)
         if known is None:
             if len(self._contents) >= _HEADS:
                 self._contents.clear()
-            known = self._contents[part.number] = _Content(self._head(part), part, self)
+            anew = partial(self._anew, kind, path, part)
+            try:
+                found = PartContent(self._head(part), [])
+            except (Unusable, ValueError) as problem:
+                found = anew(problem)
+            known = self._contents[part.number] = _Content(found, part, self, anew)
         return known
 
     def _head(self, part: StoredPart) -> PartHead:
-        statement = "SELECT seal, head FROM part WHERE number = ?"
-        try:
-            found = self._store.database.read(statement, (part.number,))
-            if found and found[0][0] == base_store.sealed(f"part/{part.number}", found[0][1]):
-                return PartHead.load(part.count, found[0][1])
-            if found or self._read_generation() == self._generation:  # else others went on, and removed it
-                self._store.database.drop()
-        except (Unusable, ValueError) as problem:
-            raise _lost() from problem
-        raise _lost()
+        """Raises `Unusable`, ValueError."""
+        found = self._sound.read("SELECT seal, head FROM part WHERE number = ?", (part.number,))
+        if found and found[0][0] == base_store.sealed(f"part/{part.number}", found[0][1]):
+            return PartHead.load(part.count, found[0][1])
+        if found or self._read_generation() == self._generation:
+            raise self._store.damaged(f"part {part.number}")
+        raise Unusable(f"part {part.number} was removed")  # others went on
 
-    def text(self, part: StoredPart, start: int = 0, end: int | None = None) -> bytes:
-        """Bytes of a part. Raises `errors.Unavailable`."""
-        try:
-            return self._store.database.slice("part", "text", part.number, start, end)
-        except Unusable as problem:
-            raise _lost() from problem
+    def read(self, part: StoredPart, etags: bytes, start: int = 0, end: int | None = None) -> list[bytes]:
+        """Lines of a part, which their etags guard. Raises `Unusable`."""
+        lines = self._sound.slice("part", "text", part.number, start, end).split(b"\n")[:-1]
+        if b"".join(map(etag, lines)) != etags:
+            raise self._store.damaged(f"part {part.number}")
+        return lines
 
     def keep(self, content: "_Content") -> None:
         """Let a part stay in memory that was read whole, and others go."""
@@ -384,9 +399,30 @@ class StoredLines:
         if len(self._whole) > _WHOLE:
             self._whole.pop(0).forget()
 
-    def damaged(self) -> Unavailable:
+    def damaged(self) -> "Lost":
         self._store.database.drop()
         return _lost()
+
+    @property
+    def _sound(self) -> Database:
+        """The file. Raises `Unusable` once it could not be read."""
+        if self._is_lost:
+            raise Unusable("it could not be read")
+        return self._store.database
+
+    def _lose(self, problem: Exception) -> None:
+        """Ask nothing more of the store. Raises `Lost` while it is written: what has begun there is taken back."""
+        if self._writing is not None:
+            raise _lost() from problem
+        self._is_lost = True
+
+    def _anew(self, kind: RecordType, path: str, part: StoredPart, problem: Exception) -> PartContent:
+        """What a part holds, out of its file while that is the one that was read. Raises `Lost`."""
+        self._lose(problem)
+        found = read_part(Path(self._place.root), path, kind, self._limits)
+        if found is None or found.findings or found.digest != part.digest:
+            raise _lost() from problem
+        return found.rows.content
 
 
 class _StoredRows(PartRows):
@@ -394,31 +430,39 @@ class _StoredRows(PartRows):
 
 
 class _Content(PartContent):
-    """What a part in the store holds: its head; of its text a line at a time, or all of it where it is gone through."""
+    """What a part in the store holds: its head; of its text a line at a time, or all of it where it is gone through. What
+    cannot be read there is read `anew`."""
 
-    def __init__(self, head: PartHead, part: StoredPart, lines: StoredLines) -> None:
-        super().__init__(head, [])
-        self._part, self._stored = part, lines
+    def __init__(
+        self, found: PartContent, part: StoredPart, lines: StoredLines, anew: Callable[[Exception], PartContent]
+    ) -> None:
+        super().__init__(found.head, [])
+        self._part, self._stored, self._anew = part, lines, anew
+        if found.lines:
+            self._hold(found.lines)
 
     @property
     def lines(self) -> list[bytes]:
         if not self._lines:
-            lines = self._stored.text(self._part).split(b"\n")[:-1]
-            etags = self.head.etags
-            if b"".join(map(etag, lines)) != etags:
-                raise self.damaged()
-            self._lines = lines
-            self._stored.keep(self)
+            try:
+                lines = self._stored.read(self._part, self.head.etags)
+            except Unusable as problem:
+                lines = self._anew(problem).lines
+            self._hold(lines)
         return self._lines
 
     def line(self, at: int) -> bytes:
         if self._lines:
             return self._lines[at]
         ends = self.head.ends
-        line = self._stored.text(self._part, ends[at - 1] if at else 0, ends[at] - 1)
-        if etag(line) != self.head.etags[8 * at : 8 * at + 8]:
-            raise self.damaged()
-        return line
+        with suppress(Unusable):
+            etags = self.head.etags[8 * at : 8 * at + 8]
+            return self._stored.read(self._part, etags, ends[at - 1] if at else 0, ends[at])[0]
+        return self.lines[at]
+
+    def _hold(self, lines: list[bytes]) -> None:
+        self._lines = lines
+        self._stored.keep(self)
 
     def forget(self) -> None:
         """Hold the lines no longer."""
@@ -428,8 +472,8 @@ class _Content(PartContent):
         return self._stored.damaged()
 
 
-def _lost() -> Unavailable:
-    return Unavailable(
+def _lost() -> Lost:
+    return Lost(
         "What was read before is damaged or has been removed; it is read anew, and nothing in data/ is touched.",
         code="E_IO",
         suggestion="repeat the command",

@@ -121,12 +121,10 @@ class Place:
             self._known[name] = _value(self.aside((), session="answers"))
         return self._known[name]
 
-    def judge(self, told: object, *, may_err: bool = False, may_need: bool = False, **job: Any) -> None:
-        """The next questions are answered as those of a base without a snapshot, and then nothing is damaged. `may_err`:
-        once it may be said that the snapshot was damaged. `may_need`: `repair` may be needed, and is enough."""
+    def judge(self, told: object, *, may_need: bool = False, **job: Any) -> None:
+        """The next questions are answered as those of a base without a snapshot, and then nothing is damaged.
+        `may_need`: `repair` may be needed, and is enough."""
         found = self.answers(**job)
-        if may_err and found == {"error": "E_IO"}:
-            found = self.answers(**job)
         self.compare(found, told)
         if may_need and found["needs"]:
             assert self.run(("repair",), **job).code == 0, (told, found["needs"])

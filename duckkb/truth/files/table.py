@@ -40,16 +40,16 @@ class Difference:
 class Table:
     """The rows of one type of which none stands twice: found by keys (an id, the hash of an identity) and decoded when they are
     asked for. `where` gives paths of parts in which a key may stand; without it, and of parts that were replaced since, the
-    keys are in memory. Changing lines costs in proportion to them.
+    keys are in memory; so are all of them once it gives None, as it cannot tell any more. Changing lines costs in proportion to them.
 
     Raises `Repeated` where two records of parts in memory share an identity or an id.
     """
 
     is_mended = False
 
-    def __init__(self, parts: Mapping[str, Part], where: Callable[[int], Iterable[str]] | None = None) -> None:
+    def __init__(self, parts: Mapping[str, Part], where: Callable[[int], Iterable[str] | None] | None = None) -> None:
         self.is_stored = where is not None
-        self._where = where or (lambda key: ())
+        self._where = where or _nowhere
         self._rows = {path: part.rows for path, part in parts.items()}
         self._fresh: dict[int, tuple[str, int]] = {}
         self._lately: dict[int, StoredRow] = {}
@@ -133,8 +133,22 @@ class Table:
             rows = self._rows.get(path)
             if rows is not None and rows.has(key, at):
                 yield rows, at
-        for rows in (self._rows[path] for path in self._where(key) if path in self._rows):
+        paths = self._where(key)
+        if paths is None:
+            self._hold_all()
+            yield from self._places(key)
+            return
+        for rows in (self._rows[path] for path in paths if path in self._rows):
             yield from ((rows, at) for at in rows.places(key))
+
+    def _hold_all(self) -> None:
+        for path in self._rows:
+            self._hold(path)
+        self.is_stored, self._where = False, _nowhere
+
+
+def _nowhere(key: int) -> Iterable[str] | None:
+    return ()
 
 
 class MendedTable:
