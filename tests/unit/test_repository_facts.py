@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
+from duckkb.errors import Unavailable
 from duckkb.truth.git import repository, run
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
@@ -288,3 +289,20 @@ def test_without_the_git_program_files_still_answer(root: Path, tmp_path: Path) 
     command = [sys.executable, "-c", program, str(root)]
     shown = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode()
     assert shown.split() == ["main", first, "True", "False", "True", "None"]
+
+
+def test_a_git_folder_that_cannot_be_listed_is_no_folder_without_files(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a split index may say that truth is left out, or that local state is tracked."""
+    write(root, PART)
+    git(root, "add", "-A")
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, refuse)
+    for asked in (repository.index_versions, repository.tracks_state):
+        with pytest.raises(Unavailable, match="cannot be read"):
+            asked(root)

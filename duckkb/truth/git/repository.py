@@ -115,10 +115,7 @@ def tracks_state(root: Path) -> bool:
     index = read_bytes(repository.git_dir / "index") if repository else None
     if repository is None or index is None:
         return False
-    try:
-        is_split = any(repository.git_dir.glob("sharedindex.*"))
-    except OSError as error:
-        raise unseen(repository.git_dir, error) from error
+    is_split = bool(_shared_indices(repository.git_dir))
     if state.FOLDER.encode() not in index and index[4:8] != b"\0\0\0\x04" and not is_split:
         return False
     listed = _tracked(root, repository.prefix + state.FOLDER)
@@ -132,8 +129,17 @@ def index_versions(root: Path) -> set[int]:
     repository = find_repository(root)
     if repository is None:
         return set()
-    heads = [read_bytes(path, 8) for path in (repository.git_dir / "index", *repository.git_dir.glob("sharedindex.*"))]
+    paths = repository.git_dir / "index", *_shared_indices(repository.git_dir)
+    heads = [read_bytes(path, 8) for path in paths]
     return {int.from_bytes(head[4:8], "big") for head in heads if head}
+
+
+def _shared_indices(git_dir: Path) -> list[Path]:
+    """The files that a split index is made of beside its own."""
+    try:
+        return [path for path in git_dir.iterdir() if path.name.startswith("sharedindex.")]
+    except OSError as error:
+        raise unseen(git_dir, error) from error
 
 
 def tracks(root: Path, folder: Path) -> bool:
