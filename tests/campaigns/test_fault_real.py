@@ -23,6 +23,9 @@ from tests.harness.faults.hooks import CHANGES
 from tests.harness.faults.judge import Judge, judge_of
 from tests.harness.faults.run import Ended, Files, Zygote, put_back, taken, truth
 
+_TRIES = 6
+"""How often a process is killed until it dies where it is to: a call has the number that strace goes by among all of its name,
+and how many files a process opens to read them may differ from one run to the next."""
 _DRAWN = re.compile(r"(txn/)[0-9a-f]{16}|(\.tmp-)\w+|(\.clone_id\.)\w+|/(\d{8})(?=/|$)")
 
 
@@ -77,13 +80,17 @@ def test_dk_15_a_process_killed_at_a_system_call_ends_all_old_or_all_new(
     seal = next(at for at, call in enumerate(calls) if call.path.endswith("/journal"))
     points = {seal, seal + 1, *rng.sample(range(len(calls)), campaign.pick(1, 14))}
     for at in sorted(points):
-        call = calls[at]
-        with zygote.case(judge.files) as folder:
-            ended, made = fault_strace.run(folder, judge.write, f"{call.name}:signal=KILL:when={call.number}")
-            left = taken(folder)
-        assert ended.code == -9, (call, ended)
-        assert len(made) in (at, at + 1), (call, made[-1:])
-        judge.verdict(left)
+        for _ in range(_TRIES):
+            call = calls[at]
+            with zygote.case(judge.files) as folder:
+                ended, made = fault_strace.run(folder, judge.write, f"{call.name}:signal=KILL:when={call.number}")
+                left = taken(folder)
+            judge.verdict(left)
+            if ended.code == -9 and len(made) in (at, at + 1):
+                break
+            with zygote.case(judge.files) as folder:
+                _, calls = fault_strace.run(folder, judge.write)
+        assert ended.code == -9 and len(made) in (at, at + 1), (call, ended, made[-1:])
         campaign.count("crash points by strace")
 
 
