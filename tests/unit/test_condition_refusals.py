@@ -220,6 +220,8 @@ OFFERED = [
     "concat(tags, ['b']) = ['a', 'b']",
     "json_exists('{\"a*b\": 1}', '$.\"a*b\"')",
     "coalesce(tags, []) = []",
+    "round(2.55, n) = 2.6",
+    "round(greatest(2.5, 0.5), content) IS NULL",
     "CASE WHEN n = 1 THEN tags ELSE ['z'] END = ['z']",
     "list_contains(coalesce(list_sort(tags), ['z']), 'z')",
     "list_concat(NULL, tags) = tags",

@@ -141,6 +141,9 @@ def _typed(name: str, kinds: Sequence[str], result: str) -> Build:
         pairs = [_ARGUMENTS[kind] for kind in kinds[: len(arguments)]]
         terms = [convert(argument) for (convert, _), argument in zip(pairs, arguments, strict=True)]
         nodes = [typed_null(term, null) for (_, null), term in zip(pairs, terms, strict=True)]
+        if name == "round" and terms[0].kind == "number" and not terms[-1].constant:
+            # the engine has none of a DECIMAL to places that a field holds
+            nodes[0] = cast_node(nodes[0], "DOUBLE")
         if kinds[0] == "list":
             nodes = [term.node for term in _lists(terms)]
         if result == "same":
