@@ -5,12 +5,11 @@ import re
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.engine.loading import load
-from duckkb.errors import DuckkbError, Unavailable
+from duckkb.errors import DuckkbError
 from duckkb.records import Change, Changeset, Record, identity_key
 from duckkb.store.base_store import FILE
 from duckkb.truth.files.ids import hash_id
@@ -145,12 +144,11 @@ def test_a_line_that_was_damaged_in_the_store_is_not_written_into_truth(tmp_path
     assert stored is not None
     stored.close()  # which brings what it wrote from the log into the file
     kept = place(tmp_path).own / FILE
-    kept.write_bytes(kept.read_bytes().replace(b'"name":"b","n":0', b'"name":"b","n":9'))
+    sound = kept.read_bytes()
+    kept.write_bytes(sound.replace(b'"name":"b","n":0', b'"name":"b","n":9'))
+    assert kept.read_bytes() != sound, "the line lies there as it is written"
     tree = load(ground(tmp_path)).tree
-    with pytest.raises(Unavailable):
-        render(tree, changeset(tree, [("d", "put")]), Writer())
-    mended = load(ground(tmp_path)).tree
-    (part,) = render(mended, changeset(mended, [("d", "put")]), Writer())
+    (part,) = render(tree, changeset(tree, [("d", "put")]), Writer())
     assert part.data == b"".join(
         one + b"\n" for one in [*(line(name, 0) for name in "abc"), line("d", 7), line("e", 0)]
     )
