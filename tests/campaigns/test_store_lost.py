@@ -18,6 +18,15 @@ from tests.harness.campaign import Campaign
 TEXTS = {f"n{at}": f"word {at}" for at in range(6)}
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A base whose lines lie in the store."""
+    made = make_base(tmp_path / "kb", NOTES + "snapshot: {min_bytes: 0}\n")
+    with duckkb.open(made) as kb:
+        kb.put("Note", [{"id": name, "text": text} for name, text in TEXTS.items()])
+    return made
+
+
 class Faults:
     """Counts what is asked of the store, and fails at number `at`, where it `lasts` also at all that follow."""
 
@@ -89,11 +98,8 @@ def answers(kb: Any, root: Path) -> None:
 
 
 def test_a_call_on_the_store_that_fails_costs_no_answer_and_no_write(
-    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    campaign: Campaign, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = make_base(tmp_path / "kb", NOTES + "snapshot: {min_bytes: 0}\n")
-    with duckkb.open(root) as kb:
-        kb.put("Note", [{"id": name, "text": text} for name, text in TEXTS.items()])
     faults = Faults(monkeypatch)
     live(root, 0)
     calls = faults.count
@@ -110,12 +116,9 @@ def test_a_call_on_the_store_that_fails_costs_no_answer_and_no_write(
 
 @pytest.mark.parametrize("lasts", [False, True])
 def test_a_part_that_is_lost_and_was_changed_is_answered_as_it_is_now(
-    lasts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lasts: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at the files and the reading of the store: neither has what was read before."""
-    root = make_base(tmp_path / "kb", NOTES + "snapshot: {min_bytes: 0}\n")
-    with duckkb.open(root) as kb:
-        kb.put("Note", [{"id": name, "text": text} for name, text in TEXTS.items()])
     faults = Faults(monkeypatch)
     with duckkb.open(root) as kb:
         faults.begin(1, lasts=lasts)
