@@ -60,7 +60,7 @@ class OpenOptions:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
-    will be asked first."""
+    will be asked first. `forks`: the process has no threads, so that children of it may do a part of the work."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -73,6 +73,7 @@ class OpenOptions:
     at: str | None = None
     instead: Mapping[str, bytes | None] | None = None
     proposal: Proposal | None = None
+    forks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

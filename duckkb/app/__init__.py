@@ -29,6 +29,7 @@ def open(
     sql_in_process: bool = False,
     first_filter: str | None = None,
     at: str | None = None,
+    forks: bool = False,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
@@ -38,7 +39,8 @@ def open(
     or statement that will be asked first. `sql_in_process` runs them in the caller's process instead: quicker by the half
     second of that start, but nothing bounds their memory, and some functions heed no time; for statements of your own.
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
-    cannot be written. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    cannot be written. `forks`: the process has no threads, and a child of it may make a part of what the first search of a large
+    base needs. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
     from duckkb.actions.folder import OpenOptions, find
     from duckkb.app.knowledge import KnowledgeBase
@@ -52,6 +54,7 @@ def open(
         sql_in_process=sql_in_process,
         first_filter=first_filter,
         at=at,
+        forks=forks,
     )
     return KnowledgeBase(find(path), chosen)
 

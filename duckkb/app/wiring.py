@@ -49,6 +49,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         progress=chosen.progress,
         at=revision,
         proposal=chosen.proposal,
+        forks=chosen.forks,
     )
 
 

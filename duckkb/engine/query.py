@@ -9,6 +9,7 @@ from typing import Any
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
+from duckkb.engine.beside import vectors_made_beside
 from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
@@ -131,6 +132,10 @@ class Search:
     def read(self, text: str) -> QuestionReading:
         """Run each lane over every type, rank across types, fuse."""
         words, chosen, kinds = syntax.parse(text), self._plan, self._intent.kinds
+        hits: dict[Lane, dict[Key, LaneHit]] = {}
+        if len(chosen.lanes) > 1:
+            with vectors_made_beside(self._base, kinds):
+                hits["fts"] = self._lane("fts", words, {}, self._depth)
         vectors: Mapping[str, Vector] = {}
         notices: tuple[Notice, ...] = ()
         if "vector" in chosen.lanes:
@@ -138,7 +143,7 @@ class Search:
         expanded_by: tuple[Key, ...] = ()
         if chosen.expansion.method == "feedback":
             vectors, expanded_by = self._expanded(words, vectors)
-        hits = {lane: self._lane(lane, words, vectors, self._depth) for lane in chosen.lanes}
+        hits = {lane: hits.get(lane) or self._lane(lane, words, vectors, self._depth) for lane in chosen.lanes}
         rankings = {lane: self._ranking(found, self._depth) for lane, found in hits.items()}
         filled: dict[Key, float] = {}
         if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < self._depth:

@@ -229,11 +229,8 @@ class SearchCache:
 
     def _payloads(self, kind: Kind, keys: Sequence[bytes]) -> list[bytes | None]:
         """What was made here comes first."""
-        made, found = self._made[kind], dict[bytes, bytes]()
-        for stored in self.store.rows(kind, (key for key in keys if key not in made)):
-            key, payload = stored.row[0], stored.row[3]
-            if stored.is_own or key not in found:
-                found[key] = payload
+        made = self._made[kind]
+        found = self.store.payloads(kind, (key for key in keys if key not in made))
         return [made[key][3] if key in made else found.get(key) for key in keys]
 
     def _add(self, kind: Kind, rows: Mapping[bytes, tuple[str, Any]], fingerprint: Fingerprint) -> None:

@@ -104,9 +104,17 @@ class CacheStore:
 
     def rows(self, kind: Kind, keys: Iterable[bytes]) -> Iterator[Stored]:
         """The rows of these keys that may be used, in any order."""
-        wanted = f"SELECT {_COLUMNS}, {self._shared} AS shared FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR shared)"
-        for some in self._asked(wanted, kind, keys):
+        for some in self._asked(self._usable, kind, keys):
             yield from self._sound(kind, some)
+
+    def payloads(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """By key the payload that is taken of what `rows` gives: its own before others."""
+        found: dict[bytes, bytes] = {}
+        for some in self._asked(self._usable, kind, keys):
+            for _, key, _, _, _, is_own, _, payload, _ in self._checked(kind, some):
+                if is_own or key not in found:
+                    found[key] = payload
+        return found
 
     def lengths(self, kind: Kind, keys: Iterable[bytes]) -> dict[bytes, int]:
         """By key the bytes of the payload that is taken of what `rows` would give: its own before others. Reads none."""
@@ -332,16 +340,27 @@ class CacheStore:
         except Unusable:
             return []
 
+    @property
+    def _usable(self) -> str:
+        shared = f"{self._shared} AS shared"
+        return f"SELECT {_COLUMNS}, {shared} FROM row r WHERE r.kind = ? AND r.key IN (%s) AND (r.is_own OR shared)"
+
     def _sound(self, kind: Kind, found: list[tuple[Any, ...]]) -> Iterator[Stored]:
+        for row in self._checked(kind, found):
+            content = (row[1], row[3], row[4].decode(errors="replace"), row[7])
+            yield Stored(row[0], content, bool(row[5]), bool(row[8]))
+
+    def _checked(self, kind: Kind, found: list[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Those of some rows whose checksum holds."""
         rows = [(row[1], row[3], row[4].decode(errors="replace"), row[7]) for row in found]
         oldest = _today() - _USED_DAYS
-        for row, content, made in zip(found, rows, checksums(kind, rows), strict=True):
+        for row, made in zip(found, checksums(kind, rows), strict=True):
             if made != row[2]:
                 self._damaged.add(row[0])
                 continue
             if row[6] < oldest:
                 self._used.add(row[0])
-            yield Stored(row[0], content, bool(row[5]), bool(row[8]))
+            yield row
 
 
 def _supersede(connection: Any, made: Sequence[tuple[Any, ...]]) -> None:

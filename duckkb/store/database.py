@@ -23,6 +23,7 @@ __all__ = ["Database", "Schema", "Unusable"]
 _APPLICATION = 0x6475636B  # "duck", SQLite's application_id
 _BUSY_S = 5.0
 _WAL_BYTES = 64 << 20
+_PAGE_BYTES = 4096
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_SCHEMA})
 _OTHERS = ("-wal", "-shm", "-journal")
 _ABANDONED: list[sqlite3.Connection] = []
@@ -38,7 +39,7 @@ class Schema:
 
     version: int
     statements: tuple[str, ...]
-    page_bytes: int = 4096
+    page_bytes: int = _PAGE_BYTES
 
 
 class Database:
@@ -226,6 +227,10 @@ class Database:
             if form != (0, 0) or connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
                 raise Unusable("a file of another program or version")
             connection.execute(f"PRAGMA page_size={self._schema.page_bytes}")
+            if self._schema.page_bytes > _PAGE_BYTES:
+                # Nothing is vacuumed by it: with the map of pages that it has, SQLite finds the middle of a long value without
+                # reading all that lies before (getOverflowPage in its btree.c), most of what reading one line would cost.
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
             self._journal(connection, path)
             with connection:
                 connection.execute("BEGIN IMMEDIATE")

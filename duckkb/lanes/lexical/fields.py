@@ -117,17 +117,15 @@ def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], se
     made.add_integer(ID, row.record.id)
     for mark in marks_of(row.record.fields, marked) if marked else ():
         made.add_text(MARKS, mark)
-    words: dict[str, list[str]] = {}
     sequences: dict[str, list[str]] = {}
-    for entry in row.entries:
+    for entry in row.entries if sequence else ():
         if entry.tokens is not None:
-            words.setdefault(entry.field, []).append(entry.tokens.words)
             sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
-    for pieces in sequences.values() if sequence else ():
+    for pieces in sequences.values():
         made.add_text(SEQUENCE, clipped(" ".join(pieces)))
     for target in fields:
-        pieces = [piece for source, found in words.items() if target.holds(source) for piece in found]
-        made.add_text(target.name, clipped(" ".join(pieces)))
+        held = [one.tokens.words for one in row.entries if one.tokens is not None and target.holds(one.field)]
+        made.add_text(target.name, clipped(" ".join(held)))
     return made
 
 

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _BATCH = 8192  # records that are made into rows at a time
 _DELTA = 100  # changed records up to which the base is kept, however small it is
+_LEAST_GROUPED, _SAMPLE = (
+    2_000,
+    1_000,
+)  # rows from which grouping them by a value pays, and those that are looked at for that
 _MOST_ANSWERS = 16  # that are held; eight bytes for each of their ids
 
 Ends = Callable[[Record], tuple[int | None, int | None]]
@@ -38,6 +42,8 @@ class Piece:
     def __init__(self, source: "pa.Table | Path") -> None:
         self._source = source
         self._sound: set[str] = set()
+        self._asked: set[str] = set()
+        self._grouped: dict[str, Grouped | None] = {}
 
     @cached_property
     def table(self) -> "pa.Table":
@@ -82,7 +88,48 @@ class Piece:
         for name in {test.column.sql_name for test in asked} - self._sound:
             self.table.column(name).validate(full=True)
             self._sound.add(name)
+        if len(asked) == 1 and (grouped := self._by_value(asked[0])) is not None:
+            return grouped.among(asked[0].constants)
         return IdSet(np.sort(self.ids[matching(self.table, asked)]))
+
+    def _by_value(self, test: Test) -> "Grouped | None":
+        """What answers an equality at once: of a column of few texts, from the second time on that it is asked for."""
+        name = test.column.sql_name
+        if test.operator not in ("equal", "in") or test.column.kind != "text":
+            return None
+        if name not in self._asked:
+            self._asked.add(name)
+            return None
+        if name not in self._grouped:
+            self._grouped[name] = Grouped.of(self.ids, self.table.column(name))
+        return self._grouped[name]
+
+
+class Grouped:
+    """The ids of records that lie together by the text of one column, rising within each."""
+
+    def __init__(self, ids: "np.ndarray", codes: "np.ndarray", values: Sequence[str]) -> None:
+        import numpy as np
+
+        order = np.lexsort((ids, codes))
+        self._ids, self._codes = ids[order], {value: code for code, value in enumerate(values)}
+        self._starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
+
+    @classmethod
+    def of(cls, ids: "np.ndarray", column: "pa.ChunkedArray") -> "Grouped | None":
+        """None where the texts hardly repeat."""
+        if len(ids) < _LEAST_GROUPED or len(column.slice(0, _SAMPLE).unique()) * 2 > _SAMPLE:
+            return None
+        coded = column.combine_chunks().dictionary_encode()
+        return cls(ids, coded.indices.fill_null(-1).to_numpy(), coded.dictionary.to_pylist())
+
+    def among(self, values: Iterable[object]) -> IdSet:
+        """The ids of the records that have one of the texts."""
+        import numpy as np
+
+        codes = [self._codes[value] for value in dict.fromkeys(values) if value in self._codes]
+        pieces = [self._ids[self._starts[code] : self._starts[code + 1]] for code in codes]
+        return IdSet(np.sort(np.concatenate(pieces)) if len(pieces) > 1 else pieces[0]) if pieces else IdSet.of(())
 
 
 class RowTable(RowMirror):

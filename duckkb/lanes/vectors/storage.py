@@ -73,12 +73,21 @@ def _shared(rows: int, work: Callable[[slice], object]) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    stretches = [slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)]
-    try:
-        with ThreadPoolExecutor(min(_cores(), _MOST_THREADS)) as pool:
-            list(pool.map(work, stretches))
-    except RuntimeError:  # no more threads here
-        work(slice(None))
+    left = iter([slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)])
+
+    def take_turns() -> None:
+        for own in left:  # whoever is free takes the next one
+            work(own)
+
+    helpers = min(_cores(), _MOST_THREADS) - 1
+    with ThreadPoolExecutor(max(helpers, 1)) as pool:
+        try:
+            others = [pool.submit(take_turns) for _ in range(helpers)]
+        except RuntimeError:  # no more threads here
+            others = []
+        take_turns()
+        for other in others:
+            other.result()
 
 
 def _cores() -> int:

@@ -59,7 +59,8 @@ class MissingVectors:
 
     def note(self, row: Row) -> None:
         """Take in a record as it is now, in the place of what was known of it."""
-        self.drop(row.record.id)
+        if row.record.id in self._keys or row.record.id in self.unread:
+            self.drop(row.record.id)
         for entry in row.entries:
             if entry.vector_key is not None and entry.vector is None:
                 self._texts.setdefault(entry.vector_key, entry.content)
