@@ -19,7 +19,23 @@ nodes:
     schema: {type: object, properties: {id: {type: string}, text: {type: string}}, required: [id]}
     search: {full_text: [text], vectors: [text]}
 """
-WORDS = ["git", "keeps", "records", "in", "files", "and", "lanes", "find", "them", "by", "words", "or", "vectors", "内存", "数据库"]
+WORDS = [
+    "git",
+    "keeps",
+    "records",
+    "in",
+    "files",
+    "and",
+    "lanes",
+    "find",
+    "them",
+    "by",
+    "words",
+    "or",
+    "vectors",
+    "内存",
+    "数据库",
+]
 QUESTIONS = ("records in git", "vectors", "内存 数据库", "nothing of that kind")
 
 
