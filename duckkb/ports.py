@@ -13,7 +13,7 @@ from duckkb.errors import StateError
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
-from duckkb.records import Record
+from duckkb.records import Identity, Record
 from duckkb.values import dataclass
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ class Rows(Protocol):
 
     def record(self, record_id: int) -> Record:
         """A record alone; raises KeyError."""
+        ...
+
+    def identity(self, record_id: int) -> Identity:
+        """The identity of a record, which is all that orders equal scores; raises KeyError."""
         ...
 
     def words(self, record_id: int) -> Sequence[IndexEntry]:

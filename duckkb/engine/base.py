@@ -20,7 +20,7 @@ from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Row, Rows, RowVersion, Sql, Tokenizer
 from duckkb.queries import Lane
-from duckkb.records import Record
+from duckkb.records import Identity, Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.base_store import BaseStore
 from duckkb.store.lines import Lost, StoredLines
@@ -124,6 +124,12 @@ class TreeRows:
         if stored is None:
             raise KeyError(record_id)
         return stored.record
+
+    def identity(self, record_id: int) -> Identity:
+        found = self._tree.identity(self._kind, record_id)
+        if found is None:
+            raise KeyError(record_id)
+        return found
 
     def words(self, record_id: int) -> Sequence[IndexEntry]:
         return self._base.builder.words(self._kind, self.record(record_id))

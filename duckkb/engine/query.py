@@ -211,7 +211,7 @@ class Search:
         return [(key, scores[key]) for key in ranked(scores, self._tie, depth)]
 
     def _tie(self, key: Key) -> Any:
-        return identity_key(_row(self._base, key)[1].record.identity), key[0]
+        return identity_key(self._base.rows(_kind(self._base, key)).identity(key[1])), key[0]
 
     def _fused(self, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
         """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
@@ -243,10 +243,16 @@ def _behind(scores: Iterable[float], following: Iterable[float]) -> float:
     return lowest / highest if highest > lowest else 1.0
 
 
-def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
+def _kind(base: Base, key: Key) -> RecordType:
     kind = base.ontology.find(key[0])
-    row = base.tree.by_id(kind, key[1]) if kind else None
-    assert kind is not None and row is not None, "a lane returns ids that exist"
+    assert kind is not None, "a lane is that of a type"
+    return kind
+
+
+def _row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
+    kind = _kind(base, key)
+    row = base.tree.by_id(kind, key[1])
+    assert row is not None, "a lane returns ids that exist"
     return kind, row
 
 

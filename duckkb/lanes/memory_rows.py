@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from duckkb.entries import IndexEntry
 from duckkb.ports import ChangeLog, Row, RowVersion
 from duckkb.queries import Lane
-from duckkb.records import Record
+from duckkb.records import Identity, Record
 
 
 class MemoryRows:
@@ -41,6 +41,9 @@ class MemoryRows:
 
     def record(self, record_id: int) -> Record:
         return self._rows[record_id].record
+
+    def identity(self, record_id: int) -> Identity:
+        return self._rows[record_id].record.identity
 
     def words(self, record_id: int) -> Sequence[IndexEntry]:
         return [entry for entry in self._rows[record_id].entries if entry.tokens is not None]

@@ -57,7 +57,7 @@ class RowMirror(ABC):
 
     def _identity(self, record_id: int) -> Any:
         """What records of one score are ordered by."""
-        return identity_key(self._rows.record(record_id).identity)
+        return identity_key(self._rows.identity(record_id))
 
     def reread(self, ids: Iterable[int]) -> None:
         """Say that these records, which are as they were, are to be read again."""

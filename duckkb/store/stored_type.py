@@ -9,7 +9,7 @@ from duckkb.truth.files.line import Limits
 from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass, field
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(slots=True)

@@ -88,6 +88,7 @@ def parse_part(path: str) -> PartAddress | None:
     return PartAddress("node" if found[1] == "nodes" else "edge", found[2], found[3], int(found[4]))
 
 
+@lru_cache(maxsize=4096)
 def is_part(name: str) -> bool:
     """Whether a file in the folder of a day is named as a part is."""
     return _PART_FILE.fullmatch(name) is not None

@@ -74,6 +74,14 @@ class Table:
     def by_id(self, record_id: int) -> StoredRow | None:
         return self._found(record_id, lambda row: row.record.id == record_id)
 
+    def identity(self, record_id: int) -> Identity | None:
+        """The identity of the record with this id; no line is read for it."""
+        for rows, at in self._places(record_id):
+            content = rows.content
+            if content.head.ids[at] == record_id:
+                return content.identity(at)
+        return None
+
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:
         """Every line of a record, in path order."""
         row = self.get(identity)

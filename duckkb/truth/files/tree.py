@@ -102,6 +102,14 @@ class Tree:
     def by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
         return self._table(kind).by_id(record_id)
 
+    def identity(self, kind: RecordType, record_id: int) -> Identity | None:
+        """The identity of the record with this id; None where there is none."""
+        table = self._table(kind)
+        if isinstance(table, Table):
+            return table.identity(record_id)
+        row = table.by_id(record_id)
+        return row.record.identity if row is not None else None
+
     def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
         """The records of a type with one of these ids, in path order."""
         if self._table(kind).is_mended:

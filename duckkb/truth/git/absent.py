@@ -12,6 +12,8 @@ from duckkb.truth.git import repository, run
 
 _PLACES = ("data/nodes", "data/edges", "data/FORMAT.json", "ontology", "config.yaml")
 _MANY = 5
+_PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
+"""By base the folder of git, and the stamp of its index that nothing is left out of: each search asks."""
 _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git checkout -- {0}"
 
 
@@ -21,9 +23,25 @@ def missing(root: Path) -> tuple[str, ...]:
     Costs a few bytes of the index where nothing is: an entry says that it is skipped from version 3 of the format on, which
     git writes where an entry needs it (and 4 where that is configured).
     """
+    known = _PLAIN.get(root)
+    if known is not None and known[1] == _stamp(known[0]):
+        return ()
+    found = run.find_repository(root)
+    stamp = _stamp(found.git_dir) if found is not None else None
     if max(repository.index_versions(root), default=0) <= _SKIPPED:
+        if found is not None and stamp is not None:
+            _PLAIN[root] = found.git_dir, stamp
         return ()
     return tuple(path for tag, path in _listed(root) if tag in "Ss" and not os.path.lexists(root / path))
+
+
+def _stamp(git_dir: Path) -> tuple[int, ...] | None:
+    """Tells whether the files of the index are as they were: git never writes in one, it puts another in its place."""
+    try:
+        index, folder = (git_dir / "index").stat(), git_dir.stat()
+    except OSError:
+        return None
+    return index.st_ino, index.st_size, index.st_mtime_ns, folder.st_ino, folder.st_mtime_ns
 
 
 def refuse_missing(root: Path) -> None:
