@@ -31,7 +31,7 @@ from duckkb.store.place import Place, Unusable, remove
 from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, name_of_part, value_name
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
-from duckkb.truth.files.read import read_part
+from duckkb.truth.files.read import line_in_file, read_part
 from duckkb.truth.files.table import Repeated, Table
 from duckkb.truth.files.tree import Differences, Tree
 
@@ -466,7 +466,7 @@ class _Content(PartContent):
             return self._lines[at]
         start, end = self.head.ends[at - 1] if at else 0, self.head.ends[at]
         own = self.head.etags[8 * at : 8 * at + 8]
-        if self._part.canonical and (line := _in_file(self._file, start, end)) is not None and etag(line) == own:
+        if self._part.canonical and (line := line_in_file(self._file, start, end)) is not None and etag(line) == own:
             return line
         with suppress(Unusable):
             return self._stored.read(self._part, own, start, end)[0]
@@ -482,23 +482,6 @@ class _Content(PartContent):
 
     def damaged(self) -> Exception:
         return self._stored.damaged()
-
-
-def _in_file(path: str, start: int, end: int) -> bytes | None:
-    """A line as it stands in a file, which may have become another one meanwhile: its etag tells. Where nothing of either lies in
-    the processor's caches, this takes half of what the store does, which reads pages of 32 KB."""
-    if not hasattr(os, "pread"):
-        return None
-    try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError:
-        return None
-    try:
-        return os.pread(file, end - start, start)[:-1]
-    except OSError:
-        return None
-    finally:
-        os.close(file)
 
 
 def _lost() -> Lost:

@@ -74,6 +74,23 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part |
     return part if part.rows or part.findings or not is_cut_off(raw) else _empty(part, root)
 
 
+def line_in_file(path: str, start: int, end: int) -> bytes | None:
+    """A line as it stands in a file, which may have become another one meanwhile: its etag tells. Where nothing of either lies in
+    the processor's caches, this takes half of what the store does, which reads pages of 32 KB."""
+    if not hasattr(os, "pread"):
+        return None
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    try:
+        return os.pread(file, end - start, start)[:-1]
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
 def _read_settled(root: Path, path: str) -> tuple[bytes, os.stat_result]:
     """The bytes of a file. One that is empty while git changes files is waited for: git makes a file before it fills it."""
     for _ in range(_PATIENCE):
