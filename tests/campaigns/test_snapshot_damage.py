@@ -185,7 +185,7 @@ def test_an_open_base_whose_store_is_damaged_answers_all_the_same(
         flip_line(place, "n41")
         assert kb.get("Note", "n41")["id"] == "n41"
         assert len(kb.find("Note", "common", limit=100)) == len(place.expected()["words"])
-    place.judge("after")
+    place.judge("after", may_need=True)  # a line comes out of its file: nobody may have met the damage yet
 
 
 @pytest.mark.parametrize("args", [("put", "Note", '{"id": "n42", "size": 1}'), ("delete", "Note", "n43")])
