@@ -88,7 +88,7 @@ GOALS = (
     Goal("put of one record, whole process", 1.5, "the cold find", _cold("put of one record"), _cold(_WORDS)),
     Goal(
         "boot without a store, from files to an answer",
-        1,
+        1.2,
         "LanceDB's process",
         _at("boot, duckkb", "command line"),
         _at("boot, lancedb", "process"),
