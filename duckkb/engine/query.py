@@ -143,8 +143,10 @@ class Search:
         expanded_by: tuple[Key, ...] = ()
         if chosen.expansion.method == "feedback":
             vectors, expanded_by = self._expanded(words, vectors)
-        hits = {lane: hits.get(lane) or self._lane(lane, words, vectors, self._depth) for lane in chosen.lanes}
-        rankings = {lane: self._ranking(found, self._depth) for lane, found in hits.items()}
+        for lane in chosen.lanes:
+            if lane not in hits:
+                hits[lane] = self._lane(lane, words, vectors, self._depth)
+        rankings = {lane: self._ranking(hits[lane], self._depth) for lane in chosen.lanes}
         filled: dict[Key, float] = {}
         if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < self._depth:
             rankings["fts"], hits["fts"], filled = self._filled(words, rankings["fts"])

@@ -115,8 +115,8 @@ def named(row: StoredRow) -> Named:
 @dataclass(slots=True)
 class PartHead:
     """What is known of the lines of a part: `ids`, `hashes` of identities, `etags` of 8 bytes one behind the other, `ends` in the
-    text, behind each LF, and the identities as JSON, `spelled` one behind the other with the end of each (`spelled_ends`). Where the file has not exactly these lines, `numbers` has those of its lines and `flags`
-    whether they are complete and canonical."""
+    text, behind each LF, and the identities as JSON, `spelled` one behind the other with the end of each (`spelled_ends`). Where
+    the file has not exactly these lines, `numbers` has those of its lines and `flags` whether they are complete and canonical."""
 
     ids: "array[int]"
     hashes: "array[int]"

@@ -128,13 +128,7 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
     found = found or survey(root, tree.ontology)
     tree.findings = found.findings
     gone = [path for path in tree.parts if path not in found.files]
-    parts = tree.parts
-    doubtful = [
-        path
-        for path, status in found.files.items()
-        if (part := parts.get(path)) is None or not part.stamp.vouches(status)
-    ]
-    return sorted(gone + [path for path in doubtful if _differs(tree, root, path, found.files[path])])
+    return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
 
 
 def is_edited_again(tree: Tree, root: Path) -> bool:
