@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 _BATCH = 8192  # records that are made into rows at a time
 _DELTA = 100  # changed records up to which the base is kept, however small it is
-_LEAST_GROUPED, _SAMPLE = (
-    2_000,
-    1_000,
-)  # rows from which grouping them by a value pays, and those that are looked at for that
+_LEAST_GROUPED = 2_000  # rows from which grouping them by a value pays
+_SAMPLE = 1_000  # of them, in which values have to repeat for that
 _MOST_ANSWERS = 16  # that are held; eight bytes for each of their ids
 
 Ends = Callable[[Record], tuple[int | None, int | None]]

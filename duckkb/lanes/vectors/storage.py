@@ -79,10 +79,10 @@ def _shared(rows: int, work: Callable[[slice], object]) -> None:
         for own in left:  # whoever is free takes the next one
             work(own)
 
-    helpers = min(_cores(), _MOST_THREADS) - 1
-    with ThreadPoolExecutor(max(helpers, 1)) as pool:
+    threads = min(_cores(), _MOST_THREADS) - 1
+    with ThreadPoolExecutor(max(threads, 1)) as pool:
         try:
-            others = [pool.submit(take_turns) for _ in range(helpers)]
+            others = [pool.submit(take_turns) for _ in range(threads)]
         except RuntimeError:  # no more threads here
             others = []
         take_turns()
