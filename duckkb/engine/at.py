@@ -13,7 +13,8 @@ from duckkb.engine.loading import unreadable
 from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.ontology.model import RecordType
 from duckkb.truth import layout
-from duckkb.truth.files.part import Stamp, collector_paused, part_of
+from duckkb.truth.files import document_parts
+from duckkb.truth.files.part import Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import REGULAR, Revision
@@ -79,15 +80,18 @@ def _is_configuration(path: str) -> bool:
 
 def _tree(wiring: Wiring, at: Revision) -> Tree:
     kinds: dict[str, RecordType] = {}
-    entries = revisions.entries(wiring.root, at, (layout.DATA,))
-    for path in entries:
-        address = layout.parse_part(path)
-        kind = wiring.ontology.by_table(address.kind, address.table) if address else None
-        if kind is not None:
-            kinds[path] = kind
-    content = revisions.contents(wiring.root, {path: entries[path] for path in kinds})
+    entries = revisions.entries(wiring.root, at, (layout.DATA, *document_parts.folders(wiring.ontology)))
+    for file in entries:
+        kinds |= document_parts.parts_in(wiring.ontology, file)
+    files = {document_parts.file_of(path): entries[document_parts.file_of(path)] for path in kinds}
+    content = revisions.contents(wiring.root, files)
     said, remedy = "a link, where only files belong", CODES["E_SYMLINK"].remedy
-    findings = [Finding("E_SYMLINK", said, path, remedy=remedy) for path in kinds if path not in content]
+    lacking = [path for path, kind in kinds.items() if path not in content and kind.source is None]
     with collector_paused():
-        parts = {path: part_of(path, kinds[path], data, wiring.limits, _NO_FILE) for path, data in content.items()}
+        parts = {
+            path: document_parts.part_at(path, kind, content[file], wiring.limits, _NO_FILE)
+            for path, kind in kinds.items()
+            if (file := document_parts.file_of(path)) in content
+        }
+    findings = [Finding("E_SYMLINK", said, path, remedy=remedy) for path in lacking]
     return Tree(wiring.ontology, wiring.limits, parts, findings)

@@ -1,16 +1,16 @@
 """Reads the ontology from YAML documents: all types, policies and judged questions, and every problem at once with file and
 line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.errors import Finding
-from duckkb.ontology.model import NodeType, Ontology, Policy, RecordType
+from duckkb.ontology.model import EdgeType, NodeType, Ontology, Policy, RecordType
 from duckkb.ontology.names import name_known
 from duckkb.ontology.policies import policy
 from duckkb.ontology.rules import MODES, Choice, Rule, Text, Whole, shown
 from duckkb.ontology.source import Document, Section, root_section
-from duckkb.ontology.types import collection, edge_type, node_type
+from duckkb.ontology.types import collection, edge_type, links_of, node_type
 from duckkb.records import FROM, TO
 
 KEYS = ("nodes", "edges", "policies", "collections", "questions")
@@ -30,9 +30,10 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
     edges = _declared("edges", roots)
     collections = _declared("collections", roots)
     usable = _with_presets(policies, {**nodes, **edges})
+    every_node = _no_name_twice(nodes, usable, collections)
     ontology = Ontology(
-        _no_name_twice(nodes, usable, collections),
-        {name: edge_type(name, section, usable) for name, section in edges.items()},
+        every_node,
+        {name: edge_type(name, section, usable) for name, section in edges.items()} | _links(every_node.values()),
         policies,
     )
     is_whole = not any(document.broken for document in documents)
@@ -50,6 +51,11 @@ def _no_name_twice(
         collections[name].problem(f"{shown(name)} is declared already at {nodes[name].place()}", remedy="rename one")
     own = {name: collection(name, section) for name, section in collections.items() if name not in nodes}
     return {name: node_type(name, section, policies) for name, section in nodes.items()} | own
+
+
+def _links(nodes: Iterable[NodeType]) -> dict[str, EdgeType]:
+    """The links between documents, of each collection that has a folder."""
+    return {links.name: links for links in (links_of(kind) for kind in nodes if kind.source is not None)}
 
 
 def in_order(found: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
@@ -99,13 +105,21 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
 def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str, Section], is_whole: bool) -> None:
     """Note problems between types in their sections. Unknown ends say nothing while a file could not be read to its
     end (`is_whole` is false)."""
-    sections = [(kind, (nodes if kind.kind == "node" else edges)[kind.name]) for kind in ontology]
+    declared = {"node": nodes, "edge": edges}
+    sections = [(kind, found) for kind in ontology if (found := _declaration(kind, declared))]
     _check_tables(sections)
     _check_names(sections)
     if is_whole:
         for name, section in edges.items():
             _check_ends(section, ontology.edges[name].from_types, FROM, ontology)
             _check_ends(section, ontology.edges[name].to_types, TO, ontology)
+
+
+def _declaration(kind: RecordType, declared: Mapping[str, Mapping[str, Section]]) -> Section | None:
+    """The mapping that declares a type; for links of documents, that of their collection."""
+    if kind.kind == "edge" and kind.source is not None and kind.name not in declared["edge"]:
+        return declared["node"].get(kind.from_types[0])
+    return declared[kind.kind][kind.name]
 
 
 def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:

@@ -35,6 +35,28 @@ class SearchField:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
+    an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `included` says whether
+    searches that name no type ask it, `update_command` what fetches it, `contexts` what its folders are about, by path in it."""
+
+    path: str
+    pattern: tuple[str, ...] = ("**/*.md",)
+    ignore: tuple[str, ...] = ()
+    included: bool = True
+    update_command: str = ""
+    contexts: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.path, self.pattern, self.ignore))
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the folder lies outside of the base, so that only this machine knows it."""
+        return self.path.startswith("/")
+
+
+@dataclass(frozen=True, slots=True)
 class Generated:
     """How a record without an identity gets one: a random UUID (`uuid4`), or the UUID of the text in the field `of`
     within a `namespace` (`uuid5`, RFC 9562)."""
@@ -101,7 +123,7 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
 @dataclass(frozen=True)
 class _RecordType:
     """What node and edge types share. `place` is the file:line that declares the type; `review` says that what agents write
-    of it has to be proposed."""
+    of it has to be proposed. Where there is a `source`, its files are the records, or what they link to: nothing is stored."""
 
     name: str
     table: str
@@ -114,6 +136,7 @@ class _RecordType:
     place: str = ""
     relational: Reach | tuple[str, ...] = ()
     review: bool = False
+    source: Source | None = None
 
     @property
     def has_text_vectors(self) -> bool:

@@ -62,6 +62,15 @@ def is_policy_name(name: str) -> bool:
     return is_type_name(name.replace("-", "_")) and not name.startswith("-")
 
 
+def is_folder(path: str) -> bool:
+    """Whether a path names a folder below the one that it is relative to, in one way alone.
+
+    >>> is_folder("docs/guide"), is_folder("../docs"), is_folder("docs/")
+    (True, False, False)
+    """
+    return not any(name in ("", ".", "..") or "\\" in name for name in path.split("/")) and "\0" not in path
+
+
 def collection_table(name: str) -> str:
     """The table of a collection that names none: its name where that is safe, else a short hash of it.
 

@@ -4,20 +4,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, SearchField
-from duckkb.ontology.names import collection_table, is_policy_name, is_table_name, is_type_name, name_known
+from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, SearchField, Source
+from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
-from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Text, shown
+from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.source import Section
 from duckkb.records import FROM, TO
 
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
-COLLECTION_KEYS = ("table", "policy", "merge", "review")
+COLLECTION_KEYS = ("table", "policy", "merge", "review", "source")
+SOURCE_KEYS = ("path", "pattern", "ignore", "included", "update_command", "contexts")
 SEARCH_KEYS = ("full_text", "vectors")
 
+PATH = "path"
+"""The identity of a document."""
+
 _ENDS = (FROM, TO)
+_LONGEST_CONTEXT = 2_000
 _END_COLUMNS = (*_ENDS, "from_id", "to_id")
 
 
@@ -68,7 +73,10 @@ def collection(name: str, section: Section) -> NodeType:
             "needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY"
         )
     own = policy(inner.get("name", Text(), name), inner, ("name",))
-    identity = own.identity or ("id",)
+    source = _source(section.sub("source")) if "source" in section else None
+    identity = own.identity or ((PATH,) if source else ("id",))
+    if source and identity != (PATH,):
+        inner.problem(f"documents are named by their path: the identity must be `{PATH}`", "identity")
     fields = own.fields or Fields(lexical=(SearchField(EVERY, reach="auto"),))
     return NodeType(
         name,
@@ -82,8 +90,50 @@ def collection(name: str, section: Section) -> NodeType:
         section.place(),
         fields.relational,
         _review(section),
+        source=source,
         generated=own.generated,
         is_collection=True,
+    )
+
+
+def links_of(kind: NodeType) -> EdgeType:
+    """The edge type of the links between the documents of a collection, which follows from it."""
+    name = f"{kind.name.replace('-', '_')}_links"
+    schema = {"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "integer"}}}}
+    return EdgeType(
+        name,
+        collection_table(name),
+        (),
+        schema,
+        place=kind.place,
+        source=kind.source,
+        from_types=(kind.name,),
+        to_types=(kind.name,),
+    )
+
+
+def _source(section: Section) -> Source:
+    """Where the files of a document collection lie."""
+    section.refuse_unknown(SOURCE_KEYS)
+    if "path" not in section:
+        section.problem("needs `path`, the folder of the files")
+    path = section.get("path", Text(), "") or "."
+    if path != "." and (path.startswith("/") or not is_folder(path)):
+        section.problem(
+            f"must be a folder of the base, written with `/` and without `.` or `..`, is {shown(path)}",
+            "path",
+            remedy="`duckkb collection add FOLDER` has this machine know a folder outside of the base",
+        )
+    lines = {key: tuple(line for line, _ in section.names(key)) for key in ("pattern", "ignore") if key in section}
+    told = section.sub("contexts")
+    contexts = {place: told.get(place, Text(_LONGEST_CONTEXT), "") for place in told.value}
+    return Source(
+        path,
+        lines.get("pattern", Source.pattern),
+        lines.get("ignore", ()),
+        section.get("included", Flag(), True),
+        section.get("update_command", Text(_LONGEST_CONTEXT), ""),
+        {place.strip("/"): text for place, text in contexts.items() if text},
     )
 
 

@@ -28,7 +28,8 @@ from duckkb.store.base_store import BaseStore
 from duckkb.store.database import Database
 from duckkb.store.key_index import KeyIndex
 from duckkb.store.place import Place, Unusable, remove
-from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, name_of_part, value_name
+from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, value_name
+from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
 from duckkb.truth.files.read import line_in_file, read_part
@@ -196,7 +197,8 @@ class StoredLines:
         connection = self._connection()
         changed: dict[str, set[str]] = {}
         for path in paths:
-            changed.setdefault(name_of_part(path), set()).add(path)
+            kind_at = type_at(self._ontology, path)
+            changed.setdefault(name_of(kind_at) if kind_at else "", set()).add(path)
         for kind in self._ontology:
             name = name_of(kind)
             known = self._types.get(name)

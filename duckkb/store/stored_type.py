@@ -4,9 +4,9 @@ from hashlib import blake2b
 
 import orjson
 
+from duckkb.documents.document import EXTRACTOR
 from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import Limits
-from duckkb.truth.layout import parse_part
 from duckkb.values import dataclass, field
 
 _FORMAT = 2
@@ -59,12 +59,9 @@ def value_name(kind: RecordType) -> str:
     return f"type/{name_of(kind)}"
 
 
-def name_of_part(path: str) -> str:
-    address = parse_part(path)
-    return f"{address.kind}-{address.table}" if address else ""
-
-
 def key_of(kind: RecordType, limits: Limits) -> str:
     """Names everything that what a line is read as depends on."""
     shaped_by = (_FORMAT, kind.kind, kind.name, kind.table, kind.identity_fields, kind.generated, limits)
+    if kind.source is not None:
+        shaped_by = (*shaped_by, kind.source, EXTRACTOR)
     return blake2b(repr(shaped_by).encode(), digest_size=8).hexdigest()

@@ -16,6 +16,7 @@ from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, RecordChange, RecordPlace, Versions
 from duckkb.rules.integrity import spelling
 from duckkb.rules.view import at
+from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
@@ -81,14 +82,21 @@ def of_tables(versions: Versions, types: Types) -> list[tuple[Key | None, list[s
     tables: dict[Key, list[str]] = defaultdict(list)
     strange = []
     for path in versions.paths:
-        address = parse_part(path)
-        if address is not None:
-            tables[address.kind, address.table].append(path)
+        if (key := _table_at(path, types)) is not None:
+            tables[key].append(path)
         elif path.startswith(f"{DATA}/") and not path.startswith((f"{DATA}/indices/", f"{DATA}/FORMAT.json")):
             strange.append(path)
     order = [(kind.kind, kind.table) for kind in (*types.new, *types.old)]
     known = sorted(tables, key=lambda key: (order.index(key) if key in order else len(order), key))
     return [(None, strange), *((key, tables[key]) for key in known)]
+
+
+def _table_at(path: str, types: Types) -> Key | None:
+    """The table of a part; also of one whose type nobody declares any more."""
+    if address := parse_part(path):
+        return address.kind, address.table
+    kind = type_at(types.new, path) or type_at(types.old, path)
+    return (kind.kind, kind.table) if kind is not None else None
 
 
 class _TableChanges:

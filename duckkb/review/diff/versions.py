@@ -4,6 +4,7 @@ which each side is read: config.yaml and ontology/ as they were there.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,8 @@ from duckkb.settings import Shrink
 from duckkb.truth import layout
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import Revision, TreeEntry
+from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in
+from duckkb.truth.git.revisions import WATCHED, Revision, TreeEntry
 from duckkb.values import dataclass, field
 
 Against = Literal["commit", "index", "worktree"]
@@ -62,13 +64,14 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
     return Range(text or "HEAD", "index" if staged else "worktree")
 
 
-def read(root: Path, wanted: Range) -> Versions:
-    """The files that differ, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`."""
+def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions:
+    """The files that differ in some places, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and
+    `errors.Unavailable`."""
     base, head = _ends(root, wanted)
     if wanted.against == "worktree":
-        return _with_worktree(root, base, wanted.base)
+        return _with_worktree(root, base, wanted.base, places)
     is_index = wanted.against == "index"
-    found = revisions.staged(root, base) if is_index else revisions.between(root, base, head)
+    found = revisions.staged(root, base, places) if is_index else revisions.between(root, base, head, places)
     everything = [one for one in found if one.old != one.new or one.unmerged]
     touched = [one for one in everything if not one.unmerged]
     sides = {(side, one.path): entry for one in touched for side, entry in enumerate((one.old, one.new))}
@@ -99,13 +102,13 @@ def _label(name: str, found: Revision) -> Label:
     return Label(name, found.commit or found.tree)
 
 
-def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
+def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str]) -> Versions:
     """The new side lies in files, whatever git knows of them."""
-    staged = {one.path: one.old for one in revisions.staged(root, base)}
-    paths = sorted({*staged, *revisions.unsaved(root)})
+    staged = {one.path: one.old for one in revisions.staged(root, base, places)}
+    paths = sorted({*staged, *revisions.unsaved(root, places)})
     unknown = [path for path in paths if path not in staged]
     if unknown:
-        staged |= revisions.entries(root, base, unknown if len(unknown) < 200 else revisions.WATCHED)
+        staged |= revisions.entries(root, base, unknown if len(unknown) < 200 else places)
     old = revisions.contents(root, {path: staged.get(path) for path in paths})
     new: dict[str, bytes] = {}
     findings: list[Finding] = []
@@ -125,6 +128,22 @@ def _with_worktree(root: Path, base: Revision, name: str) -> Versions:
         {path: new[path] for path in differing if path in new},
         tuple(findings),
         tuple(differing),
+    )
+
+
+def _with_documents(versions: Versions, files: Versions, both: "Configurations") -> Versions:
+    """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
+    sides = []
+    for content, ontology in ((files.old, both.old.ontology), (files.new, both.new.ontology)):
+        found = {path: kind for file in content for path, kind in parts_in(ontology, file) if kind.source is not None}
+        sides.append({path: lines_of(path, kind, content[file_of(path)]) for path, kind in found.items()})
+    old, new = sides
+    differing = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+    return replace(
+        versions,
+        old={**versions.old, **{path: old[path] for path in differing if path in old}},
+        new={**versions.new, **{path: new[path] for path in differing if path in new}},
+        paths=(*versions.paths, *differing),
     )
 
 
@@ -183,6 +202,8 @@ class Comparison:
         configuration loads."""
         versions = read(root, range)
         both = _configurations(root, range, versions, files)
+        if places := {*folders(both.old.ontology), *folders(both.new.ontology)}:
+            versions = _with_documents(versions, read(root, range, sorted(places)), both)
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
     @property

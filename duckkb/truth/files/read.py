@@ -14,9 +14,10 @@ from stat import S_ISREG
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
-from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ontology.model import NodeType, Ontology, RecordType, Source
+from duckkb.truth.files.document_parts import LINKS, file_of, part_at, walk
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused, part_of
+from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.layout import DATA, FOLDERS, Kind, is_cut_off, is_day, is_part, read_regular, safe_table_name
 from duckkb.values import dataclass, field
@@ -64,14 +65,15 @@ def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part |
     """
     read_ns = time.time_ns()
     try:
-        raw, status = _read_settled(root, path)
+        raw, status = _read_settled(root, path) if kind.source is None else read_regular(root / file_of(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
         return Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
-    part = part_of(path, kind, raw, limits, Stamp.of(status, read_ns))
-    return part if part.rows or part.findings or not is_cut_off(raw) else _empty(part, root)
+    part = part_at(path, kind, raw, limits, Stamp.of(status, read_ns))
+    is_cut = kind.source is None and not part.rows and not part.findings and is_cut_off(raw)
+    return _empty(part, root) if is_cut else part
 
 
 def line_in_file(path: str, start: int, end: int) -> bytes | None:
@@ -138,7 +140,7 @@ def is_edited_again(tree: Tree, root: Path) -> bool:
 
 def _is_edited(tree: Tree, root: Path, path: str) -> bool:
     try:
-        status = os.lstat(root / path)
+        status = os.lstat(root / file_of(path))
     except OSError:
         return False
     return path in tree.parts and S_ISREG(status.st_mode) and _differs(tree, root, path, status)
@@ -160,7 +162,7 @@ def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
         return False
     read_ns = time.time_ns()
     try:
-        raw, seen = read_regular(root / path)
+        raw, seen = read_regular(root / file_of(path))
     except OSError:
         return True
     if hashlib.sha256(raw).hexdigest() != part.digest:
@@ -180,7 +182,26 @@ class _Surveyor:
         top = [entry for entry in _entries(self._root, ".") if entry.name == DATA]
         if top and self._is_sound(top[0], DATA, folder=True):
             self._look_into_data()
+        for kind in self._ontology.nodes.values():
+            if kind.source is not None:
+                self._look_into_folder(kind, kind.source)
         return self._found
+
+    def _look_into_folder(self, kind: NodeType, source: Source) -> None:
+        """The documents of a collection, each with what it links to."""
+        links = next((edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None)
+        try:
+            for seen in walk(self._root, source):
+                if isinstance(seen, Finding):
+                    self._found.findings.append(seen)
+                    continue
+                path, status = seen
+                for part, own in ((path, kind), (path + LINKS, links)):
+                    if own is not None:
+                        self._found.files[part], self._found.kinds[part] = status, own
+        except OSError as error:
+            said = f"{source.path} cannot be listed: {error.strerror}"
+            raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
 
     def _look_into_data(self) -> None:
         for entry in _entries(self._root, DATA):

@@ -128,14 +128,14 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
     return revision(root, found)
 
 
-def between(root: Path, old: Revision, new: Revision) -> list[Touched]:
-    """The watched files in which two trees differ, by path."""
-    return _raw(root, "diff-tree", "-r", old.tree, new.tree)
+def between(root: Path, old: Revision, new: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
+    """The files under some places in which two trees differ, by path."""
+    return _raw(root, places, "diff-tree", "-r", old.tree, new.tree)
 
 
-def staged(root: Path, old: Revision) -> list[Touched]:
-    """The watched files in which the index differs from a tree, by path."""
-    return _raw(root, "diff-index", "--cached", old.tree)
+def staged(root: Path, old: Revision, places: Sequence[str] = WATCHED) -> list[Touched]:
+    """The files under some places in which the index differs from a tree, by path."""
+    return _raw(root, places, "diff-index", "--cached", old.tree)
 
 
 def touched_anywhere(root: Path, old: str, against: str | None) -> Iterator[Touched]:
@@ -187,11 +187,11 @@ def listed_in(root: Path, listed: bytes) -> Iterator[list[str]]:
             yield [*head.decode().split(" "), _path(repository, name)]
 
 
-def unsaved(root: Path) -> list[str]:
-    """The watched paths whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
+def unsaved(root: Path, places: Sequence[str] = WATCHED) -> list[str]:
+    """The paths under some places whose file may differ from the index: other times or sizes, gone, or never added (ignored ones
     too: truth is what lies there)."""
     repository = repository_of(root)
-    wanted = _placed(repository, WATCHED)
+    wanted = _placed(repository, places)
     changed = output(root, ["diff-files", "--name-only", "-z", "--", *wanted], settings=without_filters(root))
     others = output(root, ["ls-files", "--others", "-z", "--", *wanted])
     names = {*changed.split(b"\0"), *others.split(b"\0")} - {b""}
@@ -255,9 +255,9 @@ def touched(repository: Repository, told: Iterable[bytes]) -> Iterator[Touched]:
             yield Touched(_path(repository, next(pieces)), *sides, status == "U")
 
 
-def _raw(root: Path, *command: str) -> list[Touched]:
+def _raw(root: Path, places: Sequence[str], *command: str) -> list[Touched]:
     repository = repository_of(root)
-    told = output(root, [command[0], *_RAW, *command[1:], "--", *_placed(repository, WATCHED)])
+    told = output(root, [command[0], *_RAW, *command[1:], "--", *_placed(repository, places)])
     return sorted(touched(repository, told.split(b"\0")), key=lambda one: one.path)
 
 

@@ -1,0 +1,109 @@
+"""A file as a record: its fields, what is wrong with it, and the files that it links to."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from duckkb.documents import markdown
+from duckkb.documents.text import decoded
+from duckkb.ontology.source import read_yaml
+from duckkb.values import dataclass, field
+
+PATH = "path"
+OWN = (PATH, "title", "text", "format", "size", "headings", "text_line", "warnings")
+"""The fields that a document has of itself; front matter that is called as one of these is kept under `front_` and its name."""
+
+EXTRACTOR = "documents/1"
+"""Names how files are read: another one reads all of them again."""
+
+LARGEST = 25 * 1024 * 1024
+_MARKDOWN = frozenset({"md", "markdown", "mdx", "qmd"})
+_TEXT = frozenset({"txt", "text", "rst", "adoc", "org", "log", "csv", "tsv", "json", "jsonl", "ndjson"})
+_CODE = frozenset(
+    "py pyi js jsx mjs cjs ts tsx go rs java kt c h cc cpp hpp cs rb php swift scala sh bash zsh ps1 sql r jl lua pl ex exs "
+    "erl hs clj dart vue css scss toml yaml yml ini cfg proto graphql tf nix zig xml".split()
+)
+_READ_BY_EXTRA = frozenset({"pdf", "docx", "html", "htm", "xhtml"})
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What a file says: its fields but the path, the links to other files (paths as its own, in the order of the text, with
+    the lines of the file that hold them), and warnings by code."""
+
+    fields: dict[str, Any]
+    links: dict[str, list[int]] = field(default_factory=dict)
+
+
+def format_of(path: str) -> str:
+    """The format of a file by its name: md, text, code, html, pdf, docx, or empty for one that is not read."""
+    ending = path.rpartition("/")[2].rpartition(".")[2].lower()
+    if ending in _MARKDOWN:
+        return "md"
+    if ending in ("html", "htm", "xhtml"):
+        return "html"
+    if ending in _TEXT:
+        return ending if ending in ("csv", "json") else "text"
+    if ending in _CODE:
+        return "code"
+    return ending if ending in _READ_BY_EXTRA else ""
+
+
+def read(path: str, raw: bytes) -> Extracted:
+    """What a file of a collection says, `path` being its path there. Never raises: what could not be read is a warning."""
+    form, warnings = format_of(path), list[str]()
+    text, guessed = "", ""
+    if len(raw) > LARGEST:
+        warnings.append("too_large")
+    elif not raw.strip():
+        warnings.append("empty")
+    elif not form:
+        warnings.append("unsupported_extension")
+    elif (found := decoded(raw)) is None:
+        warnings.append("failed")
+    else:
+        text, guessed = found
+    if guessed:
+        warnings.append("encoding_guessed")
+    made = _markdown(path, text, warnings) if form == "md" else _plain(path, text)
+    made.fields |= {"format": form or "other", "size": len(raw)}
+    if warnings:
+        made.fields["warnings"] = warnings
+    return made
+
+
+def _plain(path: str, text: str) -> Extracted:
+    return Extracted({"title": path.rpartition("/")[2], "text": text})
+
+
+def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
+    told, start = markdown.front_matter(text)
+    front = _front(told, path, warnings)
+    found = markdown.headings(text, start)
+    body = text[start:]
+    fields = {name if name not in OWN else f"front_{name}": value for name, value in front.items()}
+    fields |= {"title": markdown.title(found, front, path), "text": body}
+    if found:
+        fields["headings"] = [one.text for one in found if one.text]
+    if start:
+        fields["text_line"] = text.count("\n", 0, start) + 1
+    return Extracted(fields, _links(path, text, start))
+
+
+def _links(path: str, text: str, start: int) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for link in sorted(markdown.links(text, start), key=lambda one: one.start):
+        target = f"{link.target}.md" if link.is_wiki and not format_of(link.target) else link.target
+        if (place := markdown.resolved(path, target)) and place != path:
+            found.setdefault(place, []).append(text.count("\n", 0, link.start) + 1)
+    return found
+
+
+def _front(told: str, path: str, warnings: list[str]) -> Mapping[str, Any]:
+    """The values of front matter; none, with a warning, where it is no mapping of YAML."""
+    if not told.strip():
+        return {}
+    document = read_yaml(told.encode("utf-8", "replace"), path)
+    if document.broken or (document.findings and not document.value):
+        warnings.append("front_matter")
+        return {}
+    return {name: value for name, value in document.value.items() if isinstance(name, str) and value is not None}

@@ -1,0 +1,120 @@
+"""What a Markdown text says of itself: front matter, headings with their places, a title, and links to other files.
+
+Read by patterns: headings and fences lie where CommonMark 0.31 has them, but for those inside lists and quotes.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from posixpath import dirname, normpath
+from typing import Any
+from urllib.parse import unquote
+
+from duckkb.values import dataclass
+
+_FRONT = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)(?:^---|^\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
+_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\r?$", re.MULTILINE)
+_SETEXT = re.compile(r"^ {0,3}(\S[^\n]*)\n {0,3}(=+|-+)[ \t]*\r?$", re.MULTILINE)
+_NO_PARAGRAPH = re.compile(r"[#>|]|[-*+] |\d+[.)] |-{3,}|={3,}")
+_ATTRIBUTES = re.compile(r"[ \t]*\{[ \t]*[#.:][^{}\n]*\}$")
+_LINK = re.compile(r"(?<!!)\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]\(\s*(<[^<>\n]+>|[^\s()]+(?:\([^\s()]*\)[^\s()]*)*)[^()\n]*\)")
+_REFERENCE = re.compile(r"^ {0,3}\[(?!\^)[^\[\]\n]+\]:[ \t]*(<[^<>\n]+>|\S+)", re.MULTILINE)
+_WIKI = re.compile(r"(?<!!)\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
+_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
+_LONGEST_FRONT = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading: its level, 1 to 6, its text, and where its line begins in the text, in characters."""
+
+    level: int
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link as it is written: what it leads to, and the place of the link, in characters. A wiki link names a page."""
+
+    target: str
+    start: int
+    is_wiki: bool = False
+
+
+def front_matter(text: str) -> tuple[str, int]:
+    """The YAML between `---` at the beginning of a text, and where the rest begins; empty and 0 where there is none."""
+    found = _FRONT.match(text, 0, _LONGEST_FRONT)
+    return (found[1], found.end()) if found else ("", 0)
+
+
+def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
+    """Where fenced code lies, the fences included; one that nothing closes goes on to the end of the text."""
+    found: list[tuple[int, int]] = []
+    opened: re.Match[str] | None = None
+    for line in _FENCE.finditer(text, start):
+        if opened is None:
+            opened = line
+        elif line[1][0] == opened[1][0] and len(line[1]) >= len(opened[1]) and line[0].strip() == line[1]:
+            found.append((opened.start(), line.end()))
+            opened = None
+    return [*found, (opened.start(), len(text))] if opened is not None else found
+
+
+def headings(text: str, start: int = 0) -> list[Heading]:
+    """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
+    fenced = fences(text, start)
+    found = [Heading(len(one[1]), _plain(one[2] or ""), one.start()) for one in _ATX.finditer(text, start)]
+    for one in _SETEXT.finditer(text, start):
+        if not _NO_PARAGRAPH.match(one[1]):
+            found.append(Heading(1 if one[2][0] == "=" else 2, _plain(one[1]), one.start()))
+    return sorted((one for one in found if not _is_inside(fenced, one.start)), key=lambda one: one.start)
+
+
+def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
+    """The first heading of level 1, else of level 2, else what front matter calls the title, else the file's name."""
+    for level in (1, 2):
+        for one in found:
+            if one.level == level and one.text:
+                return one.text
+    named = front.get("title")
+    if isinstance(named, str) and named.strip():
+        return named.strip()
+    name = path.rpartition("/")[2]
+    return name.rpartition(".")[0] or name
+
+
+def links(text: str, start: int = 0) -> Iterator[Link]:
+    """Links to files, as they are written: of Markdown, inline or by reference, and of wikis; none in code."""
+    code = fences(text, start)
+    code += [(one.start(), one.end()) for one in _CODE.finditer(text, start) if not _is_inside(code, one.start())]
+    code.sort()
+    for pattern in (_LINK, _REFERENCE, _WIKI):
+        for one in pattern.finditer(text, start):
+            target = one[1].strip("<> ")
+            if target and not _is_inside(code, one.start()) and not _SCHEME.match(target):
+                yield Link(target, one.start(), pattern is _WIKI)
+
+
+def resolved(path: str, target: str) -> str | None:
+    """The path that a link in the file `path` leads to, relative as `path` is; None for a place in the same file.
+
+    >>> resolved("guide/a.md", "../b%20c.md#top"), resolved("guide/a.md", "/x.md"), resolved("a.md", "#top")
+    ('b c.md', 'x.md', None)
+    """
+    place = unquote(target.partition("#")[0].partition("?")[0])
+    if not place:
+        return None
+    return normpath(place.lstrip("/") if place.startswith("/") else f"{dirname(path)}/{place}".lstrip("/"))
+
+
+def _plain(text: str) -> str:
+    """A heading's text without the attributes that some dialects put behind it."""
+    return _ATTRIBUTES.sub("", text.strip()).strip()
+
+
+def _is_inside(spans: list[tuple[int, int]], at: int) -> bool:
+    place = bisect_right(spans, (at, 1 << 62)) - 1
+    return place >= 0 and spans[place][0] <= at < spans[place][1]

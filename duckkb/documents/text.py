@@ -1,0 +1,53 @@
+"""Bytes of a file as text: by its mark, as UTF-8, else by a guess that is said."""
+
+import codecs
+import re
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_GUESSED_FROM = 1 << 16
+_LEAST = 0.5
+# What no text has, whatever its encoding: without these left, a file of another kind would be taken for a text.
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_MOST_CONTROLS = 0.01
+
+
+def decoded(raw: bytes) -> tuple[str, str] | None:
+    """The text of a file, and the encoding that was guessed (empty where there is no doubt); None where it is no text.
+
+    Line ends are those of the file. What cannot be read of a guessed encoding is U+FFFD.
+    """
+    for mark, name in _MARKS:
+        if raw.startswith(mark):
+            return _text(raw[len(mark) :].decode(name, "replace"), "")
+    try:
+        return _text(raw.decode("utf-8"), "")
+    except UnicodeDecodeError:
+        pass
+    name = _guessed(raw)
+    return _text(raw.decode(name, "replace"), name) if name else None
+
+
+def _guessed(raw: bytes) -> str:
+    try:
+        import chardet  # of the extra `documents`
+    except ImportError:
+        return "" if b"\0" in raw else "cp1252"
+    found = chardet.detect(raw[:_GUESSED_FROM])
+    name = found["encoding"]
+    if not name or (found["confidence"] or 0) < _LEAST:
+        return "" if b"\0" in raw else "cp1252"
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        return ""
+
+
+def _text(text: str, guessed: str) -> tuple[str, str] | None:
+    controls = len(_CONTROLS.findall(text))
+    return None if controls > max(1, len(text) * _MOST_CONTROLS) else (text, guessed)

@@ -1,0 +1,142 @@
+"""Files as parts: a document is a part with one record, and what it links to another part, of edges.
+
+A part of edges is called as its file with `#links` behind the name. Nothing of either is stored: what a file says is its
+record. A file that cannot be read as what it should be is a record that says so, never a part that stops the base.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from duckkb.codes import CODES
+from duckkb.documents import document
+from duckkb.documents.document import Extracted
+from duckkb.documents.source import enters, is_document, placed, within
+from duckkb.errors import Finding
+from duckkb.ontology.model import Ontology, RecordType, Source
+from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
+from duckkb.truth.files.ids import hash_id, scalar_problem
+from duckkb.truth.files.line import Limits, LineShape, encode
+from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
+from duckkb.truth.layout import parse_part
+
+LINKS = "#links"
+_EPOCH = "1970-01-01T00:00:00.000000Z"
+"""When a document was created, and, where nobody knows, when it was changed: git keeps no times of files."""
+
+Seen = tuple[str, os.stat_result]
+
+
+def file_of(path: str) -> str:
+    """The file of a part."""
+    return path.removesuffix(LINKS)
+
+
+def type_at(ontology: Ontology, path: str) -> RecordType | None:
+    """The type whose records a path holds, by where it lies; None for what is no part of any."""
+    if address := parse_part(path):
+        return ontology.by_table(address.kind, address.table)
+    wanted = "edge" if path.endswith(LINKS) else "node"
+    for kind in ontology:
+        if kind.source is not None and kind.kind == wanted:
+            inner = within(kind.source, file_of(path))
+            if inner is not None and is_document(kind.source, inner):
+                return kind
+    return None
+
+
+def parts_in(ontology: Ontology, path: str) -> Iterator[tuple[str, RecordType]]:
+    """The parts that a file holds, with their types."""
+    for part in (path, path + LINKS):
+        if kind := type_at(ontology, part):
+            yield part, kind
+
+
+def folders(ontology: Ontology) -> tuple[str, ...]:
+    """Where the documents of a base lie that git may know: those of folders in the base."""
+    sources = (kind.source for kind in ontology.nodes.values())
+    return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
+
+
+def walk(root: Path, source: Source) -> Iterator[Seen | Finding]:
+    """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
+    findings for links, which are not followed. A folder that is not there has none. Raises OSError for one that cannot be
+    listed."""
+    yield from _walk(root / source.path, source, "")
+
+
+def _walk(folder: Path, source: Source, inner: str) -> Iterator[Seen | Finding]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        path = f"{inner}/{entry.name}" if inner else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if enters(source, path):
+                yield from _walk(folder / entry.name, source, path)
+        elif not is_document(source, path) or path.endswith(LINKS):
+            continue
+        elif problem := scalar_problem(path):
+            said = f"the name {problem}, so that the file is no record"
+            yield Finding("W_DOCUMENT", said, placed(source, path), remedy="rename the file")
+        elif entry.is_file(follow_symlinks=False):
+            try:
+                yield placed(source, path), entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+        elif entry.is_symlink():
+            said = "a link; links are not followed, and what it leads to is no document"
+            yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
+
+
+def lines_of(path: str, kind: RecordType, raw: bytes) -> bytes:
+    """What the bytes of a file are at the path of a part, as a part of records would hold it."""
+    return part_of_file(path, kind, raw, Stamp(-1, 0, 0, 0)).rows.content.text
+
+
+def part_at(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
+    """The part of any type that the bytes of its file make."""
+    if kind.source is None:
+        return part_of(path, kind, raw, limits, stamp)
+    return part_of_file(path, kind, raw, stamp)
+
+
+def part_of_file(path: str, kind: RecordType, raw: bytes, stamp: Stamp) -> Part:
+    """The part at a path of the bytes of its file."""
+    assert kind.source is not None, "asked of documents"
+    inner = within(kind.source, file_of(path))
+    assert inner is not None, f"{path} lies elsewhere"
+    digest = hashlib.sha256(raw).hexdigest()
+    told = _read(inner, raw)
+    at = _time(stamp.mtime_ns)
+    if kind.kind == "edge":
+        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}, at) for to, lines in sorted(told.links.items())]
+    else:
+        rows = [_row(kind, path, {"path": inner, **told.fields}, at)]
+    return Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
+
+
+@lru_cache(2)  # the same file is a part of edges too
+def _read(inner: str, raw: bytes) -> Extracted:
+    return document.read(inner, raw)
+
+
+def _row(kind: RecordType, path: str, values: dict[str, Any], at: str) -> StoredRow:
+    identity = tuple(values[name] for name in kind.identity_fields)
+    named = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: at}
+    line = encode(named, LineShape(kind.identity_fields))
+    number = values["lines"][0] if kind.kind == "edge" else 1
+    return StoredRow(record_of(kind, named), line, path, number)
+
+
+def _time(ns: int) -> str:
+    if ns <= 0:
+        return _EPOCH
+    moment = datetime.fromtimestamp(ns // 1_000_000_000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns // 1000 % 1_000_000:06d}Z"
