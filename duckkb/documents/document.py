@@ -65,7 +65,7 @@ def read(path: str, raw: bytes) -> Extracted:
     if guessed:
         warnings.append("encoding_guessed")
     made = _markdown(path, text, warnings) if form == "md" else _plain(path, text)
-    made.fields |= {"format": form or "other", "size": len(raw)}
+    made.fields.update({"format": form or "other", "size": len(raw)})
     if warnings:
         made.fields["warnings"] = warnings
     return made

@@ -12,6 +12,7 @@ from duckkb.values import dataclass, field
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 Reach = Literal["auto", "all"]
+MARKDOWN_FILES = ("**/*.md",)
 EVERY = "*"
 """The name of a search field that stands for the fields which each record has, by its `reach`."""
 
@@ -41,7 +42,7 @@ class Source:
     searches that name no type ask it, `update_command` what fetches it, `contexts` what its folders are about, by path in it."""
 
     path: str
-    pattern: tuple[str, ...] = ("**/*.md",)
+    pattern: tuple[str, ...] = MARKDOWN_FILES
     ignore: tuple[str, ...] = ()
     included: bool = True
     update_command: str = ""

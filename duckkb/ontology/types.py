@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, EdgeType, Fields, NodeType, Policy, SearchField, Source
+from duckkb.ontology.model import EVERY, MARKDOWN_FILES, EdgeType, Fields, NodeType, Policy, SearchField, Source
 from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
 from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown
@@ -129,7 +129,7 @@ def _source(section: Section) -> Source:
     contexts = {place: told.get(place, Text(_LONGEST_CONTEXT), "") for place in told.value}
     return Source(
         path,
-        lines.get("pattern", Source.pattern),
+        lines.get("pattern", MARKDOWN_FILES),
         lines.get("ignore", ()),
         section.get("included", Flag(), True),
         section.get("update_command", Text(_LONGEST_CONTEXT), ""),

@@ -13,6 +13,7 @@ from duckkb.records import ID, Identity, component_value
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
+from duckkb.truth.files.document_parts import lines_of, part_named
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
@@ -138,6 +139,8 @@ class _Finder:
 
     @property
     def folder(self) -> str:
+        if self.kind.source is not None:
+            return self.kind.source.path
         return f"{layout.DATA}/{layout.FOLDERS[self.kind.kind]}/{self.kind.table}"
 
     def steps(self) -> Iterator[CommitStep]:
@@ -168,7 +171,7 @@ class _Finder:
     def _within(self, path: str, entry: TreeEntry, number: int) -> _LinePlace | None:
         if entry.mode not in REGULAR:
             return None
-        data, head = self.blobs.read(entry.blob), b'{"__id":%d,' % number
+        data, head = self._lines(path, self.blobs.read(entry.blob)), b'{"__id":%d,' % number
         at = -1
         while (at := data.find(head, at + 1)) >= 0:
             if at == 0 or data[at - 1 : at] == b"\n":
@@ -180,6 +183,13 @@ class _Finder:
             return None
         rows = self._rows(path, data, known)
         return next((_LinePlace(path, row.line, row.line_no) for row in rows if row.record.id == number), None)
+
+    def _lines(self, path: str, data: bytes) -> bytes:
+        """What a file holds of the type, as lines."""
+        if self.kind.source is None:
+            return data
+        part = part_named(self.kind, path)
+        return lines_of(part, self.kind, data) if part else b""
 
     def _rows(self, path: str, data: bytes, known: Collection[bytes] = ()) -> list[StoredRow]:
         lines = Lines(path, self.kind, self.source.limits, known)

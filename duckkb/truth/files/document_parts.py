@@ -7,7 +7,6 @@ record. A file that cannot be read as what it should be is a record that says so
 import hashlib
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from duckkb.truth.layout import parse_part
 
 LINKS = "#links"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
-"""When a document was created, and, where nobody knows, when it was changed: git keeps no times of files."""
+"""The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
 
 Seen = tuple[str, os.stat_result]
 
@@ -39,7 +38,8 @@ def file_of(path: str) -> str:
 def type_at(ontology: Ontology, path: str) -> RecordType | None:
     """The type whose records a path holds, by where it lies; None for what is no part of any."""
     if address := parse_part(path):
-        return ontology.by_table(address.kind, address.table)
+        kind = ontology.by_table(address.kind, address.table)
+        return kind if kind is not None and kind.source is None else None
     wanted = "edge" if path.endswith(LINKS) else "node"
     for kind in ontology:
         if kind.source is not None and kind.kind == wanted:
@@ -54,6 +54,15 @@ def parts_in(ontology: Ontology, path: str) -> Iterator[tuple[str, RecordType]]:
     for part in (path, path + LINKS):
         if kind := type_at(ontology, part):
             yield part, kind
+
+
+def part_named(kind: RecordType, file: str) -> str | None:
+    """The part that a file is of a type of documents, or of their links; None where it is none of its documents."""
+    assert kind.source is not None, "asked of documents"
+    inner = within(kind.source, file_of(file))
+    if inner is None or not is_document(kind.source, inner):
+        return None
+    return file_of(file) + LINKS if kind.kind == "edge" else file_of(file)
 
 
 def folders(ontology: Ontology) -> tuple[str, ...]:
@@ -114,11 +123,10 @@ def part_of_file(path: str, kind: RecordType, raw: bytes, stamp: Stamp) -> Part:
     assert inner is not None, f"{path} lies elsewhere"
     digest = hashlib.sha256(raw).hexdigest()
     told = _read(inner, raw)
-    at = _time(stamp.mtime_ns)
     if kind.kind == "edge":
-        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}, at) for to, lines in sorted(told.links.items())]
+        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in sorted(told.links.items())]
     else:
-        rows = [_row(kind, path, {"path": inner, **told.fields}, at)]
+        rows = [_row(kind, path, {"path": inner, **told.fields})]
     return Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
@@ -127,16 +135,9 @@ def _read(inner: str, raw: bytes) -> Extracted:
     return document.read(inner, raw)
 
 
-def _row(kind: RecordType, path: str, values: dict[str, Any], at: str) -> StoredRow:
+def _row(kind: RecordType, path: str, values: dict[str, Any]) -> StoredRow:
     identity = tuple(values[name] for name in kind.identity_fields)
-    named = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: at}
+    named = {ID: hash_id(kind.kind, kind.table, identity), **values, CREATED_AT: _EPOCH, UPDATED_AT: _EPOCH}
     line = encode(named, LineShape(kind.identity_fields))
     number = values["lines"][0] if kind.kind == "edge" else 1
     return StoredRow(record_of(kind, named), line, path, number)
-
-
-def _time(ns: int) -> str:
-    if ns <= 0:
-        return _EPOCH
-    moment = datetime.fromtimestamp(ns // 1_000_000_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns // 1000 % 1_000_000:06d}Z"
