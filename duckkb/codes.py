@@ -86,7 +86,7 @@ _STATE = {
     ),
     "E_UNKNOWN_TYPE": ("No type, table or label has this name.", "`duckkb schema` lists the types."),
     "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
-    "E_AMBIGUOUS_KEY": ("Several records have keys that begin so.", "Give more of the key."),
+    "E_AMBIGUOUS_KEY": ("Several records have keys, or several documents names, that a text may mean.", "Give more of it."),
     "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
     "E_RESERVED": (
         "A collection, table or label has a name that a system, DuckDB or duckkb keeps for itself.",
@@ -173,6 +173,10 @@ _GIT = {
     "E_GIT": (
         "git is missing, failed, or does not have an object that is needed.",
         "`git status` and `git fsck` say more.",
+    ),
+    "E_DOCUMENT": (
+        "A write to records that are files: those of a document collection.",
+        "Edit, add or delete the file itself; the next command sees it.",
     ),
     "E_REVIEW": (
         "The ontology has changes of this type or field reviewed, and an agent tried to write one directly.",

@@ -18,7 +18,7 @@ from duckkb.actions.packing import (
 )
 from duckkb.actions.resolve import kind_named, regular_file
 from duckkb.engine.base import Base
-from duckkb.engine.guard import refuse_agent_of
+from duckkb.engine.guard import refuse_agent_of, refuse_documents
 from duckkb.engine.write import emptying, writable
 from duckkb.errors import Conflict, Finding, NotFound, OntologyError, Refused, UsageError
 from duckkb.ontology.load import load
@@ -80,17 +80,17 @@ class Collections:
                 refuse_agent_of(base, kind)
                 definition = own_file(base, kind)
                 count = base.tree.count(kind)
-                if count and not confirmed:
+                if count and not confirmed and kind.source is None:
                     raise Refused(
                         f"{kind.name} holds {count} record{'s' if count > 1 else ''}",
                         code="E_SHRINK",
                         suggestion=f"duckkb col rm {kind.name} --yes",
                     )
                 _refuse_edges(base, kind)
-                _refuse_named(base, kind)
+                refuse_named(base, kind)
                 changes = [protocol.FileChange(path, digest(data), None) for path, data in parts_of(base, kind).items()]
                 changes.append(protocol.FileChange(path_of(kind.name), digest(definition), None))
-                return _committed(base, kind.name, count, changes)
+                return committed(base, kind.name, count, changes)
 
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name; its records keep ids, identities and times."""
@@ -100,8 +100,8 @@ class Collections:
                 refuse_agent_of(base, kind)
                 definition = own_file(base, kind)
                 refuse_reserved(new)
-                _refuse_taken(base, new)
-                _refuse_named(base, kind)
+                refuse_taken(base, new)
+                refuse_named(base, kind)
                 refuse_incomplete(base, kind)
                 redefined = renamed(definition, new)
                 found, findings = collection_of(redefined, path_of(new))
@@ -116,12 +116,14 @@ class Collections:
                             protocol.FileChange(moved, None, data),
                             protocol.FileChange(path, digest(data), None),
                         ]
-                return _committed(base, new, base.tree.count(kind), changes)
+                return committed(base, new, base.tree.count(kind), changes)
 
     def snapshot(self, name: str, path: str | Path, *, force: bool = False) -> int:
         """Write a collection to one self-contained file; returns its size in bytes. Raises `errors.UsageError` (E_PATH)."""
         with self._base() as base:
-            data = pack(base, collection_named(base, name))
+            kind = collection_named(base, name)
+            refuse_documents([kind])
+            data = pack(base, kind)
             outside.write(path, [data], base.root, base.wiring.env, force=force)
             return len(data)
 
@@ -131,7 +133,7 @@ class Collections:
             packed = regular_file(base, path, "a snapshot").read_bytes()
             kind, definition, parts = unpack(base, packed, None if name is None else checked_name(name))
             with writable(base):
-                _refuse_taken(base, kind.name)
+                refuse_taken(base, kind.name)
                 if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
                     said = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
                     raise Conflict(said, code="E_EXISTS", suggestion="restore under another name: --as NAME")
@@ -184,16 +186,16 @@ def create(base: Base, name: str, definition: bytes) -> Changed:
 
 def _added(base: Base, name: str, definition: bytes, parts: Mapping[str, bytes]) -> Changed:
     refuse_reserved(name)
-    _refuse_taken(base, name)
+    refuse_taken(base, name)
     changes = [protocol.FileChange(path_of(name), None, definition)]
     changes += [protocol.FileChange(path, None, data) for path, data in parts.items()]
-    return _committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
+    return committed(base, name, sum(data.count(b"\n") for data in parts.values()), changes)
 
 
-def _committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
+def committed(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
     """Commit, once the ontology as it will be has been read."""
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
-    _refuse_unfit(base, name, definitions)
+    refuse_unfit(base, name, definitions)
     known = render.format_change(base.root)
     extra = [protocol.FileChange(layout.FORMAT_PATH, None, known)] if known is not None else []
     with emptying(base, changes):
@@ -202,7 +204,7 @@ def _committed(base: Base, name: str, records: int, changes: Sequence[protocol.F
     return Changed(name, records, tuple(sorted(change.path for change in changes)))
 
 
-def _refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]) -> None:
+def refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]) -> None:
     try:
         base.wiring.preview(definitions)
     except OntologyError as problem:
@@ -211,7 +213,7 @@ def _refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None]
         raise unfit(name, problem.findings) from problem
 
 
-def _refuse_taken(base: Base, name: str) -> None:
+def refuse_taken(base: Base, name: str) -> None:
     """What stands there now counts, not what stood there when the base was opened."""
     taken = base.ontology.find(name)
     if taken is not None or (base.root / path_of(name)).exists():
@@ -227,6 +229,7 @@ def _refuse_edges(base: Base, kind: RecordType) -> None:
         (edge.name, found.record.id)
         for row in base.tree.rows(kind)
         for edge, found, _ in base.tree.edges_at(kind.name, row.record.identity)
+        if edge.source is None
     }
     if touching:
         labels = ", ".join(sorted({name for name, _ in touching}))
@@ -237,9 +240,10 @@ def _refuse_edges(base: Base, kind: RecordType) -> None:
         )
 
 
-def _refuse_named(base: Base, kind: RecordType) -> None:
+def refuse_named(base: Base, kind: RecordType) -> None:
     """The ontology names collections as ends of edge types, in files that this write leaves alone."""
-    naming = [edge for edge in base.ontology.edges.values() if kind.name in (*edge.from_types, *edge.to_types)]
+    stored = (edge for edge in base.ontology.edges.values() if edge.source is None)
+    naming = [edge for edge in stored if kind.name in (*edge.from_types, *edge.to_types)]
     if naming:
         raise UsageError(
             f"{kind.name} is an end of {', '.join(edge.name for edge in naming)} in the ontology",

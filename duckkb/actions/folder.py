@@ -236,10 +236,12 @@ def recover(
 
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str, Any]:
-    """What the configuration demands, its hash, and whether this machine accepts it; with `accept`, it does from now."""
+    """What the configuration demands (hosts, key variables, commands that update collections), the hash of the first two, and
+    whether this machine accepts all of it; with `accept`, it does from now."""
     root = find(path)
     env = config.around(root)
-    settings = config.load(root, env).settings
+    loaded = config.load(root, env)
+    settings, commands = loaded.settings, loaded.ontology.update_commands
     demands = config.demands(settings)
     if accept and env.sandbox:
         raise Refused(
@@ -248,10 +250,13 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str,
         )
     if accept and demands:
         config.accept(root, settings, env)
+    if accept and commands:
+        config.accept_commands(root, commands, env)
+    run = {f"collections.{name}.source.update_command": command for name, command in commands.items()}
     return {
-        "demands": demands,
+        "demands": {**demands, **run},
         "hash": config.trust_hash(demands),
-        "trusted": config.is_trusted(root, settings, env),
+        "trusted": config.is_trusted(root, settings, env) and config.are_commands_trusted(root, commands, env),
     }
 
 

@@ -84,10 +84,10 @@ def own_file(base: Base, kind: RecordType) -> bytes:
 
 
 def parts_of(base: Base, kind: RecordType) -> dict[str, bytes]:
-    """The bytes of a collection's parts by path, in path order; raises `errors.Conflict` (E_STALE) for one that changed."""
+    """The bytes of a collection's parts by path, in path order (none of documents, which are not ours); raises `errors.Conflict` (E_STALE) for one that changed."""
     found = {}
     for path, part in base.tree.parts.items():
-        if part.kind.name == kind.name:
+        if part.kind.name == kind.name and kind.source is None:
             data = (base.root / path).read_bytes()
             if digest(data) != part.digest:
                 raise Conflict(f"{path} changed since it was read", code="E_STALE", suggestion="repeat the command")

@@ -1,6 +1,6 @@
 """The public facade: a knowledge base as a Python object. Each method asks one use case about the base as it is now."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,11 @@ from duckkb.truth.commit import lock
 if TYPE_CHECKING:
     from duckkb.actions import asking, caring, embedding, reading, tracing, writing
     from duckkb.actions.collecting import Collections
+    from duckkb.actions.documents import reading as documents_reading
+    from duckkb.actions.documents import searching as documents_searching
+    from duckkb.actions.documents import updating as documents_updating
+    from duckkb.actions.documents.collections import DocumentCollections
+    from duckkb.actions.documents.updating import Updated
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
     from duckkb.engine import care
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
 else:
     asking = Deferred("actions.asking")
     caring = Deferred("actions.caring")
+    documents_reading = Deferred("actions.documents.reading")
+    documents_searching = Deferred("actions.documents.searching")
+    documents_updating = Deferred("actions.documents.updating")
     embedding = Deferred("actions.embedding")
     reading = Deferred("actions.reading")
     tracing = Deferred("actions.tracing")
@@ -102,6 +110,11 @@ class KnowledgeBase:
     embed = asks(embedding.embed)
     embed_input = asks(embedding.embed_input)
     vector_input = asks(embedding.vector_input)
+    ls = asks(documents_reading.ls)
+    get_document = asks(documents_reading.get_document)
+    multi_get = asks(documents_reading.multi_get)
+    search_documents = asks(documents_searching.search_documents)
+    update = asks(documents_updating.update)
     check = asks(caring.check)
     fmt = asks(care.fmt)
     dedupe = asks(care.dedupe)
@@ -133,6 +146,20 @@ class KnowledgeBase:
         from duckkb.actions.collecting import Collections
 
         return Collections(self._now)
+
+    @property
+    def documents(self) -> "DocumentCollections":
+        """Folders of files as collections: added, listed, shown, removed, renamed, and what they are about."""
+        from duckkb.actions.documents.collections import DocumentCollections
+
+        return DocumentCollections(self._now)
+
+    def watch(self, names: "Sequence[str]", tell: "Callable[[Updated], None]") -> None:
+        """Update document collections (all without `names`) whenever a file of theirs changes, and tell what became of them,
+        until the process is interrupted."""
+        from duckkb.actions.documents.updating import watch
+
+        watch(self._now, names, tell)
 
     @property
     def vectors(self) -> "VectorStore":

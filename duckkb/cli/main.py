@@ -42,6 +42,15 @@ VERBS = (
     Verb("graph", "find", "knowledge", "Walk edges: neighbors, path."),
     Verb("embed", "find", "knowledge", "Print the vector of a text."),
     Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
+    Verb("collection", "documents", "documents", "Folders of files as knowledge: add, list, show, remove, rename, include, exclude."),
+    Verb("context", "documents", "documents", "Say what folders are about: add, list, rm."),
+    Verb("ls", "documents", "documents", "Print document collections, or the documents of one."),
+    Verb("update", "documents", "documents", "Read folders again, and make what searches need."),
+    Verb("watch", "documents", "documents", "Update collections whenever a file changes."),
+    Verb("search", "search", "documents", "Search documents by words."),
+    Verb("vsearch", "search", "documents", "Search documents by meaning."),
+    Verb("query", "search", "documents", "Search documents by words and meaning."),
+    Verb("multi-get", "search", "documents", "Print several documents: of a glob or a list."),
     Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
     Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
     Verb("diff", "diff", "review", "Print what became of each record between two versions."),
@@ -81,7 +90,7 @@ class VerbGroup(click.Group):
         if verb is None:
             return None
         module = import_module(f"duckkb.cli.verbs.{verb.module}")
-        command: click.Command = getattr(module, f"{verb.name}_command")
+        command: click.Command = getattr(module, f"{verb.name.replace('-', '_')}_command")
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:

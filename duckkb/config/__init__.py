@@ -12,8 +12,12 @@ from duckkb.config.load import find_root as find_root
 from duckkb.config.load import load as load
 from duckkb.config.load import stamp as stamp
 from duckkb.config.remembered import accept as accept
+from duckkb.config.remembered import accept_commands as accept_commands
+from duckkb.config.remembered import are_commands_trusted as are_commands_trusted
 from duckkb.config.remembered import demands as demands
 from duckkb.config.remembered import is_trusted as is_trusted
+from duckkb.config.remembered import outside_definitions as outside_definitions
+from duckkb.config.remembered import remember_outside as remember_outside
 from duckkb.config.remembered import remember_schemas as remember_schemas
 from duckkb.config.remembered import trust_hash as trust_hash
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from duckkb.config.environment import environment
 from duckkb.config.keys import SECTIONS, read_settings
-from duckkb.config.remembered import recall_schemas
+from duckkb.config.remembered import OUTSIDE, outside_collections, recall_schemas
 from duckkb.errors import Finding, OntologyError, StateError, UsageError
 from duckkb.ontology.load import in_order
 from duckkb.ontology.load import load as load_ontology
@@ -38,7 +39,7 @@ def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | Non
     file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
     `errors.StateError` (E_NO_KB) where there is no config.yaml."""
     recall_schemas(env)
-    documents = read_documents(root, instead or {})
+    documents = (*read_documents(root, instead or {}), *outside_collections(root, env))
     first, rest = documents[0], documents[1:]
     found: list[Finding] = []
     settings = read_settings(root_section(first, "E_CONFIG", found))
@@ -209,11 +210,13 @@ Stamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 def stamp(root: Path) -> Stamp:
-    """Path, size, mtime and ctime in ns and inode of config.yaml and each file of ontology/; two that differ mean a new load."""
+    """Path, size, mtime and ctime in ns and inode of config.yaml, each file of ontology/, and what this machine knows of
+    folders outside of bases; two that differ mean a new load."""
     found = []
-    for path in config_paths(root):
+    places = [(path, root / path) for path in config_paths(root)]
+    for path, place in (*places, ("", environment().state_home.expanduser() / OUTSIDE)):
         try:
-            status = (root / path).lstat()
+            status = place.lstat()
         except OSError:
             continue
         found.append((path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))

@@ -15,9 +15,11 @@ from typing import Any
 
 from duckkb.errors import Unavailable
 from duckkb.ontology import schema_cache
+from duckkb.ontology.source import THIS_MACHINE, Document, read_yaml
 from duckkb.settings import Environment, Settings
 
-_ACCEPTED, _SOUND = "trust.json", "schemas.json"
+OUTSIDE = "collections.json"
+_ACCEPTED, _COMMANDS, _SOUND = "trust.json", "commands.json", "schemas.json"
 _FORMAT = 1
 _MOST_SCHEMAS = 4096
 
@@ -52,12 +54,44 @@ def accept(root: Path, settings: Settings, env: Environment) -> str:
     Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
     """
     digest = trust_hash(demands(settings))
-    try:
-        _write(env, _ACCEPTED, _read(env, _ACCEPTED) | {str(root.resolve()): digest})
-    except OSError as error:
-        message = f"what you accept cannot be remembered in {env.state_home / _ACCEPTED}: {error.strerror}"
-        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+    _keep(env, _ACCEPTED, root, digest)
     return digest
+
+
+def _keep(env: Environment, name: str, root: Path, value: Any) -> None:
+    """Remember something of a base in a file of the state folder."""
+    try:
+        _write(env, name, _read(env, name) | {str(root.resolve()): value})
+    except OSError as error:
+        message = f"this cannot be remembered in {env.state_home / name}: {error.strerror}"
+        raise Unavailable(message, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+
+
+def outside_collections(root: Path, env: Environment) -> tuple[Document, ...]:
+    """The definitions of this base's collections whose folders lie outside of it, as one document; none where it has none."""
+    found = outside_definitions(root, env)
+    return (read_yaml(json.dumps({"collections": found}).encode(), THIS_MACHINE),) if found else ()
+
+
+def outside_definitions(root: Path, env: Environment) -> dict[str, Any]:
+    """The same by name, as values."""
+    found = _read(env, OUTSIDE).get(str(root.resolve()))
+    return dict(found) if isinstance(found, dict) else {}
+
+
+def remember_outside(root: Path, env: Environment, definitions: Mapping[str, Any]) -> None:
+    """Replace them. Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written."""
+    _keep(env, OUTSIDE, root, dict(definitions))
+
+
+def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:
+    """Whether the user accepted exactly these commands for this base."""
+    return not commands or _read(env, _COMMANDS).get(str(root.resolve())) == trust_hash(commands)
+
+
+def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -> None:
+    """Remember that the user accepts them. Raises `errors.Unavailable` (E_IO)."""
+    _keep(env, _COMMANDS, root, trust_hash(commands))
 
 
 def recall_schemas(env: Environment) -> None:

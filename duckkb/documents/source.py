@@ -26,8 +26,12 @@ def is_document(source: Source, path: str) -> bool:
     folders = path.split("/")[:-1]
     if not ALWAYS_IGNORED.isdisjoint(folders) or (source.path == "." and folders and folders[0] in NOT_DOCUMENTS):
         return False
-    wanted, ignored = _spec(source.pattern), _spec(source.ignore)
-    return wanted.match_file(path) and not ignored.match_file(path)
+    return matches(source.pattern, path) and not matches(source.ignore, path)
+
+
+def matches(lines: tuple[str, ...], path: str) -> bool:
+    """Whether a path is named by some lines as in .gitignore."""
+    return bool(lines) and _spec(lines).match_file(path)
 
 
 def enters(source: Source, path: str) -> bool:

@@ -80,7 +80,7 @@ def _is_configuration(path: str) -> bool:
 
 def _tree(wiring: Wiring, at: Revision) -> Tree:
     kinds: dict[str, RecordType] = {}
-    entries = revisions.entries(wiring.root, at, (layout.DATA, *document_parts.folders(wiring.ontology)))
+    entries = revisions.entries(wiring.root, at, (layout.DATA, *document_parts.folders(wiring.ontology.nodes.values())))
     for file in entries:
         kinds |= document_parts.parts_in(wiring.ontology, file)
     files = {document_parts.file_of(path): entries[document_parts.file_of(path)] for path in kinds}

@@ -16,6 +16,7 @@ from duckkb.store.lines import Lost
 from duckkb.truth import layout, state
 from duckkb.truth.commit import journal, lock, protocol
 from duckkb.truth.files import read
+from duckkb.truth.files.document_parts import folders, type_at
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import absent, repository
 from duckkb.truth.merge import merge_rules
@@ -97,7 +98,7 @@ def sync(base: Base) -> None:
     paths = read.changed(base.tree, base.root)
     if paths:
         parts = read.reload(base.tree, base.root, paths)
-        if not any({**base.tree.parts, **parts}.values()):
+        if not any(part.kind.source is None for part in {**base.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
     if not base.wiring.lenient:
@@ -176,7 +177,10 @@ def notices(base: Base) -> list[Notice]:
 
 
 def _left_out(base: Base) -> list[Notice]:
-    paths = absent.missing(base.root) if base.wiring.at is None else ()
+    if base.wiring.at is not None:
+        return []
+    lacking = absent.missing(base.root, folders(base.ontology.nodes.values()))
+    paths = [path for path in lacking if absent.is_of_base(path) or type_at(base.ontology, path) is not None]
     message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
     return [Notice("W_PARTIAL", message, absent.remedy(base.root, paths))] if paths else []
 
@@ -203,7 +207,7 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     Parts of types that the ontology no longer has are there all the same, and what stands in the way of parts is told as
     that.
     """
-    if tree.parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
+    if tree.stored_parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
     if repository.head_has_records(root) and not state.is_emptied(root, repository.head_commit(root)):
         left_out = absent.missing(root)

@@ -1,6 +1,7 @@
 """The guards of a write: what must hold of a changeset and of the base before anything is rendered."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from duckkb.engine.base import Base
 from duckkb.engine.boot import refuse_unreadable
@@ -53,6 +54,14 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
 def view(base: Base) -> BaseView:
     """A base as rules see it."""
     return BaseView(base.tree, base.validator, base.lengths)
+
+
+def refuse_documents(kinds: Iterable[RecordType]) -> None:
+    """Raise `errors.Refused` (E_DOCUMENT) for types whose records are files: who changes these changes records."""
+    for kind in kinds:
+        if kind.source is not None:
+            said = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
+            raise Refused(said, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
 
 
 def refuse_agents(base: Base, changeset: Changeset) -> None:

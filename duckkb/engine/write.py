@@ -9,7 +9,7 @@ from itertools import islice
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
-from duckkb.engine.draft import Draft, Given, Request, Upsert, draft, plain_request
+from duckkb.engine.draft import Apply, Draft, Given, Request, Upsert, draft, plain_request
 from duckkb.engine.index.notes import carry, known_before
 from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable
@@ -48,6 +48,7 @@ class WriteOptions:
 def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
+    guard.refuse_documents(_kinds(base, request))
     notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
@@ -62,6 +63,13 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
         if known:
             carry(base, known, drafted.changeset)
     return _receipt(base, drafted, parts, notices)
+
+
+def _kinds(base: Base, request: Request) -> Iterable[RecordType]:
+    if isinstance(request, Apply):
+        found = (base.ontology.find(change.record.type) for change in request.changeset.changes)
+        return [kind for kind in found if kind is not None]
+    return [request.kind]
 
 
 @contextmanager
@@ -110,7 +118,8 @@ def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[Non
     """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
     gone = {change.path for change in changes if change.data is None}
     added = any(change.data for change in changes if layout.parse_part(change.path))
-    last = bool(base.tree.parts) and base.tree.parts.keys() <= gone and not added
+    stored = base.tree.stored_parts
+    last = bool(stored) and gone.issuperset(stored) and not added
     if last:
         state.mark_emptied(base.root, repository.head_commit(base.root))
     try:

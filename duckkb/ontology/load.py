@@ -6,14 +6,14 @@ from typing import Any
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, Policy, RecordType
-from duckkb.ontology.names import name_known
+from duckkb.ontology.names import is_inside, name_known
 from duckkb.ontology.policies import policy
 from duckkb.ontology.rules import MODES, Choice, Rule, Text, Whole, shown
 from duckkb.ontology.source import Document, Section, root_section
-from duckkb.ontology.types import collection, edge_type, links_of, node_type
+from duckkb.ontology.types import LONGEST_CONTEXT, collection, edge_type, links_of, node_type
 from duckkb.records import FROM, TO
 
-KEYS = ("nodes", "edges", "policies", "collections", "questions")
+KEYS = ("nodes", "edges", "policies", "collections", "questions", "context")
 
 
 def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
@@ -35,6 +35,7 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
         every_node,
         {name: edge_type(name, section, usable) for name, section in edges.items()} | _links(every_node.values()),
         policies,
+        next((text for root in roots if (text := root.get("context", Text(LONGEST_CONTEXT), ""))), ""),
     )
     is_whole = not any(document.broken for document in documents)
     _check(ontology, {**nodes, **collections}, edges, is_whole)
@@ -108,6 +109,7 @@ def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str,
     declared = {"node": nodes, "edge": edges}
     sections = [(kind, found) for kind in ontology if (found := _declaration(kind, declared))]
     _check_tables(sections)
+    _check_folders(ontology, nodes)
     _check_names(sections)
     if is_whole:
         for name, section in edges.items():
@@ -120,6 +122,17 @@ def _declaration(kind: RecordType, declared: Mapping[str, Mapping[str, Section]]
     if kind.kind == "edge" and kind.source is not None and kind.name not in declared["edge"]:
         return declared["node"].get(kind.from_types[0])
     return declared[kind.kind][kind.name]
+
+
+def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
+    """A file is a document of one collection alone: no folder of one lies in that of another."""
+    found = [(kind, kind.source.path) for kind in ontology.nodes.values() if kind.source is not None]
+    for index, (kind, path) in enumerate(found):
+        for other, theirs in found[:index]:
+            if is_inside(path, theirs) or is_inside(theirs, path):
+                said = f"{path} and {theirs}, the folder of {other.name}, overlap: a file is a document of one collection"
+                remedy = "name folders beside each other, or have one collection with several patterns"
+                nodes[kind.name].problem(said, "source", remedy=remedy)
 
 
 def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:

@@ -204,15 +204,23 @@ RecordType = NodeType | EdgeType
 
 @dataclass(frozen=True)
 class Ontology:
-    """All types and policies, by name. Iterating gives node types, then edge types, in the order they were declared."""
+    """All types and policies, by name, and what all documents are about. Iterating gives node types, then edge types, in the
+    order they were declared."""
 
     nodes: Mapping[str, NodeType] = field(default_factory=dict)
     edges: Mapping[str, EdgeType] = field(default_factory=dict)
     policies: Mapping[str, Policy] = field(default_factory=dict)
+    context: str = ""
 
     def __iter__(self) -> Iterator[RecordType]:
         yield from self.nodes.values()
         yield from self.edges.values()
+
+    @property
+    def update_commands(self) -> dict[str, str]:
+        """By collection the commands that fetch its files, which run once they are trusted."""
+        sources = ((kind.name, kind.source) for kind in self.nodes.values())
+        return {name: one.update_command for name, one in sources if one is not None and one.update_command}
 
     @cached_property
     def _by_name(self) -> Mapping[str, RecordType]:

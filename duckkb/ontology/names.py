@@ -71,6 +71,15 @@ def is_folder(path: str) -> bool:
     return not any(name in ("", ".", "..") or "\\" in name for name in path.split("/")) and "\0" not in path
 
 
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it, both relative to one place (`.`), or both absolute.
+
+    >>> is_inside("docs/guide", "docs"), is_inside("docs2", "docs"), is_inside("docs", "."), is_inside("/docs", ".")
+    (True, False, True, False)
+    """
+    return path == folder or path.startswith(f"{folder}/") or (folder == "." and not path.startswith("/"))
+
+
 def collection_table(name: str) -> str:
     """The table of a collection that names none: its name where that is safe, else a short hash of it.
 

@@ -13,7 +13,7 @@ from duckkb.ontology.model import NodeType, Policy
 from duckkb.ontology.names import collection_table, name_known
 from duckkb.ontology.policies import POLICY_KEYS
 from duckkb.ontology.rules import shown
-from duckkb.ontology.source import read_yaml
+from duckkb.ontology.source import THIS_MACHINE, read_yaml
 
 FOLDER = "ontology/collections"
 _HEAD = "# The collection {name}, with its policy as it was when the collection was made.\n"
@@ -25,16 +25,17 @@ def path_of(name: str) -> str:
     return f"{FOLDER}/{name}.yaml"
 
 
-def define(name: str, chosen: Policy, params: Mapping[str, Any]) -> bytes:
-    """The definition of a new collection: YAML. Raises `errors.UsageError` (E_PARAMS) with everything that is wrong with
-    the name or the parameters."""
+def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping[str, Any] | None = None) -> bytes:
+    """The definition of a new collection: YAML; of documents with the `source` of its files. Raises `errors.UsageError`
+    (E_PARAMS) with everything that is wrong with the name or the parameters."""
     resolved = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
     problems = [problem for key, value in params.items() if (problem := _set(resolved, chosen, key, value))]
     for key in _OWN_TO_PRESETS:
         resolved.pop(key, None)
     _fix_namespace(resolved, name)
-    text = _dump(name, {"table": collection_table(name), "policy": resolved})
-    problems += [finding.message for finding in _read(text)[1]] if not problems else []
+    folder = {"source": dict(source)} if source else {}
+    text = _dump(name, {"table": collection_table(name), **folder, "policy": resolved})
+    problems += [finding.message for finding in _read(text, _place(source))[1]] if not problems else []
     if problems:
         raise UsageError(
             f"{name}: {problems[0]}" if len(problems) == 1 else f"{len(problems)} problems with the collection {name}",
@@ -49,6 +50,26 @@ def renamed(data: bytes, name: str) -> bytes:
     """A definition under another name, with the table that this name has. Its records keep their identities."""
     ((_, values),) = dict(read_yaml(data, "definition").value)["collections"].items()
     return _dump(name, {**values, "table": collection_table(name)})
+
+
+def with_source(data: bytes, name: str, source: Mapping[str, Any]) -> bytes:
+    """A definition of documents with another `source`; settings that are as where nothing is said are left out."""
+    values = dict(read_yaml(data, _place(source)).value)["collections"][name]
+    return _dump(name, {**values, "source": {key: value for key, value in source.items() if value not in (None, "", [], {})}})
+
+
+def values_of(data: bytes, name: str) -> dict[str, Any]:
+    """A definition as plain values."""
+    return dict(dict(read_yaml(data, THIS_MACHINE).value)["collections"][name])
+
+
+def dumped(name: str, values: Mapping[str, Any]) -> bytes:
+    """Plain values as a definition."""
+    return _dump(name, values)
+
+
+def _place(source: Mapping[str, Any] | None) -> str:
+    return THIS_MACHINE if source and str(source.get("path", "")).startswith("/") else "definition"
 
 
 def collection_of(data: bytes, path: str) -> tuple[NodeType | None, list[Finding]]:

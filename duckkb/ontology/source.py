@@ -21,6 +21,8 @@ from duckkb.values import dataclass, field
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_FINDINGS = 200
+THIS_MACHINE = "collections of this machine"
+"""The path of the document with what this machine alone knows: collections of folders outside of the base."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RESOLVER: Any = Resolver()

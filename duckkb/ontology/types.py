@@ -9,7 +9,7 @@ from duckkb.ontology.names import collection_table, is_folder, is_policy_name, i
 from duckkb.ontology.policies import FIELD_RULES, policy
 from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
-from duckkb.ontology.source import Section
+from duckkb.ontology.source import THIS_MACHINE, Section
 from duckkb.records import FROM, TO
 
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
@@ -22,7 +22,7 @@ PATH = "path"
 """The identity of a document."""
 
 _ENDS = (FROM, TO)
-_LONGEST_CONTEXT = 2_000
+LONGEST_CONTEXT = 2_000
 _END_COLUMNS = (*_ENDS, "from_id", "to_id")
 
 
@@ -118,7 +118,10 @@ def _source(section: Section) -> Source:
     if "path" not in section:
         section.problem("needs `path`, the folder of the files")
     path = section.get("path", Text(), "") or "."
-    if path != "." and (path.startswith("/") or not is_folder(path)):
+    if section.document.path == THIS_MACHINE:
+        if not path.startswith("/"):
+            section.problem("must be an absolute path", "path")
+    elif path != "." and (path.startswith("/") or not is_folder(path)):
         section.problem(
             f"must be a folder of the base, written with `/` and without `.` or `..`, is {shown(path)}",
             "path",
@@ -126,13 +129,13 @@ def _source(section: Section) -> Source:
         )
     lines = {key: tuple(line for line, _ in section.names(key)) for key in ("pattern", "ignore") if key in section}
     told = section.sub("contexts")
-    contexts = {place: told.get(place, Text(_LONGEST_CONTEXT), "") for place in told.value}
+    contexts = {place: told.get(place, Text(LONGEST_CONTEXT), "") for place in told.value}
     return Source(
         path,
         lines.get("pattern", MARKDOWN_FILES),
         lines.get("ignore", ()),
         section.get("included", Flag(), True),
-        section.get("update_command", Text(_LONGEST_CONTEXT), ""),
+        section.get("update_command", Text(LONGEST_CONTEXT), ""),
         {place.strip("/"): text for place, text in contexts.items() if text},
     )
 

@@ -34,7 +34,7 @@ def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """A part is sorted, not too large, and has nothing beside its lines."""
-    for part in view.parts(kind):
+    for part in view.parts(kind) if kind.source is None else ():
         if not part.sorted:
             yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
         if len(part.rows) > layout.PART_RECORDS or part.stamp.size > layout.PART_BYTES:

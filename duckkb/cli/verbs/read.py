@@ -18,20 +18,48 @@ if TYPE_CHECKING:
 @options.type_name
 @click.argument("identity", required=False)
 @fields_option
+@click.option("--from", "first", type=click.IntRange(min=1), metavar="N", help="Of a document: from this line on.")
+@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N", help="Of a document: at most this many lines.")
+@click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
 @options.at
-def get_command(type_name: str, identity: str | None, *, asked: FieldChoice | None, at: str | None) -> None:
+def get_command(
+    type_name: str, identity: str | None, *, asked: FieldChoice | None, at: str | None, line_numbers: bool, **part: int | None
+) -> None:
     """Print one record as a JSON line: all of its fields, __id, times, _type and _etag; or those that --fields names.
 
     A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
 
     A citation stands for both arguments, and for --at: duckkb get duckkb://concept/chunk@1f0c2a9 prints the record as it
     was at that commit, with the `_chunk` that a #field/0 at its end names.
+
+    \b
+    A document is named by one argument, and printed as its text:
+    duckkb get guide/install.md:40 -l 20
+    duckkb get "#3fa9c1" --json
     """
+    if identity is None and not _is_citation(type_name):
+        _document(type_name, at, line_numbers, **part)
+        return
+    if line_numbers or any(part.values()):
+        raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
     with opened(at=cited.commit if cited else at) as kb:
         record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity)
         (line,) = project(kb, [(record, record)], asked)
         out.emit(line)
+        out.tell(kb.notices)
+
+
+def _is_citation(text: str) -> bool:
+    """Whether a URI names a record as citations do: in two parts, or at a commit; others name documents."""
+    return text.startswith("duckkb://") and (text.count("/") == 3 or "@" in text)
+
+
+def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> None:
+    from duckkb.cli.verbs.search import print_document
+
+    with opened(at=at) as kb:
+        print_document(kb.get_document(text, **part), numbered)
         out.tell(kb.notices)
 
 

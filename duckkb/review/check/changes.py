@@ -27,6 +27,7 @@ from duckkb.rules.invisible import invisible_in_change, mixed_identity
 from duckkb.rules.view import BaseView
 from duckkb.settings import Shrink
 from duckkb.truth import layout
+from duckkb.truth.files.document_parts import folders, lines_of, parts_in, type_at
 from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused, part_of
 from duckkb.truth.files.source_text import split
 from duckkb.truth.files.tree import Tree
@@ -79,7 +80,12 @@ def _masses(compared: Comparison, diff: Diff, allow_shrink: bool) -> Iterator[Fi
         if number <= limit.records:
             continue
         base = revisions.revision(compared.root, compared.versions.base.commit)
+        source = of.source if (of := compared.both.old.ontology.find(name)) is not None else None
+        if source is not None and kind == "edge":
+            continue  # links follow from the documents
         before = revisions.lines(compared.root, base, layout.part_folder(kind, table))
+        if source is not None:
+            before = sum(type_at(compared.both.old.ontology, file) is of for file in revisions.entries(compared.root, base, [source.path]))
         if number > limit.most(before):
             code = ("W_MASS_DELETE" if allow_shrink else "E_SHRINK") if is_deletion else "W_MASS_CHANGE"
             said = f"the change {'removes' if is_deletion else 'edits'} {number:,} of {before:,} records"
@@ -198,7 +204,8 @@ def _touched(compared: Comparison) -> _Tables:
     if compared.both.old.ontology != compared.both.new.ontology:
         return None
     addresses = map(layout.parse_part, compared.versions.paths)
-    return {(one.kind, one.table) for one in addresses if one is not None}
+    kinds = (type_at(compared.both.new.ontology, path) for path in compared.versions.paths)
+    return {(one.kind, one.table) for one in (*addresses, *kinds) if one is not None}
 
 
 def _checked(ontology: Ontology, touched: _Tables) -> list[RecordType]:
@@ -212,16 +219,31 @@ def _end_types(kind: RecordType) -> tuple[str, ...]:
 
 
 def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, bytes]:
-    """The parts that both versions have alike."""
+    """The parts that both versions have alike; documents as lines."""
+    ontology, root, touched = compared.both.new.ontology, compared.root, set(compared.versions.paths)
+    wanted = [kind for kind in ontology if tables is None or (kind.kind, kind.table) in tables]
     places = [f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()]
     if tables is not None:
         places = [layout.part_folder(kind, table) for kind, table in sorted(tables)]
-    root, touched = compared.root, set(compared.versions.paths)
+    places += folders(wanted)
     base = revisions.revision(root, compared.versions.base.commit)
     there = revisions.entries(root, base, places) if places else {}
-    return revisions.contents(
-        root, {path: one for path, one in there.items() if path not in touched and layout.parse_part(path)}
-    )
+    parts = {path: one for path, one in there.items() if path not in touched and layout.parse_part(path)}
+    files = {file: found for file in there if (found := _documents(ontology, file, wanted, touched))}
+    content = revisions.contents(root, parts | {file: there[file] for file in files})
+    lines = {
+        path: lines_of(path, kind, content.pop(file))
+        for file, found in files.items()
+        if file in content
+        for path, kind in found
+    }
+    return content | lines
+
+
+def _documents(
+    ontology: Ontology, file: str, wanted: Collection[RecordType], touched: Collection[str]
+) -> list[tuple[str, RecordType]]:
+    return [one for one in parts_in(ontology, file) if one[1].source and one[1] in wanted and one[0] not in touched]
 
 
 def _tree(side: Described, unchanged: Mapping[str, bytes], own: Mapping[str, bytes], known: Mapping[str, Part]) -> Tree:
@@ -230,10 +252,9 @@ def _tree(side: Described, unchanged: Mapping[str, bytes], own: Mapping[str, byt
     strange = []
     with collector_paused():
         for path, raw in {**unchanged, **own}.items():
-            address = layout.parse_part(path)
-            if address is None:
+            kind = type_at(side.ontology, path)
+            if kind is None and layout.parse_part(path) is None:
                 continue
-            kind = side.ontology.by_table(address.kind, address.table)
             if kind is None:
                 said, remedy = "no type of the ontology has this table or label", CODES["E_UNEXPECTED_FILE"].remedy
                 strange.append(Finding("E_UNEXPECTED_FILE", said, path, remedy=remedy))

@@ -202,7 +202,7 @@ class Comparison:
         configuration loads."""
         versions = read(root, range)
         both = _configurations(root, range, versions, files)
-        if places := {*folders(both.old.ontology), *folders(both.new.ontology)}:
+        if places := {*folders(both.old.ontology.nodes.values()), *folders(both.new.ontology.nodes.values())}:
             versions = _with_documents(versions, read(root, range, sorted(places)), both)
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 

@@ -6,7 +6,7 @@ record. A file that cannot be read as what it should be is a record that says so
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,9 @@ def part_named(kind: RecordType, file: str) -> str | None:
     return file_of(file) + LINKS if kind.kind == "edge" else file_of(file)
 
 
-def folders(ontology: Ontology) -> tuple[str, ...]:
-    """Where the documents of a base lie that git may know: those of folders in the base."""
-    sources = (kind.source for kind in ontology.nodes.values())
+def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
+    """Where the documents of some types lie that git may know: those of folders in the base."""
+    sources = (kind.source for kind in kinds)
     return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
 
 

@@ -214,7 +214,8 @@ class _Surveyor:
 
     def _look_into_tables(self, kind: Kind) -> None:
         path = f"{DATA}/{FOLDERS[kind]}"
-        tables = {one.table: one for one in self._ontology if one.kind == kind and safe_table_name(one.table)}
+        stored = (one for one in self._ontology if one.kind == kind and one.source is None)
+        tables = {one.table: one for one in stored if safe_table_name(one.table)}
         for name in self._folders(path, tables.__contains__, "no type of the ontology has this table or label"):
             for day in self._folders(f"{path}/{name}", is_day, "a day folder is named YYYYMMDD"):
                 self._look_into_day(f"{path}/{name}/{day}", tables[name])

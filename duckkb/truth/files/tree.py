@@ -174,6 +174,11 @@ class Tree:
         table = self._table(kind)
         return table.clashes() if isinstance(table, MendedTable) else {}
 
+    @property
+    def stored_parts(self) -> list[str]:
+        """The paths of the parts that duckkb writes: those of data/, without documents."""
+        return [path for path, part in self.parts.items() if part.kind.source is None]
+
     def parts_of(self, kind: RecordType) -> list[Part]:
         """The parts of one type, in path order."""
         return [part for part in self.parts.values() if part.kind.name == kind.name]

@@ -17,8 +17,9 @@ _PLAIN: dict[Path, tuple[Path, tuple[int, ...]]] = {}
 _SKIPPED, _BRING_BACK = 2, "git update-index --no-skip-worktree {0} && git checkout -- {0}"
 
 
-def missing(root: Path) -> tuple[str, ...]:
-    """The files of truth and configuration that lie in git's index and are left out of this checkout, by path.
+def missing(root: Path, also: Sequence[str] = ()) -> tuple[str, ...]:
+    """The files of truth and configuration, and of folders named `also`, that lie in git's index and are left out of this
+    checkout, by path.
 
     Costs a few bytes of the index where nothing is: an entry says that it is skipped from version 3 of the format on, which
     git writes where an entry needs it (and 4 where that is configured).
@@ -32,7 +33,12 @@ def missing(root: Path) -> tuple[str, ...]:
         if found is not None and stamp is not None:
             _PLAIN[root] = found.git_dir, stamp
         return ()
-    return tuple(path for tag, path in _listed(root) if tag in "Ss" and not os.path.lexists(root / path))
+    return tuple(path for tag, path in _listed(root, also) if tag in "Ss" and not os.path.lexists(root / path))
+
+
+def is_of_base(path: str) -> bool:
+    """Whether a file is truth or configuration."""
+    return path.startswith(_PLACES)
 
 
 def _stamp(git_dir: Path) -> tuple[int, ...] | None:
@@ -96,14 +102,14 @@ def _widened(root: Path, paths: Sequence[str]) -> str:
     return f"{begin} add {' '.join(shlex.quote(mark + found.prefix + one) for one in sorted(wanted))}"
 
 
-def _listed(root: Path) -> list[tuple[str, str]]:
+def _listed(root: Path, also: Sequence[str] = ()) -> list[tuple[str, str]]:
     """The files of the base in the index, each with git's letter for how it looks at them: `S` skipped, small where it takes
     them for unchanged. None where git cannot be asked."""
     if not repository.can_be_asked(root):
         return []
     try:
         prefix = run.repository_of(root).prefix
-        told = run.answer(root, ["ls-files", "-v", "-z", "--", *(prefix + place for place in _PLACES)])
+        told = run.answer(root, ["ls-files", "-v", "-z", "--", *(prefix + place for place in (*_PLACES, *also))])
     except Unavailable:
         return []
     names = (os.fsdecode(one) for one in told.output.split(b"\0") if one)

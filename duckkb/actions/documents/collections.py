@@ -1,0 +1,281 @@
+"""Document collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
+ontology/collections, one outside of it is known to this machine alone."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.actions.collecting import (
+    BaseNow,
+    Changed,
+    Collections,
+    checked_name,
+    committed,
+    create,
+    policy_named,
+    refuse_named,
+    refuse_taken,
+    refuse_unfit,
+)
+from duckkb.actions.packing import own_file
+from duckkb.documents.source import contexts
+from duckkb.engine.base import Base
+from duckkb.engine.guard import refuse_agent_of
+from duckkb.engine.write import writable
+from duckkb.errors import Finding, NotFound, UsageError
+from duckkb.ontology.model import NodeType, Source
+from duckkb.ontology.names import is_folder, is_policy_name, name_known
+from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
+from duckkb.truth.commit import outside, protocol
+from duckkb.truth.commit.journal import digest
+from duckkb.truth.files.document_parts import walk
+
+POLICY = "documents"
+URI = "duckkb://"
+_CONTEXT_FILE = "ontology/context.yaml"
+_NO_FOLDERS = ("data", "ontology", ".duckkb", ".git")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class DocumentCollections:
+    """`kb.documents`: the folders of files that are searched as knowledge."""
+
+    def __init__(self, base: BaseNow) -> None:
+        self._base = base
+
+    def add(self, path: str | Path, *, name: str | None = None, masks: Sequence[str] = ()) -> Changed:
+        """Have the files of a folder be records; `masks` are lines as in .gitignore that name which (`**/*.md` without any).
+
+        Raises `errors.UsageError` (E_PATH, E_PARAMS), `errors.Conflict` (E_EXISTS).
+        """
+        with self._base() as base:
+            folder = outside.granted(path, base.root, base.wiring.env).resolve()
+            if not folder.is_dir():
+                raise outside.refusal(path, "is no folder", "give the folder of the files")
+            source = {"path": _placed(base, folder, path), **({"pattern": list(masks)} if masks else {})}
+            named = checked_name(name) if name is not None else _name_of(folder)
+            definition = define(named, policy_named(base, POLICY), {}, source)
+            count = _count(base, Source(source["path"], *([tuple(masks)] if masks else [])))
+            if source["path"].startswith("/"):
+                refuse_taken(base, named)
+                _remember(base, {named: values_of(definition, named)})
+                return Changed(named, count, ())
+            made = create(base, named, definition)
+            return Changed(named, count, made.files)
+
+    def list(self) -> list[dict[str, Any]]:
+        """Name, folder, number of documents, bytes, and how each collection is searched."""
+        with self._base() as base:
+            return [_line(base, kind) for kind in documents_of(base)]
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One collection with its patterns, contexts and command, and where that is defined."""
+        with self._base() as base:
+            kind, source = _named(base, name)
+            return _line(base, kind) | {
+                "pattern": list(source.pattern),
+                "ignore": list(source.ignore),
+                "update_command": source.update_command or None,
+                "contexts": dict(source.contexts),
+                "definition": kind.place,
+            }
+
+    def remove(self, name: str) -> Changed:
+        """Forget a collection; its files stay where they are."""
+        with self._base() as base:
+            kind, source = _named(base, name)
+            if source.is_outside:
+                refuse_named(base, kind)
+                _remember(base, {kind.name: None})
+                return Changed(kind.name, base.tree.count(kind), ())
+        return Collections(self._base).remove(name, confirmed=True)
+
+    def rename(self, name: str, new: str) -> Changed:
+        """Give a collection another name."""
+        with self._base() as base:
+            kind, source = _named(base, name)
+            if source.is_outside:
+                refuse_taken(base, checked_name(new))
+                refuse_named(base, kind)
+                values = config.outside_definitions(base.root, base.wiring.env)[kind.name]
+                _remember(base, {kind.name: None, new: values})
+                return Changed(new, base.tree.count(kind), ())
+        return Collections(self._base).rename(name, new)
+
+    def update_command(self, name: str, command: str | None) -> Changed:
+        """What `update` runs in the folder before it reads it, once `duckkb trust` has accepted it; None: nothing."""
+        return self._redefined(name, lambda source: {**source, "update_command": command or ""})
+
+    def include(self, name: str, included: bool = True) -> Changed:
+        """Whether searches that name no collection ask this one."""
+        return self._redefined(name, lambda source: {**source, "included": None if included else False})
+
+    def add_context(self, place: str, text: str) -> Changed:
+        """Say what a folder is about, by URI, path or name of a collection; `/` stands for all of them."""
+        if place == "/":
+            with self._base() as base:
+                return _all_about(base, text)
+        return self._set_context(place, text)
+
+    def remove_context(self, place: str) -> Changed:
+        """Raises `errors.NotFound` (E_NOT_FOUND) where nothing is said of the folder itself."""
+        if place == "/":
+            with self._base() as base:
+                if not base.ontology.context:
+                    raise _no_context(place)
+                return _all_about(base, "")
+        with self._base() as base:
+            kind, inner = place_of(base, place)
+            if inner not in source_of(kind).contexts:
+                raise _no_context(place)
+        return self._set_context(place, "")
+
+    def contexts(self) -> Sequence[dict[str, Any]]:
+        """What each folder is about: `path` as `ls` takes it, and the text."""
+        with self._base() as base:
+            found = [{"path": "/", "context": base.ontology.context}] if base.ontology.context else []
+            for kind in documents_of(base):
+                for place, text in sorted(source_of(kind).contexts.items()):
+                    found.append({"path": f"{kind.name}/{place}" if place else kind.name, "context": text})
+            return found
+
+    def _set_context(self, place: str, text: str) -> Changed:
+        with self._base() as base:
+            kind, inner = place_of(base, place)
+        told = {**source_of(kind).contexts, inner: text}
+        kept = {(path or "/"): said for path, said in sorted(told.items()) if said}
+        return self._redefined(kind.name, lambda source: {**source, "contexts": kept})
+
+    def _redefined(self, name: str, changed: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Changed:
+        with self._base() as base:
+            kind, source = _named(base, name)
+            if source.is_outside:
+                values = config.outside_definitions(base.root, base.wiring.env)[kind.name]
+                redefined = with_source(dumped(kind.name, values), kind.name, changed(values["source"]))
+                _remember(base, {kind.name: values_of(redefined, kind.name)})
+                return Changed(kind.name, base.tree.count(kind), ())
+            with writable(base):
+                refuse_agent_of(base, kind)
+                old = own_file(base, kind)
+                redefined = with_source(old, kind.name, changed(values_of(old, kind.name)["source"]))
+                changes = [protocol.FileChange(path_of(kind.name), digest(old), redefined)]
+                return committed(base, kind.name, base.tree.count(kind), changes if redefined != old else [])
+
+
+def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = False) -> list[NodeType]:
+    """The document collections, all of them or those named; of all only those `included` in searches that name none. Raises
+    `errors.NotFound` (E_UNKNOWN_TYPE)."""
+    if names:
+        return list(dict.fromkeys(_named(base, name)[0] for name in names))
+    found = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
+    return [kind for kind in found if source_of(kind).included or not included]
+
+
+def place_of(base: Base, place: str) -> tuple[NodeType, str]:
+    """The collection and the path in it that somebody names: by URI, as NAME/PATH, or as a path on this machine. Raises
+    `errors.NotFound` (E_NOT_FOUND)."""
+    told = place.removeprefix(URI).strip("/") if place.startswith(URI) else place
+    name, _, inner = told.partition("/")
+    if (kind := base.ontology.nodes.get(name)) is not None and kind.source is not None:
+        return kind, inner.strip("/")
+    if not place.startswith(URI):
+        path = Path(place).resolve()
+        for kind in documents_of(base):
+            folder = (base.root / source_of(kind).path).resolve()
+            if path.is_relative_to(folder):
+                return kind, "" if path == folder else path.relative_to(folder).as_posix()
+    raise NotFound(f"{place} lies in no collection", suggestion="`duckkb collection list` names them and their folders")
+
+
+def about(base: Base, kind: NodeType, inner: str) -> str:
+    """What a document is about by its folders, from the general to the specific, as one text."""
+    return "\n".join(filter(None, (base.ontology.context, *contexts(source_of(kind), inner))))
+
+
+def source_of(kind: NodeType) -> Source:
+    assert kind.source is not None, "asked of documents"
+    return kind.source
+
+
+def _named(base: Base, name: str) -> tuple[NodeType, Source]:
+    kind = base.ontology.find(name.removeprefix(URI).strip("/"))
+    if isinstance(kind, NodeType) and kind.source is not None:
+        return kind, kind.source
+    known = [one.name for one in documents_of(base)]
+    said = f"{kind.name} has no folder of files" if kind is not None else f"no collection {name!r}"
+    other = f"`duckkb find {kind.name}` searches it" if kind is not None else name_known(name, known)
+    raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=other or "duckkb collection list")
+
+
+def _line(base: Base, kind: NodeType) -> dict[str, Any]:
+    source = source_of(kind)
+    parts = base.tree.parts_of(kind)
+    return {
+        "name": kind.name,
+        "uri": f"{URI}{kind.name}",
+        "folder": source.path,
+        "outside": source.is_outside,
+        "documents": len(parts),
+        "bytes": sum(part.stamp.size for part in parts),
+        "included": source.included,
+    }
+
+
+def _placed(base: Base, folder: Path, given: str | Path) -> str:
+    """A folder as a source names it: from the base's root, or absolute where it lies outside."""
+    root = base.root.resolve()
+    if not folder.is_relative_to(root):
+        if root.is_relative_to(folder):
+            raise outside.refusal(given, "lies around the knowledge base", "give a folder in it, or one beside it")
+        return folder.as_posix()
+    path = folder.relative_to(root).as_posix()
+    if path.split("/")[0] in _NO_FOLDERS:
+        raise outside.refusal(given, "holds truth or configuration, not documents", "give another folder")
+    if path != "." and not is_folder(path):
+        raise outside.refusal(given, "has a name that no source can have", "rename the folder")
+    return path
+
+
+def _name_of(folder: Path) -> str:
+    name = _NOT_IN_NAMES.sub("-", folder.name).strip("-")
+    if not is_policy_name(name):
+        raise UsageError(f"{folder.name!r} cannot name a collection", suggestion="give a name: --name NAME")
+    return name
+
+
+def _count(base: Base, source: Source) -> int:
+    return sum(not isinstance(one, Finding) for one in walk(base.root, source))
+
+
+def _remember(base: Base, changed: Mapping[str, Any]) -> None:
+    """Change what this machine knows of folders outside; None forgets one. What would not load is refused."""
+    env = base.wiring.env
+    before = config.outside_definitions(base.root, env)
+    after = {name: one for name, one in {**before, **changed}.items() if one is not None}
+    config.remember_outside(base.root, env, after)
+    try:
+        refuse_unfit(base, next(reversed(changed)), {})
+    except BaseException:
+        config.remember_outside(base.root, env, before)
+        raise
+
+
+def _all_about(base: Base, text: str) -> Changed:
+    """Write what all documents are about."""
+    with writable(base):
+        path = base.root / _CONTEXT_FILE
+        old = path.read_bytes() if path.exists() else None
+        if base.ontology.context and old is None:
+            said = "the context of all collections stands in another file of ontology/"
+            raise UsageError(said, suggestion="change `context` there")
+        new = f"context: {json.dumps(text, ensure_ascii=False)}\n".encode() if text else None
+        change = protocol.FileChange(_CONTEXT_FILE, digest(old) if old is not None else None, new)
+        return committed(base, "/", 0, [change])
+
+
+def _no_context(place: str) -> NotFound:
+    return NotFound(f"nothing is said of {place} itself", suggestion="`duckkb context list` has what is said")
+

@@ -1,0 +1,183 @@
+"""Which documents a text names: by docid, URI, path or glob. Nothing is served by guess: what is near is suggested."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from duckkb.actions.documents.collections import URI, documents_of, source_of
+from duckkb.documents.source import matches, within
+from duckkb.engine.base import Base
+from duckkb.errors import NotFound, Refused
+from duckkb.ontology.model import NodeType
+from duckkb.truth.files.part import StoredRow
+from duckkb.values import dataclass
+
+SHORTEST = 6
+"""Digits of a docid, as it is shown and at least given."""
+_DOCID = re.compile(rf"#?([0-9a-f]{{{SHORTEST},64}})", re.IGNORECASE)
+_LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
+_GLOB = re.compile(r"[*?\[{]")
+_SPECIAL = re.compile(r"[\x00-\x20%#?,\"<>\\^`|]")
+_MOST_NEAR = 5
+_NEAR = 3
+"""Letters by which a name that is suggested may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file of a collection: its path there, the SHA-256 of its content in hex, and its size in bytes."""
+
+    kind: NodeType
+    path: str
+    digest: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """How `ls` shows it: COLLECTION/PATH."""
+        return f"{self.kind.name}/{self.path}"
+
+    @property
+    def uri(self) -> str:
+        """duckkb://COLLECTION/PATH, percent-encoded where a list or a URI would read it otherwise."""
+        return URI + _SPECIAL.sub(lambda found: quote(found[0]), self.name)
+
+    def row(self, base: Base) -> StoredRow:
+        """Its record."""
+        found = base.tree.get(self.kind, (self.path,))
+        assert found is not None, "a document of the tree has its record"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A document, and the line that was named with it."""
+
+    document: Document
+    line: int | None = None
+
+
+def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Document]:
+    """The documents of collections, by collection and path."""
+    return [
+        Document(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
+        for kind in (documents_of(base) if kinds is None else kinds)
+        for part in base.tree.parts_of(kind)
+    ]
+
+
+def docids(documents: Sequence[Document]) -> dict[Document, str]:
+    """The docid of each document: `#` and the first digits of the SHA-256 of its content, six or, where other content shares
+    them, as many as tell them apart."""
+    found: dict[Document, str] = {}
+    contents = sorted({one.digest for one in documents})
+    lengths = dict.fromkeys(contents, SHORTEST)
+    for first, second in zip(contents, contents[1:], strict=False):
+        same = next((at for at, (a, b) in enumerate(zip(first, second, strict=True)) if a != b), len(first))
+        for digest in (first, second):
+            lengths[digest] = max(lengths[digest], same + 1)
+    for one in documents:
+        found[one] = f"#{one.digest[: lengths[one.digest]]}"
+    return found
+
+
+def named(base: Base, text: str) -> Named:
+    """The document that a text names, and the line behind a colon: `#docid`, duckkb://COLLECTION/PATH, COLLECTION/PATH, a path
+    on this machine, PATH, or the end of a path from a `/` on where one document alone has it.
+
+    Raises `errors.NotFound` (E_NOT_FOUND) with the nearest names, `errors.Refused` (E_AMBIGUOUS_KEY) with the candidates.
+    """
+    documents = catalogue(base)
+    told = text.strip().strip("\"'").strip()
+    found = list(_candidates(base, documents, told))
+    line = None
+    if not found and (numbered := _LINE.fullmatch(told)):
+        found, line = list(_candidates(base, documents, numbered[1])), int(numbered[2])
+    if len(found) == 1:
+        return Named(found[0], line)
+    if found:
+        names = ", ".join(f"{docids(documents)[one]} {one.name}" for one in found[:_MOST_NEAR])
+        more = f" and {len(found) - _MOST_NEAR} more" if len(found) > _MOST_NEAR else ""
+        said = f"{told} names {len(found)} documents: {names}{more}"
+        raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
+    near = _nearest(told, documents)
+    raise NotFound(f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION")
+
+
+def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
+    """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
+    are none of. A comma inside a name that exists is no separator."""
+    documents = catalogue(base)
+    try:
+        return [named(base, pattern).document], []
+    except (NotFound, Refused):
+        pass
+    if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
+        lines = tuple(_expanded(pattern.strip().removeprefix(URI).lstrip("/")))
+        return [one for one in documents if matches(lines, one.name) or matches(lines, one.path)], []
+    found: dict[Document, None] = {}
+    lacking = []
+    for item in filter(None, map(str.strip, pattern.split(","))):
+        try:
+            found[named(base, item).document] = None
+        except NotFound as problem:
+            lacking.append(f"{problem.message}; {problem.suggestion}")
+    return list(found), lacking
+
+
+def _candidates(base: Base, documents: Sequence[Document], text: str) -> Iterator[Document]:
+    """Every document that a text may mean, by the first of the forms in which there is any."""
+    told = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
+    for test in (lambda one: one.name == told, lambda one: one.path == told):
+        found = [one for one in documents if test(one)]
+        if found:
+            yield from found
+            return
+    if text.startswith(URI):
+        return
+    if digits := _DOCID.fullmatch(text):
+        by_id = [one for one in documents if one.digest.startswith(digits[1].lower())]
+        yield from by_id
+        if by_id:
+            return
+    path = Path(told).resolve() if "\0" not in told else None
+    places = {base.root.resolve() / source_of(kind).path: kind for kind in documents_of(base)}
+    for folder, kind in places.items() if path is not None else ():
+        if path is not None and path.is_relative_to(folder.resolve()):
+            inner = path.relative_to(folder.resolve()).as_posix()
+            exact = [one for one in documents if one.kind is kind and one.path == inner]
+            if exact:
+                yield from exact
+                return
+    if told:
+        yield from (one for one in documents if one.path.endswith(f"/{told}"))
+
+
+def _nearest(text: str, documents: Sequence[Document]) -> list[str]:
+    told = text.removeprefix(URI).strip("/").rpartition("/")[2].casefold()
+    names: dict[str, list[str]] = {}
+    for one in documents:
+        names.setdefault(one.path.rpartition("/")[2].casefold(), []).append(one.name)
+    close = [name for name in get_close_matches(told, names, 4 * _MOST_NEAR, 0.5) if _distance(told, name) <= _NEAR]
+    return [name for near in close for name in names[near]][:_MOST_NEAR]
+
+
+def _distance(one: str, other: str) -> int:
+    """Levenshtein's distance."""
+    row = list(range(len(other) + 1))
+    for index, letter in enumerate(one, 1):
+        before, row[0] = row[0], index
+        for place, against in enumerate(other, 1):
+            before, row[place] = row[place], min(row[place] + 1, row[place - 1] + 1, before + (letter != against))
+    return row[-1]
+
+
+def _expanded(pattern: str) -> list[str]:
+    """A glob without braces, once for each of their choices."""
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if found is None:
+        return [pattern]
+    before, behind = pattern[: found.start()], pattern[found.end() :]
+    return [whole for choice in found[1].split(",") for whole in _expanded(before + choice + behind)][:1000]

@@ -1,0 +1,127 @@
+"""search, vsearch and query: documents by words, by meaning, and by both."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from duckkb.actions.documents.collections import about, documents_of
+from duckkb.actions.documents.naming import Document, catalogue, docids
+from duckkb.actions.documents.reading import source_lines
+from duckkb.actions.resolve import positive, text_or_none
+from duckkb.engine import query as queries
+from duckkb.engine.base import Base
+from duckkb.errors import UsageError
+from duckkb.ontology.model import NodeType
+from duckkb.queries import Hit, Mode, Notice
+from duckkb.search.plan import Intent
+from duckkb.values import dataclass
+
+How = Literal["search", "vsearch", "query"]
+_MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar", "query": "hybrid"}
+_ALL = 1 << 30
+_SNIPPET_LINES = 4
+_SNIPPET_CHARACTERS = 300
+_WORDS = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at most
+    `limit` of them (None: all) whose score is at least `least`; `full` texts instead of snippets; with `explain` why each
+    ranks where it does."""
+
+    collections: tuple[str, ...] = ()
+    limit: int | None = 5
+    least: float = 0.0
+    full: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHits(Sequence[dict[str, Any]]):
+    """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), explain; what
+    there is none of is left out. And what must be said of them."""
+
+    hits: tuple[dict[str, Any], ...]
+    notices: tuple[Notice, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.hits[index]
+
+
+def search_documents(base: Base, question: str, how: How = "query", options: SearchOptions = SearchOptions()) -> DocumentHits:
+    """Answer a question from document collections. Scores lie in 0..1: by words |s|/(1+|s|) of the BM25 score s, by meaning
+    1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
+    text = text_or_none(question, "a question") or ""
+    kinds = documents_of(base, options.collections, included=True)
+    if not kinds:
+        raise UsageError("there is no document collection to search", suggestion="duckkb collection add FOLDER")
+    limit = _ALL if options.limit is None else positive(options.limit)
+    found = queries.find(base, Intent(text, _MODES[how], limit=limit, explain=options.explain, kinds=tuple(kinds)))
+    documents = {(one.kind.name, one.path): one for one in catalogue(base, kinds)}
+    shown = docids(catalogue(base))
+    hits = []
+    for hit in found:
+        score = _score(hit, how)
+        if score >= options.least:
+            one = documents[hit.type, hit.identity]
+            hits.append(_line(base, one, shown[one], hit, round(score, 6), text, options))
+    return DocumentHits(tuple(hits), found.notices)
+
+
+def _score(hit: Hit, how: How) -> float:
+    """The score of a hit as it is shown."""
+    raw = hit.score or 0.0
+    if how == "search":
+        return abs(raw) / (1 + abs(raw))
+    return 1 / (2 - raw) if how == "vsearch" else raw
+
+
+def _line(
+    base: Base, one: Document, docid: str, hit: Hit, score: float, question: str, options: SearchOptions
+) -> dict[str, Any]:
+    context, fields = about(base, one.kind, one.path), hit.record
+    line = {"docid": docid, "score": score, "file": one.uri, "title": fields.get("title", "")}
+    if context:
+        line["context"] = context
+    start = _start(fields, hit)
+    if options.full:
+        line["body"] = fields.get("text", "")
+        line["line"] = fields.get("text_line", 1)
+    else:
+        line["line"], line["snippet"] = snippet(fields, start, hit.chunk.text if hit.chunk else "", question)
+    if options.explain:
+        line["explain"] = hit.trace
+    return line
+
+
+def _start(fields: Mapping[str, Any], hit: Hit) -> int:
+    """Where the chunk that a document was found by begins in its text."""
+    if hit.chunk is None or hit.chunk.field != "text":
+        return 0
+    return max(fields.get("text", "").find(hit.chunk.text), 0)
+
+
+def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) -> tuple[int, str]:
+    """Some lines of a chunk that begins at `start` in a document's text, around the line with the most words of the question;
+    with the number of their first line in the file."""
+    text = fields.get("text", "")
+    lines = list(source_lines({"text": chunk or text[:4000], "text_line": fields.get("text_line", 1) + text.count("\n", 0, start)}))
+    if not lines:
+        return fields.get("text_line", 1), ""
+    words = {word.casefold() for word in _WORDS.findall(question)}
+    counted = [sum(word in line.casefold() for word in words) if line.strip() else -1 for _, line in lines]
+    best = counted.index(max(counted))
+    first = max(0, best - 1)
+    chosen = lines[first : first + _SNIPPET_LINES]
+    while chosen and not chosen[0][1].strip():
+        chosen = chosen[1:]
+    shown = "".join(line for _, line in chosen).rstrip()
+    return (chosen[0][0] if chosen else lines[0][0]), shown[:_SNIPPET_CHARACTERS].rstrip()
+
+
+def collections_named(base: Base, names: Sequence[str]) -> list[NodeType]:
+    return documents_of(base, names)

@@ -1,0 +1,127 @@
+"""update and watch: folders are fetched, read again, and what a search needs is made."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.actions.documents.collections import documents_of, source_of
+from duckkb.documents.source import matches, within
+from duckkb.engine import boot
+from duckkb.engine.base import Base
+from duckkb.engine.index import jobs
+from duckkb.errors import Refused
+from duckkb.ontology.model import NodeType
+from duckkb.queries import Notice
+from duckkb.truth.git import run
+from duckkb.values import dataclass
+
+_COMMAND_SECONDS = 600
+_STATE = "documents/"
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
+    texts embedded, and pieces of text that wait for a vector."""
+
+    collections: tuple[dict[str, Any], ...]
+    embedded: int
+    chunks: int
+    pending: int
+    notices: tuple[Notice, ...]
+
+
+def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Updated:
+    """Fetch, read and index document collections, all of them or those named. With `pull`, `git pull --ff-only` first in
+    folders that are git work trees; commands that collections name run once they are trusted. Raises `errors.NotFound`,
+    `errors.Refused` where a command fails."""
+    kinds = documents_of(base, names)
+    notices = [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)]
+    boot.refresh(base)
+    built = jobs.refresh(base, wait=True)
+    lines = tuple(_compared(base, kind) for kind in kinds)
+    return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices))
+
+
+def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
+    seen: set[Path] = set()
+    for kind in kinds:
+        folder = base.root / source_of(kind).path
+        found = run.find_repository(folder) if folder.is_dir() else None
+        if found is None:
+            yield Notice("W_UPDATE", f"{kind.name}: {folder.name} is no git work tree; nothing was pulled")
+        elif found.work_tree not in seen:
+            seen.add(found.work_tree)
+            told = run.answer(folder, ["pull", "--ff-only", "--quiet"])
+            if told.code:
+                said = told.errors.decode("utf-8", "replace").strip().splitlines()
+                raise Refused(f"{kind.name}: git pull failed: {said[-1] if said else told.code}", suggestion="git status in that folder says more")
+
+
+def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
+    """Run what collections name, by the shell, in their folders."""
+    commands = base.ontology.update_commands
+    wanted = [kind for kind in kinds if kind.name in commands]
+    if wanted and not config.are_commands_trusted(base.root, commands, base.wiring.env):
+        names = ", ".join(kind.name for kind in wanted)
+        yield Notice("W_UPDATE", f"{names}: the update command has not been trusted and did not run", "duckkb trust --show")
+        return
+    for kind in wanted:
+        environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+        folder = base.root / source_of(kind).path
+        try:
+            done = subprocess.run(
+                commands[kind.name], shell=True, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                capture_output=True, timeout=_COMMAND_SECONDS, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Refused(f"{kind.name}: the update command did not end: {error}", suggestion="run it by hand") from error
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise Refused(f"{kind.name}: the update command ended with {done.returncode}: {said[-1] if said else ''}".rstrip(": "), suggestion="run it by hand in the folder of the collection")
+
+
+def _compared(base: Base, kind: NodeType) -> dict[str, Any]:
+    """A collection beside what it was at the last update."""
+    now = {within(source_of(kind), part.path) or part.path: part.digest[:16] for part in base.tree.parts_of(kind)}
+    name = f"{_STATE}{kind.name}"
+    before = base.notes.note(name)
+    before = before if isinstance(before, dict) else {}
+    base.notes.keep(name, now)
+    added = now.keys() - before.keys()
+    changed = sum(now[path] != digest for path, digest in before.items() if path in now)
+    return {
+        "name": kind.name,
+        "documents": len(now),
+        "added": len(added),
+        "changed": changed,
+        "removed": len(before.keys() - now.keys()),
+        "unchanged": len(now) - len(added) - changed,
+    }
+
+
+def watch(turn: Callable[[], AbstractContextManager[Base]], names: Sequence[str], tell: Callable[[Updated], None]) -> None:
+    """Update collections whenever a file of theirs is added, changed, renamed or removed, until the process is interrupted.
+    A burst of changes is one update. Needs the extra `documents`."""
+    try:
+        from watchfiles import watch as changes
+    except ImportError as error:
+        raise Refused("watching folders needs the extra `documents`", suggestion="pip install 'duckkb[documents]'") from error
+    with turn() as base:
+        folders = {str((base.root / source_of(kind).path).resolve()): source_of(kind) for kind in documents_of(base, names)}
+        tell(update(base, names))
+    present = [folder for folder in folders if Path(folder).is_dir()]
+
+    def concerns(_: Any, path: str) -> bool:
+        for folder in folders:
+            if path.startswith(f"{folder}/"):
+                return not matches(folders[folder].ignore, path[len(folder) + 1 :])
+        return False
+
+    for _ in changes(*present, watch_filter=concerns, raise_interrupt=False):
+        with turn() as base:
+            tell(update(base, names))

@@ -1,0 +1,79 @@
+"""Documents as text: files, md, xml, and csv with the columns that they have. Nothing is printed here."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from duckkb.cli import formats
+from duckkb.cli.printed import without_commands
+from duckkb.review.reports import markup
+
+Line = Mapping[str, Any]
+CSV = ("docid", "score", "file", "title", "context", "line", "snippet")
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TEXTS = ("snippet", "body", "text")
+
+
+def as_files(lines: Sequence[Line]) -> list[str]:
+    """`#docid,score,uri`, with the context in quotes where there is one; what was left out is marked."""
+    return [_file(line) for line in lines]
+
+
+def _file(line: Line) -> str:
+    parts = [line["docid"], *([str(line["score"])] if "score" in line else []), line["file"]]
+    if "context" in line:
+        parts.append('"' + formats.cell(line["context"]).replace('"', '""').replace("\n", " ") + '"')
+    return ",".join(parts) + (f" [SKIPPED: {line['skipped']}]" if "skipped" in line else "")
+
+
+def as_markdown(lines: Sequence[Line]) -> list[str]:
+    """A block a document: a heading, what there is to know, and its text in a fence that nothing in it ends."""
+    made = []
+    for line in lines:
+        made.append(f"## {markup.span(line.get('title') or line['file'])}")
+        known = [(name, line[name]) for name in ("file", "docid", "score", "line", "context", "skipped") if name in line]
+        made += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in known), ""]
+        text = next((line[name] for name in _TEXTS if name in line), None)
+        if text is not None:
+            made += [markup.block(without_commands(text).rstrip("\n").split("\n")), ""]
+    return made
+
+
+def as_xml(lines: Sequence[Line]) -> list[str]:
+    """One root, an element a document; characters that XML 1.0 has no place for are left out."""
+    made = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
+    for line in lines:
+        known = ((name, value) for name, value in line.items() if name not in (*_TEXTS, "context", "title", "explain", "warnings"))
+        attributes = "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in known)
+        made.append(f"  <document{attributes}>")
+        for name in ("title", "context", *_TEXTS):
+            if name in line:
+                made.append(f"    <{name}>{escape(_xml(str(line[name])), {chr(13): '&#13;'})}</{name}>")
+        made.append("  </document>")
+    return [*made, "</documents>"]
+
+
+def _xml(text: str) -> str:
+    return _NOT_IN_XML.sub("", text)
+
+
+def as_csv(lines: Sequence[Line]) -> list[str]:
+    """A header, also alone, and a row a document, as RFC 4180 has it."""
+    columns = CSV if not lines or "snippet" in lines[0] else _columns(lines[0])
+    return list(formats.as_csv(lines, columns).lines)
+
+
+def _columns(line: Line) -> tuple[str, ...]:
+    """With the column of the text that these have."""
+    own = next((name for name in _TEXTS if name in line), "text")
+    return (*(name for name in CSV if name != "snippet" and (name != "score" or "score" in line)), own, *(("skipped",) if own == "text" else ()))
+
+
+FORMATS: Mapping[str, Callable[[Sequence[Line]], list[str]]] = {
+    "files": as_files,
+    "md": as_markdown,
+    "xml": as_xml,
+    "csv": as_csv,
+}
+"""By name, beside json and jsonl: what documents are printed as."""

@@ -1,0 +1,159 @@
+"""collection, context, ls, update, watch: folders of files as knowledge."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import out, printed
+from duckkb.cli.options import PathName
+from duckkb.cli.verb import base_verb, group, opened, verb
+
+if TYPE_CHECKING:
+    from duckkb.actions.collecting import Changed
+    from duckkb.actions.documents.updating import Updated
+    from duckkb.app import KnowledgeBase
+
+_name = click.argument("name")
+
+
+@group("collection")
+def collection_command() -> None:
+    """Document collections: folders of files that are searched, compared and cited like any record."""
+
+
+@base_verb("add", group=collection_command)
+@click.argument("path", type=PathName())
+@click.option("--name", metavar="NAME", help="Without it, the name of the folder.")
+@click.option("--mask", "masks", multiple=True, metavar="GLOB", help="Which files, as in .gitignore (**/*.md); repeatable.")
+def collection_add_command(kb: "KnowledgeBase", path: str, *, name: str | None, masks: tuple[str, ...]) -> Mapping[str, Any]:
+    """Have the files of a folder be knowledge. The folder is written down in ontology/collections/NAME.yaml; one outside of
+    the base is known to this machine alone.
+
+    \b
+    duckkb collection add docs
+    duckkb collection add ~/notes --name notes --mask "**/*.md" --mask "**/*.txt"
+    """
+    return _changed(kb.documents.add(path, name=name, masks=masks))
+
+
+@base_verb("list", group=collection_command, under="collections")
+def collection_list_command(kb: "KnowledgeBase") -> Any:
+    """Print each collection: name, folder, documents, bytes, whether it is included in searches."""
+    return kb.documents.list()
+
+
+@base_verb("show", group=collection_command)
+@_name
+def collection_show_command(kb: "KnowledgeBase", name: str) -> Any:
+    """Print one collection with its patterns, contexts and update command."""
+    return kb.documents.show(name)
+
+
+@base_verb("remove", group=collection_command)
+@_name
+def collection_remove_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
+    """Forget a collection. Its files stay where they are."""
+    return _changed(kb.documents.remove(name))
+
+
+@base_verb("rename", group=collection_command)
+@_name
+@click.argument("new")
+def collection_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mapping[str, Any]:
+    """Give a collection another name; its folder keeps its own."""
+    return _changed(kb.documents.rename(name, new))
+
+
+@base_verb("update-cmd", group=collection_command)
+@_name
+@click.argument("command", required=False)
+def collection_update_cmd_command(kb: "KnowledgeBase", name: str, command: str | None) -> Mapping[str, Any]:
+    """Set what `update` runs in the folder first, or, without a command, nothing. It runs once `duckkb trust` accepted it."""
+    return _changed(kb.documents.update_command(name, command))
+
+
+@base_verb("include", group=collection_command)
+@_name
+def collection_include_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
+    """Have searches that name no collection ask this one."""
+    return _changed(kb.documents.include(name))
+
+
+@base_verb("exclude", group=collection_command)
+@_name
+def collection_exclude_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
+    """Leave a collection out of searches that do not name it with -c."""
+    return _changed(kb.documents.include(name, False))
+
+
+def _changed(changed: "Changed") -> Mapping[str, Any]:
+    return {"name": changed.name, "documents": changed.records, "files": list(changed.files)}
+
+
+@group("context")
+def context_command() -> None:
+    """What folders are about, as it stands beside each of their documents."""
+
+
+@base_verb("add", group=context_command)
+@click.argument("place", metavar="[PATH] TEXT")
+@click.argument("text", required=False, metavar="")
+def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Mapping[str, Any]:
+    """Say what a folder is about; `/` stands for all collections, and without PATH the working directory is meant.
+
+    \b
+    duckkb context add docs/runbooks "What to do when something breaks"
+    duckkb context add / "The payment platform"
+    """
+    given = (place, text) if text is not None else (".", place)
+    return _said(kb.documents.add_context(*given))
+
+
+@base_verb("list", group=context_command, under="contexts")
+def context_list_command(kb: "KnowledgeBase") -> Any:
+    """Print what is said of each folder."""
+    return kb.documents.contexts()
+
+
+@base_verb("rm", group=context_command)
+@click.argument("place", metavar="PATH")
+def context_rm_command(kb: "KnowledgeBase", place: str) -> Mapping[str, Any]:
+    """Take back what is said of a folder."""
+    return _said(kb.documents.remove_context(place))
+
+
+def _said(changed: "Changed") -> Mapping[str, Any]:
+    return {"name": changed.name, "files": list(changed.files)}
+
+
+@base_verb("ls", under="documents")
+@click.argument("place", required=False, default="", metavar="[COLLECTION[/PREFIX]]")
+@click.option("--long", is_flag=True, help="Also what was found when each file was read.")
+def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
+    """Print the collections, or the documents of one, or those of a folder in it."""
+    return kb.ls(place, long=long) if place else kb.documents.list()
+
+
+@verb("update")
+@click.argument("names", metavar="[COLLECTION]...", nargs=-1)
+@click.option("--pull", is_flag=True, help="`git pull --ff-only` first, where a folder is a git work tree.")
+def update_command(names: tuple[str, ...], pull: bool) -> None:
+    """Read the folders of document collections again, and make what searches need."""
+    with opened() as kb:
+        _tell(kb.update(names, pull=pull))
+        out.tell(kb.notices)
+
+
+@verb("watch")
+@click.argument("names", metavar="[COLLECTION]...", nargs=-1)
+def watch_command(names: tuple[str, ...]) -> None:
+    """Update collections whenever a file of theirs changes, until Ctrl-C. Needs the extra `documents`."""
+    with opened() as kb:
+        kb.watch(names, _tell)
+
+
+def _tell(updated: "Updated") -> None:
+    out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
+    out.tell(updated.notices)
+    printed.note(f"{updated.embedded} embedded, {updated.pending} pending / {updated.chunks} chunks")

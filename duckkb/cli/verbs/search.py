@@ -1,0 +1,172 @@
+"""search, vsearch, query, multi-get: documents."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import options, out, printed
+from duckkb.cli.document_formats import FORMATS
+from duckkb.cli.formats import dumps
+from duckkb.cli.options import chosen_format
+from duckkb.cli.verb import end, opened, verb
+
+if TYPE_CHECKING:
+    from duckkb.actions.documents.searching import How
+
+_FEW, _MANY = 5, 20
+_OWN = ("jsonl", "files", "md", "xml")
+
+
+def _as(name: str) -> Any:
+    """A flag that stands for a format."""
+
+    def choose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        if value:
+            before = ctx.ensure_object(dict).get("format") or ("json" if ctx.obj.get("json") else None)
+            if before not in (None, name):
+                raise click.UsageError(f"--{name} and --format {before} contradict each other; give one of them", ctx)
+            ctx.obj["format"] = name
+
+    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=choose, help=f"--format {name}.")
+
+
+_formats = options.several(*map(_as, ("files", "csv", "md", "xml")))
+_how = options.several(
+    click.argument("question", required=False),
+    click.option("-n", "limit", type=click.IntRange(min=1), help=f"How many: {_FEW}, or {_MANY} with --files or --json."),
+    click.option("--all", "everything", is_flag=True, help="As many as there are."),
+    click.option("--min-score", type=click.FloatRange(min=0), default=0.0, help="Only those with this score."),
+    click.option("-c", "--collection", "collections", multiple=True, metavar="NAME", help="Only in this collection; repeatable."),
+    click.option("--full", is_flag=True, help="Whole texts instead of snippets."),
+    click.option("--line-numbers", is_flag=True, help="Number the lines as their files do."),
+    click.option("--explain", is_flag=True, help="Say why each document ranks where it does."),
+    options.at,
+    _formats,
+)  # fmt: skip
+
+
+@verb("search", formats=_OWN)
+@_how
+def search_command(question: str | None, **how: Any) -> None:
+    """Search documents by words: "a phrase", -not, prefix*.
+
+    \b
+    duckkb search "connection pool"
+    duckkb search 'retry -"exponential backoff"' -c runbooks --files
+    """
+    _search("search", question, **how)
+
+
+@verb("vsearch", formats=_OWN)
+@_how
+def vsearch_command(question: str | None, **how: Any) -> None:
+    """Search documents by meaning.
+
+    \b
+    duckkb vsearch "what happens when a node disappears"
+    """
+    _search("vsearch", question, **how)
+
+
+@verb("query", formats=_OWN)
+@_how
+def query_command(question: str | None, **how: Any) -> None:
+    """Search documents by words and by meaning, fused.
+
+    \b
+    duckkb query "how do we roll back a release" --md
+    """
+    _search("query", question, **how)
+
+
+def _search(how: "How", question: str | None, *, limit: int | None, everything: bool, at: str | None, **given: Any) -> None:
+    from duckkb.actions.documents.searching import SearchOptions
+
+    text = question if question not in (None, "-") else _typed()
+    if everything and limit is not None:
+        raise click.UsageError("-n and --all contradict each other; give one of them")
+    most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
+    numbered = given.pop("line_numbers")
+    chosen = SearchOptions(given["collections"], most, given["min_score"], given["full"], given["explain"])
+    with opened(at=at) as kb:
+        found = kb.search_documents(text, how, chosen)
+        out.tell(found.notices)
+        print_documents([_numbered(hit) if numbered else hit for hit in found])
+        if not found:
+            end(printed.error("no results", "E_NO_RESULTS", "loosen the question, or `duckkb ls` says what there is", 1))
+
+
+def _typed() -> str:
+    if sys.stdin.isatty():
+        raise click.UsageError("give a question, as an argument or on stdin")
+    return out.read_text().strip()
+
+
+def print_documents(lines: Sequence[Mapping[str, Any]]) -> None:
+    """Documents on stdout in the format that was asked for; one that has a container is printed without any too."""
+    form = chosen_format()
+    if form == "json":
+        printed.result(dumps(list(lines)))
+    elif form == "table":
+        out.lines(lines)
+    elif form in FORMATS:
+        written = FORMATS[form](lines)
+        for line in written:
+            printed.result(line)
+    else:
+        for line in lines:
+            printed.result(dumps(line))
+
+
+def _numbered(line: Mapping[str, Any]) -> dict[str, Any]:
+    """With the number that each line of its text has in the file in front of it."""
+    first = line.get("line", 1)
+    own = next((name for name in ("snippet", "body", "text") if name in line), None)
+    if own is None:
+        return dict(line)
+    rows: list[str] = line[own].split("\n")
+    width = len(str(first + len(rows) - 1))
+    numbered = [f"{first + at:>{width}}: {row}" for at, row in enumerate(rows) if row or at < len(rows) - 1]
+    return {**line, own: "\n".join(numbered)}
+
+
+@verb("multi-get", formats=_OWN)
+@click.argument("pattern")
+@click.option("-l", "lines", type=click.IntRange(min=1), metavar="N", help="At most this many lines of each.")
+@click.option("--max-bytes", type=click.IntRange(min=1), metavar="N", help="Skip files that are larger (10240).")
+@click.option("--line-numbers", is_flag=True, help="Number the lines as their files do.")
+@_formats
+@options.at
+def multi_get_command(pattern: str, lines: int | None, max_bytes: int | None, line_numbers: bool, at: str | None) -> None:
+    """Print several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why.
+
+    \b
+    duckkb multi-get "runbooks/**/*.md" --md
+    duckkb multi-get "#3fa9c1, guide/install.md" --json
+    """
+    from duckkb.actions.documents.reading import LARGEST
+
+    with opened(at=at) as kb:
+        found, lacking = kb.multi_get(pattern, lines=lines, most=max_bytes or LARGEST)
+        print_documents([_numbered(one) if line_numbers else one for one in found])
+        for said in lacking:
+            printed.note(said)
+        out.tell(kb.notices)
+        if lacking:
+            end(1)
+
+
+def print_document(document: Mapping[str, Any], numbered: bool) -> None:
+    """One document: its text alone, where no format is asked for."""
+    line = _numbered(document) if numbered else document
+    if chosen_format("") == "":
+        printed.result(line["text"], end="" if line["text"].endswith("\n") else "\n")
+    elif chosen_format() == "json":
+        printed.result(dumps(line))
+    else:
+        print_documents([line])
+
+
+Command = Callable[..., Any]
