@@ -196,6 +196,11 @@ class WordLane(Protocol):
         "doc_freq", "score"}]}`; the terms' scores add up to the whole."""
         ...
 
+    def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
+        """The share (0 to 1) of the query's idf mass that one record holds: each thing that is asked for counts once, however
+        rare it is. None where the query asks for nothing."""
+        ...
+
     def complete(self) -> None:
         """Make what any question may need, for whoever comes next; nothing where nothing is kept beyond this process."""
         ...

@@ -16,11 +16,13 @@ _GRAPH_FROM = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """How two ranked lists become one: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1)."""
+    """How two ranked lists become one: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1) and the `gate`, the
+    share of the question (0 to 1) that the best record of the lexical lane has to cover for that lane to count."""
 
     method: Literal["rrf", "minmax"] = "rrf"
     k: int = 60
     weight: float = 0.7
+    gate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

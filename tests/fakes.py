@@ -1,5 +1,6 @@
 """Fakes of the ports, for tests that need neither a model nor the time of day. They keep the contracts of `duckkb.ports`."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
@@ -143,6 +144,13 @@ class FakeWords:
     def explain(self, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         score = self._score(query, self._rows[record_id]) if record_id in self._rows else 0.0
         return {"score": score, "terms": [{"token": query.text, "score": score}] if score else []}
+
+    def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
+        every = [set(_said(row)) for row in _all(self._rows, None)]
+        asked = set(" ".join((query.text, *query.phrases)).split())
+        idf = {word: math.log((len(every) + 1) / (sum(word in one for one in every) + 0.5)) for word in asked}
+        held = set(_said(self._rows[record_id]))
+        return sum(idf[word] for word in asked & held) / sum(idf.values()) if idf else None
 
     def complete(self) -> None:
         """Nothing is kept."""

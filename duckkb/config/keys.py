@@ -164,6 +164,11 @@ KEYS: tuple[Key, ...] = (
     Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
     Key("global.fusion.weight", "fusion.weight", FUSION["weight"], "minmax: the part of the vector list.", "policy"),
     Key(
+        "global.fusion.gate", "fusion.gate", FUSION["gate"],
+        "minmax: how much of the question the best record by words has to cover for the lexical list to count; 0 counts it always.",
+        "policy",
+    ),
+    Key(
         "global.expansion.method", "expansion.method", EXPANSION["method"],
         "feedback: search by vector once more, with the question moved towards its first hits.", "policy",
     ),

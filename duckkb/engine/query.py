@@ -19,7 +19,7 @@ from duckkb.queries import ChunkRef, FindResult, Hit, Lane, LaneHit, LexicalQuer
 from duckkb.records import identity_key, identity_value
 from duckkb.search import ranking, syntax
 from duckkb.search.plan import Intent, plan
-from duckkb.search.ranking import Fused, feedback, fuse, ranked
+from duckkb.search.ranking import Fused, Gate, feedback, fuse, ranked
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.values import dataclass, field
@@ -44,7 +44,8 @@ class QuestionReading:
 
     `expanded_by` are the records that the question was moved towards. `filled` are those that the lexical lane has for their
     words alone, though they do not fit the operators, with what their scores were multiplied by to come behind those that
-    do. Behind the question as it is typed may come its plain words, whose scores were multiplied by `scale` to come there."""
+    do. Behind the question as it is typed may come its plain words, whose scores were multiplied by `scale` to come there.
+    Where the `gate` closed, the lexical ranking is there, and nothing in `fused` is for it."""
 
     words: LexicalQuery
     rankings: Mapping[Lane, Sequence[tuple[Key, float]]]
@@ -54,6 +55,7 @@ class QuestionReading:
     expanded_by: tuple[Key, ...] = ()
     filled: Mapping[Key, float] = field(default_factory=dict)
     scale: float = 1.0
+    gate: Gate | None = None
 
     def words_of(self, key: Key) -> LexicalQuery:
         """What the lexical lane has this record for."""
@@ -76,7 +78,7 @@ def find(base: Base, intent: Intent) -> FindResult:
     unsaid = (*_unsaid(base, intent), *_nowhere(base, intent, allowed))
     notices = (*boot.notices(base), *chosen.notices, *first.notices, *_said(readings, chosen), *unsaid)
     moved_to = [identity_value(_row(base, key)[1].record.identity) for key in first.expanded_by]
-    account = ranking.plan_account(chosen, moved_to) if intent.explain else None
+    account = ranking.plan_account(chosen, moved_to, first.gate) if intent.explain else None
     return FindResult(hits, chosen.mode, _ENGINES[chosen.mode], notices, account)
 
 
@@ -150,8 +152,26 @@ class Search:
         filled: dict[Key, float] = {}
         if "fts" in hits and (words.phrases or words.prefixes) and len(hits["fts"]) < self._depth:
             rankings["fts"], hits["fts"], filled = self._filled(words, rankings["fts"])
+        gate = self._gate(words, rankings, filled)
         counting = {lane: ranking[: chosen.depth] for lane, ranking in rankings.items()}
-        return QuestionReading(words, rankings, hits, self._fused(counting), notices, expanded_by, filled)
+        if gate and gate.is_closed:
+            counting.pop("fts")
+            filled = {}
+        return QuestionReading(words, rankings, hits, self._fused(counting), notices, expanded_by, filled, gate=gate)
+
+    def _gate(
+        self, words: LexicalQuery, rankings: Mapping[Lane, Sequence[tuple[Key, float]]], filled: Mapping[Key, float]
+    ) -> Gate | None:
+        """Whether the lexical lane counts; None where it always does: without a gate, or with no vectors to count instead."""
+        fusion = self._plan.fusion
+        if fusion.method != "minmax" or not fusion.gate or not rankings.get("vector") or "fts" not in rankings:
+            return None
+        best = next((key for key, _ in rankings["fts"]), None)
+        if best is None:
+            return Gate(fusion.gate, 0.0)
+        kind, row = _row(self._base, best)
+        asked = words.relaxed if best in filled else words
+        return Gate(fusion.gate, self._base.lanes(kind).words.coverage(asked, row.record.id))
 
     def _filled(
         self, words: LexicalQuery, strict: Sequence[tuple[Key, float]]
@@ -229,7 +249,8 @@ class Search:
         words, asked, trace = self._base.lanes(kind).words, reading.words_of(one.key), None
         if self._intent.explain:
             terms = words.explain(asked, row.record.id) if "fts" in one.ranks else None
-            trace = ranking.trace(one, self._plan, terms, (reading.filled.get(one.key, 1.0), reading.scale))
+            scales = (reading.filled.get(one.key, 1.0), reading.scale)
+            trace = ranking.trace(one, self._plan, terms, scales, reading.gate)
         scores = ranking.score_account(one, self._plan) if self._plan.mode == "hybrid" else None
         lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
         best = reading.hits[lane][one.key]

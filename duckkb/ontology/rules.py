@@ -162,6 +162,7 @@ FUSION: Mapping[str, Rule] = {
     "method": Choice(("rrf", "minmax")),
     "k": Whole(1, 10_000),
     "weight": Number(0, 1),
+    "gate": Number(0, 1),
 }
 EXPANSION: Mapping[str, Rule] = {
     "method": Choice(("none", "feedback")),

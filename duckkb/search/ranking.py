@@ -24,6 +24,24 @@ class Fused:
     ranks: Mapping[Lane, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the lexical lane counts in a min-max fusion: it does where its best record, the first over all types, covers a
+    `share` of the question of at least `least`. The share (0 to 1) is that of the question's idf mass, counted in the index of
+    that record's type; 0 where no record is found by words, None where the question asks for none."""
+
+    least: float
+    share: float | None
+
+    @property
+    def is_closed(self) -> bool:
+        return self.share is not None and self.share < self.least
+
+    @property
+    def account(self) -> dict[str, Any]:
+        return {"least": self.least, "share": self.share, "closed": self.is_closed}
+
+
 def ranked(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) -> list[Key]:
     """The first `limit` keys by falling score, equal scores in the order of `tie`, which is asked for those alone.
 
@@ -108,12 +126,16 @@ def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
 
 
 def trace(
-    fused: Fused, plan: Plan, lexical: Mapping[str, Any] | None, scales: tuple[float, float] = (1.0, 1.0)
+    fused: Fused,
+    plan: Plan,
+    lexical: Mapping[str, Any] | None,
+    scales: tuple[float, float] = (1.0, 1.0),
+    gate: Gate | None = None,
 ) -> dict[str, Any]:
     """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
     score (`lexical` as the lane explains it), which add up to it. `scales`: what lexical scores and final ones were
     multiplied by for a record that does not fit the operators of the question, to come behind those that do; the account
-    has scores after that, and says it."""
+    has scores after that, and says it. Where the `gate` closed, the lexical lane has no record."""
     in_lane, in_all = scales
     both = in_lane * in_all
     in_terms = both if len(plan.lanes) == 1 else in_lane  # the only lane's score is the final one
@@ -126,16 +148,17 @@ def trace(
         part = fused.score if len(plan.lanes) == 1 else _share(plan, rank, in_all)
         parts[lane] = {"rank": rank, "score": score, "part": part}
     terms = [{**term, "score": term["score"] * in_terms} for term in lexical["terms"]] if lexical else None
-    account = {"lanes": parts, "final": fused.score, "terms": terms}
+    account = {"lanes": parts, "final": fused.score, "terms": terms} | ({"gate": gate.account} if gate else {})
     return account | ({} if scales == (1.0, 1.0) else {"reading": "plain", "scaled_by": both})
 
 
-def plan_account(plan: Plan, moved_to: Sequence[Any] = ()) -> dict[str, Any]:
-    """The plan as a plain dict, for `--explain`; `moved_to`: the identities that an expansion moved the question to."""
+def plan_account(plan: Plan, moved_to: Sequence[Any] = (), gate: Gate | None = None) -> dict[str, Any]:
+    """The plan as a plain dict, for `--explain`; `moved_to`: the identities that an expansion moved the question to; `gate`:
+    what became of the lexical lane."""
     expansion = {"weight": plan.expansion.weight, "hits": plan.expansion.hits, "moved_to": list(moved_to)}
-    fusion = {"method": plan.fusion.method} | (
-        {"k": plan.fusion.k} if plan.fusion.method == "rrf" else {"weight": plan.fusion.weight}
-    )
+    fusion: dict[str, Any] = {"method": plan.fusion.method}
+    fusion |= {"k": plan.fusion.k} if plan.fusion.method == "rrf" else {"weight": plan.fusion.weight}
+    fusion |= {"gate": gate.account} if gate else {}
     return {
         "mode": plan.mode,
         "lanes": list(plan.lanes),

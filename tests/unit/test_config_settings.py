@@ -97,7 +97,7 @@ global:
   embedding:
     {base_url: "https://models.example/v1", api_key_env: MODEL_KEY, dimensions: 1024, batch_size: 8, timeout_s: 5,
      max_retries: 0, symmetric: true, mode: int8, concurrency: 2, price_per_million_tokens: 20}
-  fusion: {method: minmax, k: 10, weight: 1}
+  fusion: {method: minmax, k: 10, weight: 1, gate: 0.2}
   expansion: {method: feedback, weight: 0.5, hits: 2}
   ann: hnsw
   vector_storage: int8
@@ -110,7 +110,7 @@ include: ["ontology/**/*.yaml"]
 """
     loaded = config.load(base(tmp_path, text), ENV)
     model = EmbeddingSettings("bge-m3", "https://models.example/v1", "MODEL_KEY", 1024, 8, 5.0, 0, True, "int8", 2, 20)
-    fusion, expansion = Fusion("minmax", 10, 1.0), Expansion("feedback", 0.5, 2)
+    fusion, expansion = Fusion("minmax", 10, 1.0, 0.2), Expansion("feedback", 0.5, 2)
     lane = VectorSettings("hnsw", "int8")
     assert plain(loaded.settings) == Settings(
         100,
@@ -165,6 +165,7 @@ include: ["ontology/**/*.yaml"]
         ("fusion: {method: sum}", "fusion/method", "rrf, minmax"),
         ("fusion: {k: 0}", "fusion/k", "1 to 10000"),
         ("fusion: {weight: 1.5}", "fusion/weight", "0 to 1"),
+        ("fusion: {gate: -0.1}", "fusion/gate", "0 to 1"),
     ],
 )
 def test_a_value_out_of_range_names_line_key_and_range(tmp_path: Path, line: str, pointer: str, words: str) -> None:
@@ -312,7 +313,7 @@ def test_config_show_has_policies_and_questions(tmp_path: Path) -> None:
     )
     shown = normalised(config.load(base(tmp_path, text), ENV))
     assert shown["policies"]["p"]["intents"]["default"] == {"value": "match", "origin": "config.yaml:5"}
-    assert shown["policies"]["p"]["fusion"]["value"] == {"method": "rrf", "k": 5, "weight": 0.7}
+    assert shown["policies"]["p"]["fusion"]["value"] == {"method": "rrf", "k": 5, "weight": 0.7, "gate": 0.0}
     assert shown["questions"][0]["origin"] == "config.yaml:8"
 
 

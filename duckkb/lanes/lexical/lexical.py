@@ -10,7 +10,7 @@ scores agree with a fresh one's, or nearly so in a base that was changed a littl
 
 import math
 from collections.abc import Sequence, Set
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ from duckkb.lanes.lexical.query import (
     clauses,
     narrowed,
     ranking_query,
+    terms_asked,
+    terms_of,
 )
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import Scored, best_first, is_settled
@@ -103,13 +105,27 @@ class Lexical(RowMirror):
             return (entries[0].field, entries[0].seq) if entries else ("", 0)
         searcher = self._searcher(self._clauses(query))
 
-        @cache
-        def rarity(field: str, token: str) -> float:
-            frequency = searcher.doc_freq(field, token)
-            return math.log1p((searcher.num_docs - frequency + 0.5) / (frequency + 0.5))
-
+        rarity = cache(partial(_idf, searcher))
         best = max(entries, key=lambda entry: chunk_weight(entry, wanted, self._fields, rarity))
         return best.field, best.seq
+
+    def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
+        """The share of the query's idf mass that one record holds. A word is held in any field, in the form that the field
+        has it in, and as rare as in the field where it is least so; a word that no record has counts as one in none. So
+        does a Chinese character, each token of a phrase, and an open end for the most frequent word that it stands for."""
+        found = self._clauses(query)
+        if not found.counted:
+            return None
+        searcher = self._searcher(found)
+        entries = (entry for row in self._rows.some([record_id], self.lane) for entry in row.entries)
+        held = terms_of(entries, self._fields)
+        (text,) = self._tokenizer.tokenize([query.text])
+        rarity = cache(partial(_idf, searcher))
+        asked = [
+            (min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, self._fields, searcher)
+        ]
+        mass = math.fsum(idf for idf, _ in asked)
+        return math.fsum(idf for idf, forms in asked if not held.isdisjoint(forms)) / mass if mass else None
 
     def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids of the records that the query's negations rule out."""
@@ -278,3 +294,10 @@ class Lexical(RowMirror):
 def _enough(depth: int, allowed: int, total: int) -> int:
     """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
     return math.ceil((2 * depth + _MARGIN) * total / max(allowed, 1))
+
+
+def _idf(searcher: Searcher, field: str, token: str) -> float:
+    """How rare a token is in a field of the index: the idf of BM25 as Tantivy has it, which is never negative (Robertson and
+    Zaragoza, 2009)."""
+    frequency = searcher.doc_freq(field, token)
+    return math.log1p((searcher.num_docs - frequency + 0.5) / (frequency + 0.5))

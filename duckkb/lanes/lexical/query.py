@@ -17,6 +17,9 @@ from duckkb.values import dataclass
 
 Part = Literal["word", "character", "phrase", "prefix"]
 
+Term = tuple[str, str]
+"""A field of the index and a token in it."""
+
 _MOST_TERMS = 4_096
 """Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
 _MOST_EXPANSIONS = 16_000
@@ -88,6 +91,37 @@ def chunk_weight(
             found = sum(rarity(clause.field, token) for token in clause.tokens if token in sequence)
             weight += found * (2.0 if whole else 1.0)
     return weight
+
+
+def terms_of(entries: Iterable[IndexEntry], fields: Sequence[WordsField]) -> set[Term]:
+    """The terms that the index has a record's chunks under."""
+    held: set[Term] = set()
+    for entry in entries:
+        if entry.tokens is None:
+            continue
+        held.update((SEQUENCE, token) for token in split(entry.tokens.sequence))
+        for words in fields:
+            if words.holds(entry.field):
+                held.update((words.name, stem) for stem in words.stems(split(entry.tokens.words)))
+    return held
+
+
+def terms_asked(
+    text: Tokens, found: Clauses, fields: Sequence[WordsField], searcher: Searcher
+) -> Iterable[tuple[Term, ...]]:
+    """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
+    for word in dict.fromkeys(split(text.words)):
+        yield tuple((words.name, stem) for words in fields for stem in words.stems([word]))
+    tokens: dict[str, None] = {}
+    for clause in found.counted:
+        closed = clause.tokens
+        if clause.part == "prefix":
+            closed, last = clause.tokens[:-1], clause.tokens[-1]
+            yield tuple((SEQUENCE, term) for term, _ in searcher.terms_with_prefix(SEQUENCE, last)) or (
+                (SEQUENCE, last),
+            )
+        tokens |= dict.fromkeys(closed if clause.field == SEQUENCE else ())
+    yield from (((SEQUENCE, token),) for token in tokens)
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:

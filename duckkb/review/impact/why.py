@@ -119,8 +119,16 @@ def _ranked(base: Base, kind: RecordType, row: StoredRow, ranked: query.Ranked, 
         "chunks": len(vectors),
         "pending": sum(entry.vector is None for entry in vectors),
         "first": tuple(identity_text(one.record.identity) if one is not None else "" for one in first),
-        "notices": tuple(notice.message for notice in (*ranked.plan.notices, *ranked.lanes.notices)),
+        "notices": (*(one.message for one in (*ranked.plan.notices, *ranked.lanes.notices)), *_gated(ranked)),
     }
+
+
+def _gated(ranked: Ranked) -> Iterator[str]:
+    """That the lane of words does not count."""
+    gate = ranked.lanes.gate
+    if gate and gate.is_closed:
+        said = f"the best record by words covers {gate.share:.2f} of the question, less than the gate of {gate.least:g}"
+        yield f"words do not count here: {said}"
 
 
 def _lane(ranked: Ranked, lane: Lane, key: tuple[str, int]) -> LaneRank:
