@@ -43,6 +43,10 @@ _USAGE = {
         "A write got nothing on stdin; the command before it may have found nothing.",
         "Give one JSON object a line; look at what the command before the pipe said.",
     ),
+    "E_QUERY": (
+        "A typed question of `duckkb query` does not make sense: a line without a type, an open quote, exclusions alone.",
+        "Change the line named: `lex:` words, `vec:` a question, `hyde:` an answer as it might stand there, or one line alone.",
+    ),
     "E_FIELD": (
         "--fields names something that is no field of the type.",
         "`duckkb col show NAME` or `duckkb schema TYPE` lists the fields.",

@@ -26,12 +26,14 @@ class LexicalQuery:
     """A parsed lexical query. Each phrase is the text between quotes; prefixes come without their `*`.
 
     `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches nothing.
+    Prefixes rank; where `every` is set, a record must have each of them, in Chinese text each of the words in them.
     """
 
     text: str = ""
     phrases: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
+    every: bool = False
 
     @property
     def is_empty(self) -> bool:

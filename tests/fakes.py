@@ -159,6 +159,8 @@ class FakeWords:
         words = _said(row)
         if not all(f" {phrase} " in f" {' '.join(words)} " for phrase in query.phrases):
             return 0.0
+        if query.every and not all(any(word.startswith(prefix) for word in words) for prefix in query.prefixes):
+            return 0.0
         return float(self._count(query, words))
 
     def _count(self, query: LexicalQuery, words: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ of. Nothing here looks into an index, but for the words that a prefix stands for
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from typing import Literal
 
 from tantivy import Occur, Query, Schema, Searcher
@@ -134,6 +134,8 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
     text = next(made)
     required = _once(map(_phrase, islice(made, len(phrases))))
     ruled_out = _once(chain.from_iterable(_exclusion(tokens, fields) for tokens in islice(made, len(excluded))))
+    if query.every:
+        required = tuple(dict.fromkeys((*required, *chain.from_iterable(map(_each_word, made)))))
     open_ends = _once(map(_prefix, made))[:_MOST_TERMS]
     return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out)
 
@@ -200,6 +202,16 @@ def _prefix(tokens: Tokens) -> Clause | None:
         return None
     # A Chinese character is a whole token: nothing longer begins with it.
     return Clause("phrase" if is_han(found[-1]) else "prefix", SEQUENCE, found)
+
+
+def _each_word(tokens: Tokens) -> Iterable[Clause]:
+    """What is between spaces, word by word: Chinese words as the tokenizer cuts them, all else in a row with an open end."""
+    for is_chinese, run in groupby(split(tokens.sequence), is_han):
+        if not is_chinese:
+            yield Clause("prefix", SEQUENCE, tuple(run))
+    for word in split(tokens.words):
+        if all(map(is_han, word)):
+            yield Clause("phrase", SEQUENCE, tuple(word))
 
 
 def _exclusion(tokens: Tokens, fields: Sequence[WordsField]) -> Iterable[Clause]:
