@@ -1,9 +1,11 @@
 """The lexical lane as every one has it: what matches, in which order, shown by which chunk."""
 
+import math
+
 import pytest
 
 from duckkb.queries import LexicalQuery
-from tests.conformance.lane_suite import NOTE, SILENT, WEIGHED, Held, MakeLanes, ids, notes, real_lanes, row
+from tests.conformance.lane_suite import NOTE, SILENT, WEIGHED, Held, MakeLanes, every_lane, ids, notes, real_lanes, row
 
 ENGLISH = [
     "DuckDB runs inside the process and keeps its tables in memory.",
@@ -302,3 +304,15 @@ def test_explain_of_what_does_not_match_is_nought(make: MakeLanes) -> None:
         (LexicalQuery("?!"), 2),
     ):
         assert lanes.explain(NOTE, query, record) == {"score": 0.0, "terms": []}
+
+
+@every_lane
+def test_coverage_is_the_share_of_what_is_asked_by_how_rare_it_is(make: MakeLanes) -> None:
+    lane = base(make, ["storm river", "river bank", "river"]).words(NOTE)
+    idf = {"storm": math.log(4 / 1.5), "river": math.log(4 / 3.5), "nowhere": math.log(4 / 0.5)}
+    for said, number, held in (("storm river", 1, "storm river"), ("storm nowhere river storm", 2, "river")):
+        asked = {*said.split()}
+        expected = sum(idf[word] for word in held.split()) / sum(idf[word] for word in asked)
+        assert lane.coverage(LexicalQuery(said, excluded=("bank",)), number) == pytest.approx(expected)
+    assert lane.coverage(LexicalQuery("nowhere"), 1) == 0
+    assert lane.coverage(LexicalQuery(excluded=("storm",)), 2) is None

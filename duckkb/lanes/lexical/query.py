@@ -110,8 +110,8 @@ def terms_asked(
     text: Tokens, found: Clauses, fields: Sequence[WordsField], searcher: Searcher
 ) -> Iterable[tuple[Term, ...]]:
     """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
-    for word in dict.fromkeys(split(text.words)):
-        yield tuple((words.name, stem) for words in fields for stem in words.stems([word]))
+    said = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
+    yield from dict.fromkeys(tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in said)
     tokens: dict[str, None] = {}
     for clause in found.counted:
         closed = clause.tokens
