@@ -1,6 +1,7 @@
-"""Search quality: nDCG@10 of the lexical lane, the vector lane, RRF and minmax, side by side, through the public API.
+"""Search quality: nDCG@10 of the lexical lane, the vector lane, RRF, minmax and minmax as `init` writes it (weight .5, with a
+gate), side by side, through the public API.
 
-usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
+usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,minmax.5,gate,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
        [--fold none|simplified] [--questions given|repeated|quoted|flags]
 
 The sets are the folders of DUCKKB_EVAL_DATA/retrieval, each with corpus.jsonl ({"_id","title","text"}), queries.jsonl
@@ -26,7 +27,7 @@ from pathlib import Path
 
 import duckkb
 
-MODES = ("match", "similar", "feedback", "rrf", "minmax", "feedback+rrf")
+MODES = ("match", "similar", "feedback", "rrf", "minmax", "minmax.5", "gate", "feedback+rrf")
 CONFIG = """\
 global:
   embedding_model: {model}
@@ -107,7 +108,8 @@ def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
         case "feedback+rrf":
             hits = kb.find("Text", text, mode="hybrid", limit=10, expansion=duckkb.Expansion("feedback"))
         case _:
-            hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=duckkb.Fusion("minmax", weight=0.7))
+            fusion = duckkb.Fusion("minmax", weight=0.7 if mode == "minmax" else 0.5, gate=0.2 if mode == "gate" else 0.0)
+            hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=fusion)
     assert not hits.degraded, hits.notices
     return [hit.identity for hit in hits]
 
