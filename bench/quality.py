@@ -108,7 +108,9 @@ def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
         case "feedback+rrf":
             hits = kb.find("Text", text, mode="hybrid", limit=10, expansion=duckkb.Expansion("feedback"))
         case _:
-            fusion = duckkb.Fusion("minmax", weight=0.7 if mode == "minmax" else 0.5, gate=0.2 if mode == "gate" else 0.0)
+            fusion = duckkb.Fusion(
+                "minmax", weight=0.7 if mode == "minmax" else 0.5, gate=0.2 if mode == "gate" else 0.0
+            )
             hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=fusion)
     assert not hits.degraded, hits.notices
     return [hit.identity for hit in hits]

@@ -111,7 +111,9 @@ def terms_asked(
 ) -> Iterable[tuple[Term, ...]]:
     """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
     said = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
-    yield from dict.fromkeys(tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in said)
+    yield from dict.fromkeys(
+        tuple((words.name, stem) for words in fields for stem in words.stems([word])) for word in said
+    )
     tokens: dict[str, None] = {}
     for clause in found.counted:
         closed = clause.tokens
