@@ -157,7 +157,7 @@ _STATE = {
     ),
     "E_READ_ONLY": ("The base cannot be written here.", "Write from a checkout that you own."),
     "E_MODEL": (
-        "The embedding model cannot be used.",
+        "A model cannot be used.",
         "`pip install 'duckkb[local]'`, mend the endpoint, or search with -m.",
     ),
     "E_BUDGET": (
@@ -258,7 +258,7 @@ _WARNINGS = {
     "W_PARTIAL": ("git left files of the base out of this checkout; what stands in them is not found.", "The command named brings them back, such as `git sparse-checkout add DIR`."),
     "W_UNWATCHED": ("git does not look whether a file of the base changed (skip-worktree, assume-unchanged), so no commit has what is written there.", "`git update-index --no-skip-worktree FILE`, or `--no-assume-unchanged`."),
     "W_DOCUMENT": ("A file in the folder of a document collection is no record, or could not be read as one.", "Rename, replace or mend the file, or name it under `ignore`."),
-    "W_DEGRADED": ("A search answered without one of its lanes, or with vectors missing.", "`duckkb index build`, or mend the model."),
+    "W_DEGRADED": ("A search answered without one of its lanes, its reranker or the variants of its question, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),
     "W_OMITTED": ("Vectors that callers gave are not printed with the records of `find` and `list`.", "`--fields +NAME` prints them; `duckkb get` prints whole records."),

@@ -12,7 +12,7 @@ from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult
+from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant
 from duckkb.records import Identity, Record
 from duckkb.values import dataclass
 
@@ -59,6 +59,37 @@ class Embedder(Protocol):
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
         """Each text as far as the model reads it in one go, as a passage or as a question: embedding a cut's `text` needs
         no second window. For callers who prefer an end that is cut off, and said, to an average."""
+        ...
+
+
+class Reranker(Protocol):
+    """Judges how well texts answer a question. Equal fingerprints mean scores that may stand beside each other."""
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def at_once(self) -> int:
+        """The most texts that one call takes; 0 for any number."""
+        ...
+
+    def scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
+        """A finite number for each text, higher for a better one: from 0 to 1 or, of a model that gives logits, any. (Which
+        of the two can be told only of all candidates of a question together, so `engine.reranking` brings them to 0..1.)
+
+        Gives up after so many seconds in all. Raises `errors.Unavailable` (code `E_MODEL`, `details["reason"]`) when it
+        cannot; never returns fewer than were asked."""
+        ...
+
+
+class Expander(Protocol):
+    """Writes other forms of a question."""
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    def variants(self, question: str, seconds: float) -> tuple[Variant, ...]:
+        """One or more, each of one line and not the question itself. Gives up and raises as `Reranker.scores`."""
         ...
 
 

@@ -10,6 +10,7 @@ from duckkb.values import dataclass, field
 
 Mode = Literal["similar", "match", "hybrid", "where"]
 Lane = Literal["vector", "fts"]
+VariantKind = Literal["lex", "vec", "hyde"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,15 @@ class Notice:
     code: str
     message: str
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another form of a question: words for the lexical lane (`lex`), a paraphrase (`vec`) or a made-up answer (`hyde`) for
+    the vector lane."""
+
+    kind: VariantKind
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ VectorStorage = Literal["float32", "float16", "int8"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 CACHE_LIMIT = 16 * 1024**3
 """Bytes that all that is derived may take, where this machine's settings name no others."""
+LOOPBACK = "http://127.0.0.1:8080/v1"
+"""Where a model on this machine is asked that has no address: the port of llama.cpp's server."""
 _GRAPH_FROM = 2_000_000
 """Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
 
@@ -67,6 +69,47 @@ class EmbeddingSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class RerankSettings:
+    """`global.rerank.*`: who judges the first candidates of a `query` by their texts. `timeout_ms` is the longest wait of one
+    question in all, in milliseconds; at most `concurrency` requests are under way at once in a process, and `queue_limit`
+    questions wait behind them."""
+
+    method: Literal["none", "http", "chat"] = "none"
+    model: str | None = None
+    base_url: str = LOOPBACK
+    api_key_env: str | None = None
+    timeout_ms: int = 5_000
+    max_candidates: int = 30
+    context_tokens: int = 4_096
+    concurrency: int = 4
+    queue_limit: int = 16
+    drop_policy: Literal["timeout_fallback", "wait"] = "timeout_fallback"
+    dedupe: Literal["join", "off"] = "join"
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an endpoint is asked."""
+        return self.method != "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandSettings:
+    """`global.expand.*`: who writes variants of the question of a `query`. `timeout_ms` is the longest wait, in milliseconds."""
+
+    method: Literal["none", "feedback", "chat"] = "none"
+    model: str | None = None
+    base_url: str = LOOPBACK
+    api_key_env: str | None = None
+    timeout_ms: int = 5_000
+    context_tokens: int = 2_048
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether an endpoint is asked."""
+        return self.method == "chat"
+
+
+@dataclass(frozen=True, slots=True)
 class Shrink:
     """How many records of a table one change may delete without anybody having said so: `records`, or where that is more
     the `share` (0 to 1) of all."""
@@ -89,6 +132,8 @@ class Settings:
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     fusion: Fusion = field(default_factory=Fusion)
     expansion: Expansion = field(default_factory=Expansion)
+    rerank: RerankSettings = field(default_factory=RerankSettings)
+    expand: ExpandSettings = field(default_factory=ExpandSettings)
     vectors: VectorSettings = field(default_factory=VectorSettings)
     part: Literal["branch", "fixed"] = "branch"
     max_record_bytes: int = 8_388_608

@@ -11,7 +11,7 @@ from duckkb import config
 from duckkb.engine.base import Base, Progress, Proposal, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.ports import Clock, Embedder
+from duckkb.ports import Clock, Embedder, Expander, Reranker
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
 from duckkb.values import dataclass
@@ -75,6 +75,8 @@ class OpenOptions:
     instead: Mapping[str, bytes | None] | None = None
     proposal: Proposal | None = None
     forks: bool = False
+    reranker: Reranker | None = None
+    expander: Expander | None = None
 
 
 @dataclass(frozen=True, slots=True)

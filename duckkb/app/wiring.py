@@ -12,7 +12,7 @@ from duckkb.engine.base import EndIds, Wiring, end_ids
 from duckkb.id_set import IdSet
 from duckkb.llm.checked import Checked
 from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Embedder, Lanes, Row, Rows, Sql, Tokenizer
+from duckkb.ports import Embedder, Expander, Lanes, Reranker, Row, Rows, Sql, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.place import Place
@@ -31,7 +31,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     revision = _revision(root, chosen.at)
     loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
-    models, tokenizer = _Models(loaded, models_env, chosen.embedder), _tokenizer(loaded.settings, models_env)
+    models, tokenizer = _Models(loaded, models_env, chosen), _tokenizer(loaded.settings, models_env)
     return loaded, Wiring(
         root=loaded.root,
         settings=loaded.settings,
@@ -42,6 +42,8 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         sql=lambda rows, ends, cached: _tables(loaded.ontology, rows, ends, cached, engine),
         tokenizer=tokenizer,
         embedder_for=models.of,
+        reranker=models.reranker,
+        expander=models.expander,
         preview=lambda files: config.load(loaded.root, env, files).ontology,
         clock=chosen.clock or SystemClock(),
         lock_timeout=chosen.lock_timeout,
@@ -152,11 +154,11 @@ def _tokenizer(settings: Settings, env: Environment) -> Tokenizer:
 
 
 class _Models:
-    """The models of one base, each made once. One that the caller gave stands for all of them."""
+    """The models of one base, each made once. One that the caller gave stands for all of its kind."""
 
-    def __init__(self, loaded: "Loaded", env: Environment, given: Embedder | None) -> None:
-        self._loaded, self._env = loaded, env
-        self._given = Checked(given) if given is not None else None
+    def __init__(self, loaded: "Loaded", env: Environment, chosen: OpenOptions) -> None:
+        self._loaded, self._env, self._chosen = loaded, env, chosen
+        self._given = Checked(chosen.embedder) if chosen.embedder is not None else None
         self._made: dict[EmbeddingSettings, Embedder] = {}
 
     def of(self, wanted: EmbeddingSettings) -> Embedder:
@@ -165,11 +167,26 @@ class _Models:
         if self._given is not None:
             return self._given
         if wanted not in self._made:
-            trusted = config.is_trusted(self._loaded.root, self._loaded.settings, self._env)
             settings = replace(self._loaded.settings, embedding=wanted)
-            made = make_embedder(settings, self._env, trusted=trusted, secret=config.secret)
+            made = make_embedder(settings, self._env, trusted=self._is_trusted, secret=config.secret)
             self._made[wanted] = Checked(made)
         return self._made[wanted]
+
+    def reranker(self) -> Reranker | None:
+        from duckkb.llm.providers import make_reranker
+
+        wanted = self._loaded.settings.rerank
+        return self._chosen.reranker or make_reranker(wanted, trusted=self._is_trusted, secret=config.secret)
+
+    def expander(self) -> Expander | None:
+        from duckkb.llm.providers import make_expander
+
+        wanted = self._loaded.settings.expand
+        return self._chosen.expander or make_expander(wanted, trusted=self._is_trusted, secret=config.secret)
+
+    @property
+    def _is_trusted(self) -> bool:
+        return config.is_trusted(self._loaded.root, self._loaded.settings, self._env)
 
 
 class SystemClock:

@@ -175,6 +175,65 @@ KEYS: tuple[Key, ...] = (
     Key("global.expansion.weight", "expansion.weight", EXPANSION["weight"], "feedback: how far it moves.", "policy"),
     Key("global.expansion.hits", "expansion.hits", EXPANSION["hits"], "feedback: how many first hits.", "policy"),
     Key(
+        "global.rerank.method", "rerank.method", Choice(("none", "http", "chat")),
+        "Who judges the first candidates of a `query` by their texts: a rerank endpoint (http: Jina's and Cohere's protocol, as"
+        " of llama.cpp and vLLM), or a chat model by the probability of its yes (chat; needs logprobs).",
+    ),
+    Key("global.rerank.model", "rerank.model", Text(), "The model that is asked, as its endpoint calls it."),
+    Key(
+        "global.rerank.base_url", "rerank.base_url", Url(),
+        "Where it is asked: /rerank or /chat/completions below this address; used after `duckkb trust`, without a proxy.",
+    ),
+    Key(
+        "global.rerank.api_key_env", "rerank.api_key_env", VariableName(),
+        "The environment variable that holds the endpoint's key.",
+    ),
+    Key(
+        "global.rerank.timeout_ms", "rerank.timeout_ms", Whole(1, 600_000),
+        "Longest wait of a question for it in all, in milliseconds; then the fused order stays, and the answer says so.",
+    ),
+    Key("global.rerank.max_candidates", "rerank.max_candidates", Whole(1, 1_000), "How many candidates are judged."),
+    Key(
+        "global.rerank.context_tokens", "rerank.context_tokens", Whole(512, 1 << 20),
+        "What the model reads at once, question and text together, about; a longer text is judged by its beginning.",
+    ),
+    Key("global.rerank.concurrency", "rerank.concurrency", Whole(1, 64), "Requests under way at once in a process."),
+    Key(
+        "global.rerank.queue_limit", "rerank.queue_limit", Whole(0, 100_000),
+        "Questions of a process that wait behind those requests.",
+    ),
+    Key(
+        "global.rerank.drop_policy", "rerank.drop_policy", Choice(("timeout_fallback", "wait")),
+        "A question beyond queue_limit keeps the fused order at once (timeout_fallback), or waits for its turn as long as"
+        " timeout_ms lets it (wait).",
+    ),
+    Key(
+        "global.rerank.dedupe", "rerank.dedupe", Choice(("join", "off")),
+        "join: the same question asked while it is being answered shares that answer.",
+    ),
+    Key(
+        "global.expand.method", "expand.method", Choice(("none", "feedback", "chat")),
+        "Who adds to the question of a `query`: feedback as `global.expansion` has it, without a model, or a chat model that"
+        " writes words, a paraphrase and a made-up answer (chat).",
+    ),
+    Key("global.expand.model", "expand.model", Text(), "The model that is asked, as its endpoint calls it."),
+    Key(
+        "global.expand.base_url", "expand.base_url", Url(),
+        "Where it is asked: /chat/completions below this address; used after `duckkb trust`, without a proxy.",
+    ),
+    Key(
+        "global.expand.api_key_env", "expand.api_key_env", VariableName(),
+        "The environment variable that holds the endpoint's key.",
+    ),
+    Key(
+        "global.expand.timeout_ms", "expand.timeout_ms", Whole(1, 600_000),
+        "Longest wait of a question for it in all, in milliseconds; then it is asked as it stands.",
+    ),
+    Key(
+        "global.expand.context_tokens", "expand.context_tokens", Whole(512, 1 << 20),
+        "What the model reads at once, about; a longer question is not expanded.",
+    ),
+    Key(
         "global.ann", "vectors.ann", OVERRIDES["ann"][1],
         "How vectors are compared: all of them (exact), those that a graph leads to (hnsw; made by index jobs, with the extra"
         " `ann`), or by a graph from 2,000,000 chunks of a type on (auto).", "policy",
@@ -252,6 +311,7 @@ def read_settings(root: Section) -> Settings:
         origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
     values = dict(_with_endpoint(values))
     _check_model(sections[("global",)], values)
+    _check_named(sections[("global",)], values)
     return _settings(values, origins)
 
 
@@ -286,6 +346,15 @@ def _check_model(section: Section, values: Mapping[str, Any]) -> None:
     if not is_known and section.sub("embedding").value.get("base_url") is None:
         remedy = f"set `global.embedding.base_url`, or use {DEFAULT_MODEL} or {NO_MODEL}"
         section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
+
+
+def _check_named(section: Section, values: Mapping[str, Any]) -> None:
+    """An endpoint is asked for a model by its name, which is a part of what its answers are kept under."""
+    for name in ("rerank", "expand"):
+        method = values[f"global.{name}.method"]
+        if method in ("http", "chat") and values[f"global.{name}.model"] is None:
+            remedy = f"set `global.{name}.model`"
+            section.sub(name).problem(f"{method} needs the name of a model", "method", remedy=remedy)
 
 
 def _settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:

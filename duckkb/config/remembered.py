@@ -30,6 +30,9 @@ def demands(settings: Settings) -> dict[str, str]:
         "global.embedding.base_url": settings.embedding.base_url,
         "global.embedding.api_key_env": settings.embedding.api_key_env,
     }
+    for name, model in (("rerank", settings.rerank), ("expand", settings.expand)):
+        if model.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
+            given |= {f"global.{name}.base_url": model.base_url, f"global.{name}.api_key_env": model.api_key_env}
     return {name: value for name, value in given.items() if value is not None}
 
 

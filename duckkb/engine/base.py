@@ -18,7 +18,7 @@ from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
-from duckkb.ports import ChangeLog, Clock, Embedder, Lanes, Row, Rows, RowVersion, Sql, Tokenizer
+from duckkb.ports import ChangeLog, Clock, Embedder, Expander, Lanes, Reranker, Row, Rows, RowVersion, Sql, Tokenizer
 from duckkb.queries import Lane
 from duckkb.records import Identity, Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
@@ -53,7 +53,7 @@ class Proposal:
 @dataclass(frozen=True)
 class Wiring(Ground):
     """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
-    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model; `preview`
+    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `preview`
     reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `at` is the
     revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `forks` says that
     children of this process may do a part of the work."""
@@ -63,6 +63,8 @@ class Wiring(Ground):
     sql: Callable[[Callable[[RecordType], Rows], EndIds, Callable[[], Any]], Sql]
     tokenizer: Tokenizer
     embedder_for: Callable[[EmbeddingSettings], Embedder]
+    reranker: Callable[[], Reranker | None]
+    expander: Callable[[], Expander | None]
     preview: Callable[[Mapping[str, bytes | None]], Ontology]
     clock: Clock
     lenient: bool = False

@@ -11,12 +11,14 @@ from duckkb.values import dataclass
 if TYPE_CHECKING:
     import numpy as np
 
-Kind = Literal["tokens", "vector"]
+Kind = Literal["tokens", "vector", "answer"]
 KINDS: tuple[Kind, ...] = ("tokens", "vector")
+"""What teams share. Answers of models (`answers`) stay on the machine that asked."""
+ALL_KINDS: tuple[Kind, ...] = (*KINDS, "answer")
 
 CacheRow = tuple[bytes, bytes, str, bytes]
 """Key (16 bytes over fingerprint and text), content hash (16 bytes over the text), fingerprint, and the payload as bytes:
-`fts_content` in UTF-8, or the vector as little-endian float32."""
+`fts_content` in UTF-8, the vector as little-endian float32, or an answer."""
 
 
 class Damaged(ValueError):

@@ -1,4 +1,4 @@
-"""The cache of tokens and vectors on this machine: one SQLite file in the user's cache folder, which all bases, clones and
+"""The cache of tokens, vectors and models' answers on this machine: one SQLite file in the user's cache folder, which all bases, clones and
 worktrees of the user have in common.
 
     row      what was made here (`is_own`), and what was read from files of teams; named by its kind, key and checksum
@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from duckkb.indexing.cache_rows import KINDS, CacheRow, Kind, checksums
+from duckkb.indexing.cache_rows import ALL_KINDS, KINDS, CacheRow, Kind, checksums
 from duckkb.settings import CACHE_LIMIT
 from duckkb.store.database import Database, Schema, Unusable, untouched_problem
 from duckkb.store.place import make_folder, make_home, room
@@ -166,7 +166,8 @@ class CacheStore:
                         "INSERT OR IGNORE INTO held SELECT id, ?, ? FROM row WHERE kind = ? AND key = ? AND checksum = ?",
                         ((file, vouched, *value[:3]) for value in values),
                     )
-                _count(connection, "added")
+                if kind in KINDS:  # the survey of a base is out of date by what lanes read, not by answers
+                    _count(connection, "added")
 
     def known(self, file_hash: str) -> Known | None:
         for number, state, said in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
@@ -263,11 +264,11 @@ class CacheStore:
         """Let the rows of some keys go, of whatever kind."""
         wanted = "SELECT r.id FROM row r WHERE r.kind = ? AND r.key IN (%s)"
         with suppress(Unusable):
-            self.let_go([row for kind in KINDS for some in self._asked(wanted, kind, keys) for (row,) in some])
+            self.let_go([row for kind in ALL_KINDS for some in self._asked(wanted, kind, keys) for (row,) in some])
 
     def _count_damaged(self) -> int:
         """Of all rows, each of which is read: those are no longer used."""
-        for kind in KINDS:
+        for kind in ALL_KINDS:
             statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.id > ? ORDER BY r.id LIMIT {_AT_ONCE}"
             last = 0
             while found := self._read(statement, (kind, last)):

@@ -24,6 +24,22 @@ def estimated_tokens(text: str) -> int:
     return wide + math.ceil((len(text) - wide) / 4)
 
 
+def beginning(text: str, tokens: int) -> str:
+    """As much of a text as is about so many tokens (`estimated_tokens`), all of it where it is no longer.
+
+    >>> beginning("abcdefgh", 1), beginning("内存数据库", 2), beginning("内存", 2)
+    ('abcd', '内存', '内存')
+    """
+    if len(text) <= tokens or estimated_tokens(text) <= tokens:
+        return text
+    quarters = 0
+    for place, character in enumerate(text):
+        quarters += 4 if character >= "\u2e80" else 1
+        if quarters > 4 * tokens:
+            return text[:place]
+    return text
+
+
 def spans(length: int, limit: int) -> list[tuple[int, int]]:
     """`(start, end)` of as few contiguous windows as cover `length` tokens with at most `limit` each.
 

@@ -1,0 +1,223 @@
+"""What models say for a `query`: scores of its first candidates, and variants of its question. Both are helps: where a model is
+late, fails or may not be asked, the answer goes on without it and says so (W_DEGRADED), within the time that was given.
+
+What a model answered is kept for the next time, also what came too late for the question that was asked."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from duckkb.engine.base import Base
+from duckkb.engine.vectors import batches
+from duckkb.errors import DuckkbError, Unavailable
+from duckkb.indexing.answers import AnswerCache
+from duckkb.llm.call_pool import CallPool
+from duckkb.llm.waiting import side_by_side
+from duckkb.llm.windows import beginning, estimated_tokens
+from duckkb.ports import Reranker
+from duckkb.queries import Notice, Variant
+from duckkb.search import syntax
+from duckkb.settings import Expansion, Settings
+from duckkb.values import dataclass
+
+Key = TypeVar("Key")
+Answer = TypeVar("Answer")
+
+_LATE_S = 10.0
+"""Seconds for which a model that is late goes on, for the sake of the next question."""
+_PROMPT_TOKENS = 128
+_LEAST_TOKENS = 64  # of a text, below which it is not judged
+_EXPANSIONS = 4  # at once in a process, and as many questions as rerankers let wait by default behind them
+_ROUNDING = 1e-3  # by which a score from 0 to 1 may lie outside
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBudget:
+    """What one question may cost; None for what the settings say. `timeout_ms` is of all requests together, in milliseconds.
+    Questions of two `caller`s are never joined: how long an answer takes would tell one what the other asks."""
+
+    candidates: int | None = None
+    timeout_ms: int | None = None
+    caller: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked(Generic[Key]):
+    """Scores from 0 to 1 by candidate, of as many of the first ones as are judged; None where the fused order stays. `reason`
+    is one word for counters where it does (`timeout`, `busy`, `untrusted`, `no_key`, `unreachable`, `http_STATUS`,
+    `bad_answer`, `no_logprobs`, `too_long`, `failed`), empty where there is no reranker. `asked` counts the texts that the
+    model was asked for; the others were known."""
+
+    scores: Mapping[Key, float] | None = None
+    notices: tuple[Notice, ...] = ()
+    reason: str = ""
+    asked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """Variants of a question beside it; `reason` as of `Reranked`."""
+
+    variants: tuple[Variant, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    reason: str = ""
+
+
+_SETTINGS = ModelBudget()
+
+
+def rerank(
+    base: Base, question: str, candidates: Sequence[tuple[Key, str]], budget: ModelBudget = _SETTINGS
+) -> Reranked[Key]:
+    """Have the base's reranker judge the first candidates of a question, best first, each with the text of its best chunk.
+
+    Never raises for what a model does, and returns in time: a notice says why there are no scores."""
+    wanted, model = base.settings.rerank, base.wiring.reranker()
+    if model is None or not candidates:
+        return Reranked()
+    until = _until(budget, wanted.timeout_ms)
+    chosen = candidates[: wanted.max_candidates if budget.candidates is None else budget.candidates]
+    room = wanted.context_tokens - _PROMPT_TOKENS - estimated_tokens(question)
+    try:
+        if room < _LEAST_TOKENS:
+            raise _too_long("rerank")
+        texts = {text: beginning(text, room) for _, text in chosen}
+        known, asked = _scores(base, model, (budget.caller, question), list(dict.fromkeys(texts.values())), until)
+    except Unavailable as problem:
+        said = "The results are not reranked and keep their fused order"
+        return Reranked(None, (_degraded(said, problem),), _reason(problem))
+    unit = unit_scores(known)
+    shortened = sum(text != judged for text, judged in texts.items())
+    return Reranked({key: unit[texts[text]] for key, text in chosen}, _shortened(shortened), asked=asked)
+
+
+def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expanded:
+    """Have the base's expander write variants of a question. Words for the lexical lane come without the signs of operators:
+    a model must not rule records out. As `rerank` it never raises for what a model does."""
+    wanted, model = base.settings.expand, base.wiring.expander()
+    if model is None or not question.strip():
+        return Expanded()
+    until, answers = _until(budget, wanted.timeout_ms), _answers(base)
+    found = answers.variants(model.fingerprint, question)
+
+    def ask() -> tuple[Variant, ...]:
+        with pool.slot(late):
+            made = _told(lambda: model.variants(question, late - time.monotonic()))
+        answers.keep_variants(model.fingerprint, question, made)
+        return made
+
+    try:
+        if not found:
+            if estimated_tokens(question) > wanted.context_tokens - 2 * _PROMPT_TOKENS:
+                raise _too_long("expand")
+            late = until + _LATE_S
+            pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
+            found = pool.ask((budget.caller, question), ask, until - time.monotonic())
+    except Unavailable as problem:
+        return Expanded((), (_degraded("The question is asked as it stands", problem),), _reason(problem))
+    plain = (Variant(one.kind, syntax.plain(one.text)) if one.kind == "lex" else one for one in found)
+    return Expanded(tuple(one for one in plain if one.text.strip()))
+
+
+def feedback_of(settings: Settings) -> Expansion:
+    """How the vector of a `query` moves towards its first hits: as `global.expansion` has it, and always where
+    `global.expand.method` is `feedback`."""
+    base = settings.expansion
+    return Expansion("feedback", base.weight, base.hits) if settings.expand.method == "feedback" else base
+
+
+def unit_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
+    """Scores from 0 to 1 as they are. Where any lies outside they are logits, and all of them become 1 / (1 + e^-score).
+
+    >>> unit_scores({"a": 0.25, "b": 1.0}), unit_scores({"a": 0.0, "b": -2.0})["a"]
+    ({'a': 0.25, 'b': 1.0}, 0.5)
+    """
+    is_unit = all(-_ROUNDING <= score <= 1 + _ROUNDING for score in scores.values())
+    return {key: min(1.0, max(0.0, score)) if is_unit else _sigmoid(score) for key, score in scores.items()}
+
+
+def _sigmoid(score: float) -> float:
+    part = math.exp(-abs(score))  # never too large
+    return 1 / (1 + part) if score >= 0 else part / (1 + part)
+
+
+def _scores(
+    base: Base, model: Reranker, asker: tuple[str, str], texts: Sequence[str], until: float
+) -> tuple[Mapping[str, float], int]:
+    """The model's own scores by text, and how many it was asked for; raises `errors.Unavailable`."""
+    wanted, answers, question = base.settings.rerank, _answers(base), asker[1]
+    known = answers.scores(model.fingerprint, question, texts)
+    missing = tuple(text for text in texts if text not in known)
+    if not missing:
+        return known, 0
+    late = until + _LATE_S
+    pool = CallPool.of(("rerank", str(model.fingerprint)), wanted.concurrency, wanted.queue_limit)
+
+    def ask_some(some: Sequence[str]) -> list[float]:
+        with pool.slot(late):
+            found = _told(lambda: model.scores(question, some, late - time.monotonic()))
+        if len(found) != len(some) or not all(math.isfinite(score) for score in found):
+            said = f"The reranker gave no {len(some)} finite numbers."
+            raise Unavailable(said, code="E_MODEL", details={"reason": "bad_answer"})
+        return found
+
+    def ask() -> dict[str, float]:
+        made: dict[str, float] = {}
+        try:
+            for some, outcome in side_by_side(_batches(model, missing), ask_some, wanted.concurrency):
+                if isinstance(outcome, Unavailable):
+                    raise outcome
+                made |= zip(some, outcome, strict=True)
+        finally:
+            answers.keep_scores(model.fingerprint, question, made)
+        return made
+
+    key: object = (asker, missing) if wanted.dedupe == "join" else object()
+    fresh = pool.ask(key, ask, until - time.monotonic(), waits=wanted.drop_policy == "wait")
+    return known | fresh, len(missing)
+
+
+def _batches(model: Reranker, texts: Sequence[str]) -> "list[Sequence[str]]":
+    return list(batches(texts, model.at_once or len(texts)))
+
+
+def _told(call: Callable[[], Answer]) -> Answer:
+    """What a model gives; whatever it raises is `errors.Unavailable`. Callers bring models of their own."""
+    try:
+        return call()
+    except DuckkbError:
+        raise
+    except Exception as error:  # nothing is known of what others raise, and its text may quote what they were given
+        said = f"The model failed ({type(error).__name__})."
+        raise Unavailable(said, code="E_MODEL", details={"reason": "failed"}) from error
+
+
+def _answers(base: Base) -> AnswerCache:
+    return AnswerCache(base.wiring.place.shared, base.wiring.env.cache_limit)
+
+
+def _until(budget: ModelBudget, timeout_ms: int) -> float:
+    """The end of the wait, by the monotonic clock."""
+    return time.monotonic() + (timeout_ms if budget.timeout_ms is None else budget.timeout_ms) / 1000
+
+
+def _too_long(name: str) -> Unavailable:
+    remedy = f"ask a shorter question, or raise global.{name}.context_tokens"
+    said = "The question is too long for the model."
+    return Unavailable(said, code="E_MODEL", suggestion=remedy, details={"reason": "too_long"})
+
+
+def _reason(problem: Unavailable) -> str:
+    return str(problem.details.get("reason", "failed"))
+
+
+def _degraded(said: str, problem: Unavailable) -> Notice:
+    return Notice("W_DEGRADED", f"{said}: {problem.message}", problem.suggestion)
+
+
+def _shortened(count: int) -> tuple[Notice, ...]:
+    if not count:
+        return ()
+    said = f"{count} texts are longer than the reranker reads, and were judged by their beginning"
+    return (Notice("W_TRUNCATED", said, "raise global.rerank.context_tokens, where the model reads more"),)

@@ -1,0 +1,91 @@
+"""What models answered: scores of texts for a question, and variants of questions. They lie in the user's search cache, among
+tokens and vectors and within its size, under keys of the model's fingerprint, the question and the text, never of a path.
+
+Each call opens the file anew: answers come late too, in threads of their own. What is damaged there is no answer.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import get_args
+
+from duckkb.entries import Fingerprint
+from duckkb.indexing.cache_rows import CacheRow, content_hash
+from duckkb.indexing.cache_store import CacheStore
+from duckkb.queries import Variant, VariantKind
+from duckkb.settings import CACHE_LIMIT
+from duckkb.store.place import Unusable
+
+_SCORE = struct.Struct("<d")
+
+
+class AnswerCache:
+    """`folder` is what all bases of the user share; `limit` is in bytes, of all that is derived."""
+
+    def __init__(self, folder: Path, limit: int = CACHE_LIMIT) -> None:
+        self._folder, self._limit = folder, limit
+
+    def scores(self, model: Fingerprint, question: str, texts: Iterable[str]) -> dict[str, float]:
+        """By text what the model said of it for this question; those that it was not asked for are left out."""
+        keys = {_key(model, "score", question, text): text for text in texts}
+        found = {keys[key]: _score(payload) for key, payload in self._payloads(keys)}
+        return {text: score for text, score in found.items() if score is not None}
+
+    def keep_scores(self, model: Fingerprint, question: str, scores: Mapping[str, float]) -> None:
+        """Nothing where it cannot be written."""
+        rows = [
+            (_key(model, "score", question, text), content_hash(text), str(model), _SCORE.pack(score))
+            for text, score in scores.items()
+        ]
+        self._keep(rows)
+
+    def variants(self, model: Fingerprint, question: str) -> tuple[Variant, ...]:
+        """What the model made of the question; nothing where it was not asked."""
+        found = [_variants(payload) for _, payload in self._payloads([_key(model, "variants", question, "")])]
+        return found[0] if found else ()
+
+    def keep_variants(self, model: Fingerprint, question: str, variants: Sequence[Variant]) -> None:
+        """Nothing where it cannot be written."""
+        payload = json.dumps([[one.kind, one.text] for one in variants]).encode()
+        self._keep([(_key(model, "variants", question, ""), content_hash(question), str(model), payload)])
+
+    def _payloads(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        with closing(CacheStore(self._folder, limit=self._limit)) as store:
+            if store.is_there:
+                yield from ((stored.row[0], stored.row[3]) for stored in store.rows("answer", keys))
+                store.flush()
+
+    def _keep(self, rows: Sequence[CacheRow]) -> None:
+        if rows:
+            with closing(CacheStore(self._folder, limit=self._limit)) as store, suppress(Unusable):
+                store.add("answer", rows)
+                store.trim()
+
+
+def _key(model: Fingerprint, what: str, question: str, text: str) -> bytes:
+    """16 bytes over each of them, told apart by their lengths."""
+    parts = (str(model), what, question, text)
+    made = blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        made.update(len(data).to_bytes(8, "little") + data)
+    return made.digest()
+
+
+def _score(payload: bytes) -> float | None:
+    if len(payload) != _SCORE.size:
+        return None
+    score: float = _SCORE.unpack(payload)[0]
+    return score if math.isfinite(score) else None
+
+
+def _variants(payload: bytes) -> tuple[Variant, ...]:
+    try:
+        found = tuple(Variant(kind, text) for kind, text in json.loads(payload))
+    except (ValueError, TypeError):
+        return ()
+    return found if all(one.kind in get_args(VariantKind) and isinstance(one.text, str) for one in found) else ()

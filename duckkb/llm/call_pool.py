@@ -1,0 +1,88 @@
+"""A bounded pool of calls to a model: so many are under way at once in a process, so many questions wait behind them, and the
+same question asked meanwhile shares the answer. Whoever asked waits so long and no longer; the call goes on, for the others."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from duckkb.errors import Unavailable
+
+_POOLS: dict[tuple[object, ...], "CallPool"] = {}
+_MAKING = threading.Lock()
+
+
+class _Flight:
+    """One question under way: what came of it, once it is `done`."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, call: Callable[[], Any]) -> None:
+        try:
+            self.value = call()
+        except BaseException as error:  # handed on to those who asked, whatever it is
+            self.error = error
+
+
+class CallPool:
+    """`width` requests at once; `queue_limit` questions more than that, unless they are asked to wait however many there are."""
+
+    def __init__(self, width: int, queue_limit: int) -> None:
+        self._most = width + queue_limit
+        self._slots = threading.Semaphore(width)
+        self._lock = threading.Lock()
+        self._flights: dict[Hashable, _Flight] = {}
+
+    @classmethod
+    def of(cls, name: object, width: int, queue_limit: int) -> "CallPool":
+        """The pool of this process for a model, whoever asks."""
+        key = (os.getpid(), name, width, queue_limit)  # a fork must not inherit what threads of another process hold
+        with _MAKING:
+            return _POOLS.setdefault(key, cls(width, queue_limit))
+
+    def ask(self, question: Hashable, call: Callable[[], Any], seconds: float, *, waits: bool = False) -> Any:
+        """What the call gives, or raises, or gave to whoever asks the same question. It runs in a thread of its own.
+
+        Raises `errors.Unavailable`, with `details["reason"]`: `timeout` where that takes longer than so many seconds, after
+        which the call goes on by itself; `busy` where too many questions are under way already, unless it `waits`."""
+        with self._lock:
+            flight = self._flights.get(question)
+            if flight is None:
+                if len(self._flights) >= self._most and not waits:
+                    said = f"{len(self._flights)} questions are under way at the model already."
+                    remedy = "try again later, or raise global.rerank.queue_limit"
+                    raise Unavailable(said, code="E_MODEL", suggestion=remedy, details={"reason": "busy"})
+                flight = self._flights[question] = _Flight()
+                threading.Thread(target=self._run, args=(question, flight, call), daemon=True).start()
+        if not flight.done.wait(max(0.0, seconds)):
+            raise _late()
+        if flight.error is not None:
+            raise flight.error
+        return flight.value
+
+    @contextmanager
+    def slot(self, until: float) -> Iterator[None]:
+        """One of the requests that may be under way; raises `errors.Unavailable` (`timeout`) where none becomes free until
+        then, a time of the monotonic clock."""
+        if not self._slots.acquire(timeout=max(0.0, until - time.monotonic())):
+            raise _late()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+    def _run(self, question: Hashable, flight: _Flight, call: Callable[[], Any]) -> None:
+        flight.run(call)
+        with self._lock:
+            del self._flights[question]
+        flight.done.set()
+
+
+def _late() -> Unavailable:
+    remedy = "ask again, as a late answer is kept, or raise timeout_ms"
+    return Unavailable("The model did not answer in time.", code="E_MODEL", suggestion=remedy, details={"reason": "timeout"})

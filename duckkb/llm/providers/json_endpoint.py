@@ -1,0 +1,185 @@
+"""JSON over HTTP, one answer within a time, whatever the server does: what asks rerankers and chat models.
+
+Of the standard library, as a process that only reranks should not load the openai client. Requests go straight to the host
+that was trusted: redirects are answers like any that cannot be used, and no proxy is asked. Nothing that a server says is
+repeated in an error, as it may quote the key.
+"""
+
+import json
+import math
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from itertools import count
+from threading import Timer
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
+
+from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
+from duckkb.settings import ExpandSettings, RerankSettings
+from duckkb.values import dataclass
+
+_REPEATS = 2
+_PAUSE_S = 0.25  # before the first repeat, twice as long before the next; unless the server names another
+_BUSY = frozenset({408, 429, 500, 502, 503, 504})
+_SLACK_BYTES = 1 << 20
+_ECHO = 4  # times the request that an answer may repeat: some send the documents back, escaped
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    pause_s: float | None
+    body: bytes
+
+
+class JsonEndpoint:
+    """The endpoint of one model. `name` is that of its settings, `rerank` or `expand`. Safe to share between threads. Every
+    fault is an `errors.Unavailable` with code `E_MODEL` and, in `details["reason"]`, one word for counters: `timeout`,
+    `unreachable`, `http_STATUS` or `bad_answer`. None of them contains the key or the question."""
+
+    def __init__(self, name: str, settings: RerankSettings | ExpandSettings, key: str | None) -> None:
+        self._name, self._settings = name, settings
+        self._key = key.strip() if key else None
+        self._address = urlsplit(settings.base_url)
+
+    @property
+    def model(self) -> str:
+        """As the endpoint calls it."""
+        return self._settings.model or ""
+
+    @property
+    def host(self) -> str:
+        """Host and port, as a person is told them."""
+        return f"{self._address.hostname}:{self._address.port}" if self._address.port else str(self._address.hostname)
+
+    def fingerprint(self, prompt: str = "") -> Fingerprint:
+        """Known without asking: of model, address, protocol and what the model is told."""
+        parts = [self._name, self._settings.method, self._settings.base_url.rstrip("/"), self.model, prompt]
+        return Fingerprint(self.model, sha256(json.dumps(parts).encode()).hexdigest()[:16])
+
+    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
+        """The JSON value that comes back for one. A server that is busy, fails or breaks off is asked up to twice more, after
+        the pause that it names, where that ends in time."""
+        data, until = json.dumps(body, separators=(",", ":")).encode(), time.monotonic() + seconds
+        for attempt in count():
+            answer = self._asked(path, data, until, is_last=attempt == _REPEATS)
+            if answer is not None and 200 <= answer.status < 300:
+                return self._read(answer.body, most=_SLACK_BYTES + _ECHO * len(data))
+            pause = _PAUSE_S * 2**attempt
+            if answer is not None:
+                pause = pause if answer.pause_s is None else answer.pause_s
+                is_over = attempt == _REPEATS or time.monotonic() + pause >= until
+                if answer.status not in _BUSY or is_over:
+                    self._refuse(answer.status)
+            time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        raise AssertionError("the loop ends by an answer or a fault")
+
+    def fault(self, reason: str, what: str, suggestion: str = "") -> Unavailable:
+        """An error that says what the model at this host did."""
+        suggestion = suggestion or f"check global.{self._name} in config.yaml, and what runs at {self.host}"
+        message = f"The {self._name} model at {self.host} {what}."
+        return Unavailable(message, code="E_MODEL", suggestion=suggestion, details={"reason": reason})
+
+    def bad(self, what: str) -> Unavailable:
+        """As `fault`, for an answer that cannot be used."""
+        return self.fault("bad_answer", f"gave an answer that cannot be used: {what}")
+
+    def _refuse(self, status: int) -> NoReturn:
+        if status in (401, 403):
+            variable = self._settings.api_key_env
+            remedy = f"check the key in {variable}" if variable else f"set global.{self._name}.api_key_env"
+            raise self.fault(f"http_{status}", f"refused the key (HTTP {status})", remedy)
+        if status in _BUSY:
+            raise self.fault(f"http_{status}", f"failed (HTTP {status})", "try again later")
+        raise self.fault(f"http_{status}", f"refused the request (HTTP {status})")
+
+    def _asked(self, path: str, data: bytes, until: float, *, is_last: bool) -> _Answer | None:
+        """One answer; None where the connection was lost on the way, unless it is the `last` try."""
+        try:
+            return self._exchange(path, data, until)
+        except (OSError, HTTPException, ValueError, AttributeError) as error:
+            # A connection that is cut where it is read fails in many ways, of TLS and of http.client
+            if time.monotonic() >= until or isinstance(error, TimeoutError):
+                raise self.fault("timeout", "did not answer in time") from None
+            if is_last or isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+                raise self.fault("unreachable", "could not be reached, or broke off") from None
+            return None
+
+    def _exchange(self, path: str, data: bytes, until: float) -> _Answer:
+        connection = self._connection(max(0.001, until - time.monotonic()))
+        connection.connect()
+        # A limit for the whole: each single byte that comes late would begin the socket's own anew
+        cut = Timer(max(0.0, until - time.monotonic()), _cut, (connection.sock,))
+        cut.daemon = True
+        cut.start()
+        try:
+            connection.request("POST", self._address.path.rstrip("/") + path, data, self._headers())
+            response = connection.getresponse()
+            body = response.read(_SLACK_BYTES + _ECHO * len(data) + 1)
+            if time.monotonic() >= until:
+                raise TimeoutError
+            return _Answer(response.status, _pause(response), body)
+        finally:
+            cut.cancel()
+            connection.close()
+
+    def _connection(self, seconds: float) -> HTTPConnection:
+        host, port = str(self._address.hostname), self._address.port
+        if self._address.scheme == "http":
+            return HTTPConnection(host, port, timeout=seconds)
+        from ssl import create_default_context
+
+        context = create_default_context()
+        with suppress(ImportError):  # where the system has no certificates that Python finds
+            from certifi import where
+
+            context.load_verify_locations(where())
+        return HTTPSConnection(host, port, timeout=seconds, context=context)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "duckkb"}
+        if self._key:
+            if not (self._key.isascii() and self._key.isprintable()):
+                said = "cannot be sent this key, which has characters that a header does not carry"
+                raise self.fault("no_key", said, f"check the key in {self._settings.api_key_env}")
+            headers["Authorization"] = f"Bearer {self._key}"
+        return headers | {"Connection": "close"}
+
+    def _read(self, body: bytes, most: int) -> Any:
+        if len(body) > most:
+            raise self.bad(f"more than {most:,} bytes")
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            raise self.bad("not JSON") from None
+
+
+def number(value: Any) -> float | None:
+    """A finite number of an answer; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _pause(response: HTTPResponse) -> float | None:
+    """The seconds that Retry-After names; None without one, or with a date."""
+    try:
+        found = float(response.headers.get("Retry-After", ""))
+    except ValueError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
+def _cut(opened: socket.socket) -> None:
+    """End a connection from outside, so that whoever reads it goes on."""
+    with suppress(OSError):
+        socket.socket.shutdown(opened, socket.SHUT_RDWR)
