@@ -31,16 +31,19 @@ _PIECE = b" " * 65_536
 class Reply:
     """What to answer once instead of the truth. `endless` sends blanks until the client hangs up (or 100 MB are out),
     `dripping` does so slowly, `silent` says nothing until the server closes, `reset` breaks the connection off, `slow_headers`
-    sends a header a byte at a time, `body` replaces the vectors."""
+    sends a header a byte at a time, `body` replaces the vectors; `cut` breaks off in the middle of it, `held` keeps it back until
+    the test lets it go, None as a body is the truth."""
 
     status: int = 200
-    body: bytes = b"{}"
+    body: bytes | None = b"{}"
     headers: Mapping[str, str] = field(default_factory=dict)
     endless: bool = False
     dripping: bool = False
     silent: bool = False
     reset: bool = False
     slow_headers: bool = False
+    cut: bool = False
+    held: threading.Event | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Asked:
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     at: float
+    raw: bytes = b""
 
     @property
     def texts(self) -> list[str]:
@@ -168,10 +172,15 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         endpoint = self.server.endpoint
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        endpoint.asked.append(Asked(self.path, dict(self.headers), body, time.monotonic()))
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.loads(raw)
+        endpoint.asked.append(Asked(self.path, dict(self.headers), body, time.monotonic(), raw))
         with endpoint.held():
             reply = endpoint.reply(body)
+            if reply.held:
+                reply.held.wait(timeout=30)
+        if reply.body is None:
+            reply = replace(reply, body=json.dumps(endpoint.answer(body)).encode())
         if reply.silent:
             endpoint.closing.wait()
             return
@@ -185,11 +194,12 @@ class _Conversation(BaseHTTPRequestHandler):
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
-        unending = reply.endless or reply.dripping
+        unending, whole = reply.endless or reply.dripping, reply.body or b""
         if not unending:
-            self.send_header("Content-Length", str(len(reply.body)))
+            self.send_header("Content-Length", str(len(whole)))
         self.end_headers()
-        self._send_unendingly(reply.dripping) if unending else self.wfile.write(reply.body)
+        sent = whole[: len(whole) // 2] if reply.cut else whole
+        self._send_unendingly(reply.dripping) if unending else self.wfile.write(sent)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tests read `asked`."""

@@ -14,7 +14,7 @@ from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row, Rows, SqlLimits
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.queries import LaneHit, LexicalQuery, SqlResult, Variant
 from duckkb.records import identity_key
 
 _WORDS = re.compile(r"\w+")
@@ -80,6 +80,49 @@ class HashEmbedder:
         if norm == 0.0:  # no features, or features that cancelled out: the contract is a unit vector all the same
             row[0] = norm = 1.0
         row /= norm
+
+
+class WordReranker:
+    """The part of a question's words that a text has, from 0 to 1; times 10 less 5 where it `gives_logits`. `asked` are the
+    texts of each call. With `fail=True` (it may be set at any time) it raises as an endpoint does."""
+
+    def __init__(self, gives_logits: bool = False, at_once: int = 0, name: str = "words") -> None:
+        self.gives_logits = gives_logits
+        self.at_once = at_once
+        self.name = name
+        self.fail = False
+        self.asked: list[list[str]] = []
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint(self.name, f"share-of-words-{self.gives_logits}")
+
+    def scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
+        self.asked.append(list(texts))
+        if self.fail:
+            raise Unavailable("the reranker is switched off", code="E_MODEL", details={"reason": "unreachable"})
+        return [self._score(set(_WORDS.findall(query.casefold())), text) for text in texts]
+
+    def _score(self, wanted: set[str], text: str) -> float:
+        share = len(wanted & set(_WORDS.findall(text.casefold()))) / max(1, len(wanted))
+        return 10 * share - 5 if self.gives_logits else share
+
+
+class FixedExpander:
+    """Answers every question with the same `variants`. `asked` are the questions; `fail` as of `WordReranker`."""
+
+    fingerprint = Fingerprint("fixed", "1")
+
+    def __init__(self, *variants: Variant) -> None:
+        self.given = variants or (Variant("lex", "other words"), Variant("vec", "said otherwise"))
+        self.fail = False
+        self.asked: list[str] = []
+
+    def variants(self, question: str, seconds: float) -> tuple[Variant, ...]:
+        self.asked.append(question)
+        if self.fail:
+            raise Unavailable("the expander is switched off", code="E_MODEL", details={"reason": "unreachable"})
+        return self.given
 
 
 def _features(text: str) -> list[str]:

@@ -209,7 +209,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.rerank.dedupe", "rerank.dedupe", Choice(("join", "off")),
-        "join: the same question asked while it is being answered shares that answer.",
+        'join: the same question asked while it is being answered shares that answer. ("off" is written in quotes.)',
     ),
     Key(
         "global.expand.method", "expand.method", Choice(("none", "feedback", "chat")),

@@ -85,4 +85,6 @@ class CallPool:
 
 def _late() -> Unavailable:
     remedy = "ask again, as a late answer is kept, or raise timeout_ms"
-    return Unavailable("The model did not answer in time.", code="E_MODEL", suggestion=remedy, details={"reason": "timeout"})
+    return Unavailable(
+        "The model did not answer in time.", code="E_MODEL", suggestion=remedy, details={"reason": "timeout"}
+    )

@@ -24,7 +24,7 @@ from duckkb.settings import ExpandSettings, RerankSettings
 from duckkb.values import dataclass
 
 _REPEATS = 2
-_PAUSE_S = 0.25  # before the first repeat, twice as long before the next; unless the server names another
+_PAUSE_S = 0.1  # before the first repeat, twice as long before the next; unless the server names another
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _SLACK_BYTES = 1 << 20
 _ECHO = 4  # times the request that an answer may repeat: some send the documents back, escaped
@@ -120,9 +120,12 @@ class JsonEndpoint:
         try:
             connection.request("POST", self._address.path.rstrip("/") + path, data, self._headers())
             response = connection.getresponse()
-            body = response.read(_SLACK_BYTES + _ECHO * len(data) + 1)
+            most = _SLACK_BYTES + _ECHO * len(data) + 1
+            body = response.read(most)
             if time.monotonic() >= until:
                 raise TimeoutError
+            if response.length and len(body) < most:  # what http.client does not tell of a limited read
+                raise HTTPException
             return _Answer(response.status, _pause(response), body)
         finally:
             cut.cancel()

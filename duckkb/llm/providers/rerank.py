@@ -116,4 +116,3 @@ class ChatReranker:
 def _sent(text: str) -> str:
     """Endpoints refuse the empty text."""
     return text if text.strip() else " "
-
