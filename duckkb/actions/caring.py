@@ -72,6 +72,7 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
         "stale": None,
         "model": settings.embedding.model,
         "trust": trusted,
+        "endpoints": {name: value for name, value in config.demands(settings).items() if name.endswith("base_url")},
         "locked_by": locked_by,
         "read_only": None,
         "job": job_report(root, notes),

@@ -131,8 +131,8 @@ class KnowledgeBase:
         return "\n".join(ddl(kind, records) for kind, records in self._described(type))
 
     def status(self) -> dict[str, Any]:
-        """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, lock, the
-        index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
+        """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, the endpoints
+        that the configuration names, lock, the index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
         with self._lock:
             base = self._base if lock.is_held(self.root) else self._fresh()
             trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))

@@ -103,6 +103,8 @@ def test_kx_20_nothing_is_asked_before_trust_not_even_on_this_machine(tmp_path: 
             "global.rerank.api_key_env": "SOME_KEY",
         }  # fmt: skip
         assert not shown["trusted"] and endpoint.asked == []
+        told = run_in(tmp_path / "kb", ["status", "--json"]).line["endpoints"]
+        assert told == {"global.rerank.base_url": endpoint.url, "global.expand.base_url": endpoint.url}
 
 
 def test_kx_13_an_answer_is_asked_for_once_for_all_bases_and_a_damaged_one_again(tmp_path: Path) -> None:
@@ -160,14 +162,13 @@ def test_kx_13_a_fault_keeps_the_order_in_time_and_says_why(tmp_path: Path, repl
 
 
 def test_kx_13_a_chat_without_logprobs_is_said_and_one_with_them_is_asked_side_by_side(tmp_path: Path) -> None:
-    with FakeModels() as endpoint:
-        with opened(tmp_path / "kb", judged_by(endpoint, "chat", concurrency=2)) as base:
-            endpoint.always = Reply(body=encoded({"choices": [{"message": {"content": "yes"}}]}))
-            assert rerank(base, QUESTION, FOUND).reason == "no_logprobs"
-            endpoint.always, endpoint.together, endpoint.most_at_once = None, threading.Barrier(2), 0
-            found = rerank(base, QUESTION, [*FOUND, ("d", "where it is")])
-            assert found.scores == pytest.approx({**{"a": 0.75, "b": 0.0, "c": 1.0}, "d": 0.5})
-            assert endpoint.most_at_once == 2, "never more than concurrency"
+    with FakeModels() as endpoint, opened(tmp_path / "kb", judged_by(endpoint, "chat", concurrency=2)) as base:
+        endpoint.always = Reply(body=encoded({"choices": [{"message": {"content": "yes"}}]}))
+        assert rerank(base, QUESTION, FOUND[:1]).reason == "no_logprobs"
+        endpoint.always, endpoint.together, endpoint.most_at_once = None, threading.Barrier(2), 0
+        found = rerank(base, QUESTION, [*FOUND, ("d", "where it is")])
+        assert found.scores == pytest.approx({"a": 0.75, "b": 0.0, "c": 1.0, "d": 0.5})
+        assert endpoint.most_at_once == 2, "never more than concurrency"
 
 
 def test_kx_19_a_late_answer_is_shared_by_who_asks_the_same_meanwhile_and_kept(tmp_path: Path) -> None:
@@ -202,12 +203,11 @@ def test_kx_19_a_full_queue_falls_back_at_once_or_waits_its_time(tmp_path: Path,
 
 
 def test_kx_05_a_text_over_the_models_context_is_judged_by_its_beginning_and_said(tmp_path: Path) -> None:
-    with FakeModels() as endpoint:
-        with opened(tmp_path / "kb", judged_by(endpoint, context_tokens=512)) as base:
-            found = rerank(base, "memory", [("long", "memory " + "内" * 4_000 + " end"), ("b", "short")])
-            assert [notice.code for notice in found.notices] == ["W_TRUNCATED"] and found.scores
-            assert texts_asked(endpoint) == ["memory " + "内" * 380, "short"]
-            assert rerank(base, "内" * 600, FOUND).reason == "too_long"
+    with FakeModels() as endpoint, opened(tmp_path / "kb", judged_by(endpoint, context_tokens=512)) as base:
+        found = rerank(base, "memory", [("long", "memory " + "内" * 4_000 + " end"), ("b", "short")])
+        assert [notice.code for notice in found.notices] == ["W_TRUNCATED"] and found.scores
+        assert texts_asked(endpoint) == ["memory " + "内" * 380, "short"]
+        assert rerank(base, "内" * 600, FOUND).reason == "too_long"
 
 
 def test_kx_05_variants_of_words_rule_nothing_out_and_a_models_own_fault_degrades(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
 
 @verb("status")
 def status_command() -> None:
-    """Say what this base is: revision, records, pending vectors, model, trust, lock, the last index job, and where what is
-    derived of it lies.
+    """Say what this base is: revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
+    job, and where what is derived of it lies.
 
     `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NoReturn
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.ports import Embedder, Expander, Reranker
-from duckkb.queries import Variant
 from duckkb.settings import DEFAULT_MODEL, Environment, ExpandSettings, RerankSettings, Settings
 
 if TYPE_CHECKING:
@@ -88,34 +87,15 @@ def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | N
     return endpoint
 
 
-class RefusedModel:
-    """A reranker or expander that may not be asked: every use raises `errors.Unavailable`, which says why. What it answered
-    before stays valid under its fingerprint. Implements `ports.Reranker` and `ports.Expander`."""
-
-    at_once = 0
-
-    def __init__(self, reason: Unavailable, fingerprint: Fingerprint) -> None:
-        self._reason, self.fingerprint = reason, fingerprint
-
-    def scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
-        raise self._reason
-
-    def variants(self, question: str, seconds: float) -> tuple[Variant, ...]:
-        raise self._reason
-
-
 def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Reranker | None:
-    """The reranker that the settings name, None without one; one that says why where it may not be used. Asks nobody.
-    `trusted` and `secret` are as of `make_embedder`."""
+    """The reranker that the settings name, None without one; where it may not be used, it says why when it is asked. Asks
+    nobody. `trusted` and `secret` are as of `make_embedder`."""
     if not settings.is_asked:
         return None
     from duckkb.llm.providers.rerank import ChatReranker, HttpReranker
 
     kind = HttpReranker if settings.method == "http" else ChatReranker
-    variable = settings.api_key_env
-    model: Reranker = kind(settings, secret(variable) if variable and trusted else None)
-    reason = _refusal("rerank", settings, trusted, secret)
-    return model if reason is None else RefusedModel(reason, model.fingerprint)
+    return kind(settings, *_admission("rerank", settings, trusted, secret))
 
 
 def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Expander | None:
@@ -124,23 +104,21 @@ def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[
         return None
     from duckkb.llm.providers.expand import ChatExpander
 
-    variable = settings.api_key_env
-    model: Expander = ChatExpander(settings, secret(variable) if variable and trusted else None)
-    reason = _refusal("expand", settings, trusted, secret)
-    return model if reason is None else RefusedModel(reason, model.fingerprint)
+    return ChatExpander(settings, *_admission("expand", settings, trusted, secret))
 
 
-def _refusal(
+def _admission(
     name: str, settings: RerankSettings | ExpandSettings, trusted: bool, secret: Callable[[str], str | None]
-) -> Unavailable | None:
-    """Why this machine may not ask the model of `global.rerank` or `global.expand`."""
+) -> tuple[str | None, Unavailable | None]:
+    """The key for the model of `global.rerank` or `global.expand`, or why it may not be asked here."""
     from urllib.parse import urlsplit
 
     variable = settings.api_key_env
     if not trusted:
         said = f"The {name} endpoint {urlsplit(settings.base_url).netloc} has not been accepted on this machine."
-        return Unavailable(said, "E_UNTRUSTED", "duckkb trust --show, then duckkb trust", {"reason": "untrusted"})
-    if variable and not secret(variable):
+        return None, Unavailable(said, "E_UNTRUSTED", "duckkb trust --show, then duckkb trust", {"reason": "untrusted"})
+    key = secret(variable) if variable else None
+    if variable and not key:
         said = f"The variable {variable} that {name}.api_key_env names is not set."
-        return Unavailable(said, "E_MODEL", f"export {variable}=KEY", {"reason": "no_key"})
-    return None
+        return None, Unavailable(said, "E_MODEL", f"export {variable}=KEY", {"reason": "no_key"})
+    return key, None

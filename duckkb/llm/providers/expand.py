@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from duckkb.entries import Fingerprint
+from duckkb.errors import Unavailable
 from duckkb.llm.providers.json_endpoint import JsonEndpoint
 from duckkb.queries import Variant, VariantKind
 from duckkb.settings import ExpandSettings
@@ -23,8 +24,8 @@ _LONGEST = 1_000  # characters of a line
 class ChatExpander:
     """Implements `ports.Expander` over POST BASE/chat/completions."""
 
-    def __init__(self, settings: ExpandSettings, key: str | None) -> None:
-        self._endpoint = JsonEndpoint("expand", settings, key)
+    def __init__(self, settings: ExpandSettings, key: str | None = None, refusal: Unavailable | None = None) -> None:
+        self._endpoint = JsonEndpoint("expand", settings, key, refusal)
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -38,12 +38,18 @@ class _Answer:
 
 
 class JsonEndpoint:
-    """The endpoint of one model. `name` is that of its settings, `rerank` or `expand`. Safe to share between threads. Every
-    fault is an `errors.Unavailable` with code `E_MODEL` and, in `details["reason"]`, one word for counters: `timeout`,
+    """The endpoint of one model. `name` is that of its settings, `rerank` or `expand`; `refusal` is raised instead of asking it.
+    Safe to share between threads. Every fault is an `errors.Unavailable` with code `E_MODEL` and, in `details["reason"]`, one word for counters: `timeout`,
     `unreachable`, `http_STATUS` or `bad_answer`. None of them contains the key or the question."""
 
-    def __init__(self, name: str, settings: RerankSettings | ExpandSettings, key: str | None) -> None:
-        self._name, self._settings = name, settings
+    def __init__(
+        self,
+        name: str,
+        settings: RerankSettings | ExpandSettings,
+        key: str | None = None,
+        refusal: Unavailable | None = None,
+    ) -> None:
+        self._name, self._settings, self._refusal = name, settings, refusal
         self._key = key.strip() if key else None
         self._address = urlsplit(settings.base_url)
 
@@ -65,6 +71,8 @@ class JsonEndpoint:
     def post(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
         """The JSON value that comes back for one. A server that is busy, fails or breaks off is asked up to twice more, after
         the pause that it names, where that ends in time."""
+        if self._refusal:
+            raise self._refusal
         data, until = json.dumps(body, separators=(",", ":")).encode(), time.monotonic() + seconds
         for attempt in count():
             answer = self._asked(path, data, until, is_last=attempt == _REPEATS)

@@ -21,8 +21,8 @@ class HttpReranker:
 
     at_once = 0
 
-    def __init__(self, settings: RerankSettings, key: str | None) -> None:
-        self._endpoint = JsonEndpoint("rerank", settings, key)
+    def __init__(self, settings: RerankSettings, key: str | None = None, refusal: Unavailable | None = None) -> None:
+        self._endpoint = JsonEndpoint("rerank", settings, key, refusal)
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -62,8 +62,8 @@ class ChatReranker:
 
     at_once = 1
 
-    def __init__(self, settings: RerankSettings, key: str | None) -> None:
-        self._endpoint = JsonEndpoint("rerank", settings, key)
+    def __init__(self, settings: RerankSettings, key: str | None = None, refusal: Unavailable | None = None) -> None:
+        self._endpoint = JsonEndpoint("rerank", settings, key, refusal)
 
     @property
     def fingerprint(self) -> Fingerprint:
