@@ -132,8 +132,6 @@ class Settings:
     embedding: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     fusion: Fusion = field(default_factory=Fusion)
     expansion: Expansion = field(default_factory=Expansion)
-    rerank: RerankSettings = field(default_factory=RerankSettings)
-    expand: ExpandSettings = field(default_factory=ExpandSettings)
     vectors: VectorSettings = field(default_factory=VectorSettings)
     part: Literal["branch", "fixed"] = "branch"
     max_record_bytes: int = 8_388_608
@@ -142,6 +140,8 @@ class Settings:
     embed_wait_s: float = 20.0
     snapshot_bytes: int = 262_144
     shrink: Shrink = field(default_factory=Shrink)
+    rerank: RerankSettings = field(default_factory=RerankSettings)
+    expand: ExpandSettings = field(default_factory=ExpandSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

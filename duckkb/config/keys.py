@@ -328,7 +328,7 @@ def _paths() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 _PATHS = _paths()
-_ELSEWHERE = {key.leaf: key.name for key in KEYS}
+_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
 
 
 def _with_endpoint(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,17 @@ from duckkb import config
 from duckkb.config.keys import KEYS, SECTIONS
 from duckkb.config.show import normalised
 from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.settings import EmbeddingSettings, Environment, Expansion, Fusion, Settings, Shrink, VectorSettings
+from duckkb.settings import (
+    EmbeddingSettings,
+    Environment,
+    ExpandSettings,
+    Expansion,
+    Fusion,
+    RerankSettings,
+    Settings,
+    Shrink,
+    VectorSettings,
+)
 
 NOTE = "nodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"
 ENV = Environment()
@@ -99,6 +109,11 @@ global:
      max_retries: 0, symmetric: true, mode: int8, concurrency: 2, price_per_million_tokens: 20}
   fusion: {method: minmax, k: 10, weight: 1, gate: 0.2}
   expansion: {method: feedback, weight: 0.5, hits: 2}
+  rerank:
+    {method: http, model: judge, base_url: "http://localhost:1/v1", api_key_env: JUDGE_KEY, timeout_ms: 7, max_candidates: 5,
+     context_tokens: 600, concurrency: 2, queue_limit: 3, drop_policy: wait, dedupe: "off"}
+  expand:
+    {method: chat, model: writer, base_url: "http://localhost:2", api_key_env: WRITER_KEY, timeout_ms: 8, context_tokens: 700}
   ann: hnsw
   vector_storage: int8
 layout: {part: fixed}
@@ -128,6 +143,8 @@ include: ["ontology/**/*.yaml"]
         0.0,
         0,
         Shrink(5, 0.5),
+        RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
+        ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 700),
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)

@@ -145,12 +145,7 @@ class JsonEndpoint:
             return HTTPConnection(host, port, timeout=seconds)
         from ssl import create_default_context
 
-        context = create_default_context()
-        with suppress(ImportError):  # where the system has no certificates that Python finds
-            from certifi import where
-
-            context.load_verify_locations(where())
-        return HTTPSConnection(host, port, timeout=seconds, context=context)
+        return HTTPSConnection(host, port, timeout=seconds, context=create_default_context())
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "duckkb"}
