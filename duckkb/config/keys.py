@@ -230,7 +230,7 @@ KEYS: tuple[Key, ...] = (
         "Longest wait of a question for it in all, in milliseconds; then it is asked as it stands.",
     ),
     Key(
-        "global.expand.context_tokens", "expand.context_tokens", Whole(512, 1 << 20),
+        "global.expand.context_tokens", "expand.context_tokens", Whole(1_024, 1 << 20),
         "What the model reads at once, about; a longer question is not expanded.",
     ),
     Key(

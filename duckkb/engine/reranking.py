@@ -27,6 +27,7 @@ Answer = TypeVar("Answer")
 _LATE_S = 10.0
 """Seconds for which a model that is late goes on, for the sake of the next question."""
 _PROMPT_TOKENS = 128
+_REPLY_TOKENS = 512  # of an expander, with its prompt
 _LEAST_TOKENS = 64  # of a text, below which it is not judged
 _EXPANSIONS = 4  # at once in a process, and as many questions as rerankers let wait by default behind them
 _ROUNDING = 1e-3  # by which a score from 0 to 1 may lie outside
@@ -109,7 +110,7 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
 
     try:
         if not found:
-            if estimated_tokens(question) > wanted.context_tokens - 2 * _PROMPT_TOKENS:
+            if estimated_tokens(question) > wanted.context_tokens - _REPLY_TOKENS:
                 raise _too_long("expand")
             late = until + _LATE_S
             pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)

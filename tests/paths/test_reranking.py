@@ -221,6 +221,7 @@ def test_kx_05_variants_of_words_rule_nothing_out_and_a_models_own_fault_degrade
         assert rerank(base, QUESTION, FOUND).reason == "bad_answer"
         assert expand(base, QUESTION).variants, "what is known needs no model"
         assert expand(base, "another").reason == "failed"
+        assert expand(base, "内" * 1_600).reason == "too_long"
 
 
 def test_kx_05_feedback_is_chosen_by_either_setting(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ global:
     {method: http, model: judge, base_url: "http://localhost:1/v1", api_key_env: JUDGE_KEY, timeout_ms: 7, max_candidates: 5,
      context_tokens: 600, concurrency: 2, queue_limit: 3, drop_policy: wait, dedupe: "off"}
   expand:
-    {method: chat, model: writer, base_url: "http://localhost:2", api_key_env: WRITER_KEY, timeout_ms: 8, context_tokens: 700}
+    {method: chat, model: writer, base_url: "http://localhost:2", api_key_env: WRITER_KEY, timeout_ms: 8, context_tokens: 1700}
   ann: hnsw
   vector_storage: int8
 layout: {part: fixed}
@@ -144,7 +144,7 @@ include: ["ontology/**/*.yaml"]
         0,
         Shrink(5, 0.5),
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
-        ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 700),
+        ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 1700),
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)
