@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from duckkb.ontology.model import Source
+from duckkb.ontology.model import DocumentSource
 
 if TYPE_CHECKING:
     from pathspec import PathSpec
@@ -15,11 +15,11 @@ NOT_DOCUMENTS = frozenset({"data", "ontology"})
 """Folders of a base itself: truth and configuration."""
 
 
-def is_document(source: Source, path: str) -> bool:
+def is_document(source: DocumentSource, path: str) -> bool:
     """Whether a file counts, by its path in the folder of the source.
 
-    >>> from duckkb.ontology.model import Source
-    >>> guide = Source("docs", ("**/*.md",), ("drafts/",))
+    >>> from duckkb.ontology.model import DocumentSource
+    >>> guide = DocumentSource("docs", ("**/*.md",), ("drafts/",))
     >>> is_document(guide, "a/b.md"), is_document(guide, "drafts/c.md"), is_document(guide, "dist/d.md")
     (True, False, False)
     """
@@ -34,13 +34,13 @@ def matches(lines: tuple[str, ...], path: str) -> bool:
     return bool(lines) and _spec(lines).match_file(path)
 
 
-def enters(source: Source, path: str) -> bool:
+def enters(source: DocumentSource, path: str) -> bool:
     """Whether a folder can hold documents, by its path in the folder of the source."""
     name = path.rpartition("/")[2]
     return name not in ALWAYS_IGNORED and not (source.path == "." and path in NOT_DOCUMENTS)
 
 
-def within(source: Source, path: str) -> str | None:
+def within(source: DocumentSource, path: str) -> str | None:
     """The path of a file inside of the source's folder, None where it lies elsewhere; `path` as parts have it."""
     if source.path == ".":
         return path
@@ -48,7 +48,7 @@ def within(source: Source, path: str) -> str | None:
     return path.removeprefix(start) if path.startswith(start) else None
 
 
-def placed(source: Source, path: str) -> str:
+def placed(source: DocumentSource, path: str) -> str:
     """The inverse of `within`."""
     return path if source.path == "." else f"{source.path}/{path}"
 
@@ -66,7 +66,7 @@ def prefixes(path: str) -> Iterator[str]:
     yield path
 
 
-def contexts(source: Source, path: str) -> list[str]:
+def contexts(source: DocumentSource, path: str) -> list[str]:
     """What a document is about by its folders, from the general to the specific."""
     return [source.contexts[one] for one in prefixes(path) if one in source.contexts]
 

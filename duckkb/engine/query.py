@@ -159,6 +159,11 @@ class Search:
             filled = {}
         return QuestionReading(words, rankings, hits, self._fused(counting), notices, expanded_by, filled, gate=gate)
 
+    def by_words(self, words: LexicalQuery) -> QuestionReading:
+        """What has exactly these words, and nothing in place of what there is none of."""
+        hits = self._lane("fts", words, {}, self._depth)
+        return QuestionReading(words, {"fts": self._ranking(hits, self._depth)}, {"fts": hits}, ())
+
     def _gate(
         self, words: LexicalQuery, rankings: Mapping[Lane, Sequence[tuple[Key, float]]], filled: Mapping[Key, float]
     ) -> Gate | None:
@@ -230,15 +235,16 @@ class Search:
         if len({name for name, _ in hits}) < 2:
             return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
         scores = {key: hit.score for key, hit in hits.items()}
-        return [(key, scores[key]) for key in ranked(scores, self._tie, depth)]
+        return [(key, scores[key]) for key in ranked(scores, self.tie, depth)]
 
-    def _tie(self, key: Key) -> Any:
+    def tie(self, key: Key) -> Any:
+        """What records with equal scores are ordered by."""
         return identity_key(self._base.rows(_kind(self._base, key)).identity(key[1])), key[0]
 
     def _fused(self, rankings: Mapping[Lane, Sequence[tuple[Key, float]]]) -> list[Fused]:
         """One lane keeps its own scores; two are fused by the plan. A hybrid search that lost a lane fuses what is left."""
         if self._plan.mode == "hybrid":
-            return fuse(rankings, self._plan.fusion, self._tie, self._limit)
+            return fuse(rankings, self._plan.fusion, self.tie, self._limit)
         lane = self._plan.lanes[0]
         return [Fused(key, score, {lane: score}, {lane: rank}) for rank, (key, score) in enumerate(rankings[lane], 1)]
 

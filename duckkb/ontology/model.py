@@ -36,7 +36,7 @@ class SearchField:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class DocumentSource:
     """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
     an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `included` says whether
     searches that name no type ask it, `update_command` what fetches it, `contexts` what its folders are about, by path in it."""
@@ -137,7 +137,7 @@ class _RecordType:
     place: str = ""
     relational: Reach | tuple[str, ...] = ()
     review: bool = False
-    source: Source | None = None
+    source: DocumentSource | None = None
 
     @property
     def has_text_vectors(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, MARKDOWN_FILES, EdgeType, Fields, NodeType, Policy, SearchField, Source
+from duckkb.ontology.model import EVERY, MARKDOWN_FILES, EdgeType, Fields, NodeType, Policy, SearchField, DocumentSource
 from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
 from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown
@@ -112,7 +112,7 @@ def links_of(kind: NodeType) -> EdgeType:
     )
 
 
-def _source(section: Section) -> Source:
+def _source(section: Section) -> DocumentSource:
     """Where the files of a document collection lie."""
     section.refuse_unknown(SOURCE_KEYS)
     if "path" not in section:
@@ -130,7 +130,7 @@ def _source(section: Section) -> Source:
     lines = {key: tuple(line for line, _ in section.names(key)) for key in ("pattern", "ignore") if key in section}
     told = section.sub("contexts")
     contexts = {place: told.get(place, Text(LONGEST_CONTEXT), "") for place in told.value}
-    return Source(
+    return DocumentSource(
         path,
         lines.get("pattern", MARKDOWN_FILES),
         lines.get("ignore", ()),

@@ -26,7 +26,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import writable
 from duckkb.errors import Finding, NotFound, UsageError
-from duckkb.ontology.model import NodeType, Source
+from duckkb.ontology.model import NodeType, DocumentSource
 from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol
@@ -58,7 +58,7 @@ class DocumentCollections:
             source = {"path": _placed(base, folder, path), **({"pattern": list(masks)} if masks else {})}
             named = checked_name(name) if name is not None else _name_of(folder)
             definition = define(named, policy_named(base, POLICY), {}, source)
-            count = _count(base, Source(source["path"], *([tuple(masks)] if masks else [])))
+            count = _count(base, DocumentSource(source["path"], *([tuple(masks)] if masks else [])))
             if source["path"].startswith("/"):
                 refuse_taken(base, named)
                 _remember(base, {named: values_of(definition, named)})
@@ -195,12 +195,12 @@ def about(base: Base, kind: NodeType, inner: str) -> str:
     return "\n".join(filter(None, (base.ontology.context, *contexts(source_of(kind), inner))))
 
 
-def source_of(kind: NodeType) -> Source:
+def source_of(kind: NodeType) -> DocumentSource:
     assert kind.source is not None, "asked of documents"
     return kind.source
 
 
-def _named(base: Base, name: str) -> tuple[NodeType, Source]:
+def _named(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
     kind = base.ontology.find(name.removeprefix(URI).strip("/"))
     if isinstance(kind, NodeType) and kind.source is not None:
         return kind, kind.source
@@ -246,7 +246,7 @@ def _name_of(folder: Path) -> str:
     return name
 
 
-def _count(base: Base, source: Source) -> int:
+def _count(base: Base, source: DocumentSource) -> int:
     return sum(not isinstance(one, Finding) for one in walk(base.root, source))
 
 

@@ -68,19 +68,16 @@ def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Docum
     ]
 
 
-def docids(documents: Sequence[Document]) -> dict[Document, str]:
-    """The docid of each document: `#` and the first digits of the SHA-256 of its content, six or, where other content shares
+def docids(documents: Sequence[Document]) -> dict[str, str]:
+    """By name the docid of each document: `#` and the first digits of the SHA-256 of its content, six or, where other content shares
     them, as many as tell them apart."""
-    found: dict[Document, str] = {}
     contents = sorted({one.digest for one in documents})
     lengths = dict.fromkeys(contents, SHORTEST)
     for first, second in zip(contents, contents[1:], strict=False):
         same = next((at for at, (a, b) in enumerate(zip(first, second, strict=True)) if a != b), len(first))
         for digest in (first, second):
             lengths[digest] = max(lengths[digest], same + 1)
-    for one in documents:
-        found[one] = f"#{one.digest[: lengths[one.digest]]}"
-    return found
+    return {one.name: f"#{one.digest[: lengths[one.digest]]}" for one in documents}
 
 
 def named(base: Base, text: str) -> Named:
@@ -98,7 +95,7 @@ def named(base: Base, text: str) -> Named:
     if len(found) == 1:
         return Named(found[0], line)
     if found:
-        names = ", ".join(f"{docids(documents)[one]} {one.name}" for one in found[:_MOST_NEAR])
+        names = ", ".join(f"{docids(documents)[one.name]} {one.name}" for one in found[:_MOST_NEAR])
         more = f" and {len(found) - _MOST_NEAR} more" if len(found) > _MOST_NEAR else ""
         said = f"{told} names {len(found)} documents: {names}{more}"
         raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
@@ -117,14 +114,15 @@ def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
         lines = tuple(_expanded(pattern.strip().removeprefix(URI).lstrip("/")))
         return [one for one in documents if matches(lines, one.name) or matches(lines, one.path)], []
-    found: dict[Document, None] = {}
+    found: dict[str, Document] = {}
     lacking = []
     for item in filter(None, map(str.strip, pattern.split(","))):
         try:
-            found[named(base, item).document] = None
+            one = named(base, item).document
+            found[one.name] = one
         except NotFound as problem:
             lacking.append(f"{problem.message}; {problem.suggestion}")
-    return list(found), lacking
+    return list(found.values()), lacking
 
 
 def _candidates(base: Base, documents: Sequence[Document], text: str) -> Iterator[Document]:

@@ -23,7 +23,7 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     within = [one for one in documents if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")]
     if prefix and not within:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
-    return [_line(base, one, shown[one]) | (_diagnosed(base, one) if long else {}) for one in within]
+    return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within]
 
 
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
     found = named(base, text)
     if first is not None and found.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
-    return _read(base, found.document, docids(catalogue(base))[found.document], first or found.line, lines)
+    return _read(base, found.document, docids(catalogue(base))[found.document.name], first or found.line, lines)
 
 
 def multi_get(base: Base, pattern: str, *, lines: int | None = None, most: int = LARGEST) -> tuple[list[dict[str, Any]], list[str]]:
@@ -46,9 +46,9 @@ def multi_get(base: Base, pattern: str, *, lines: int | None = None, most: int =
     for one in found:
         if one.size > most:
             why = f"{one.size:,} bytes, over the {most:,} of --max-bytes"
-            made.append({**_named(base, one, shown[one]), "skipped": why})
+            made.append({**_named(base, one, shown[one.name]), "skipped": why})
         else:
-            made.append(_read(base, one, shown[one], None, lines))
+            made.append(_read(base, one, shown[one.name], None, lines))
     return made, lacking
 
 

@@ -10,14 +10,17 @@ from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
+from duckkb.engine.pipeline import query
+from duckkb.engine.reranking import ModelBudget
 from duckkb.errors import UsageError
 from duckkb.ontology.model import NodeType
-from duckkb.queries import Hit, Mode, Notice
+from duckkb.queries import FindResult, Hit, Mode, Notice
+from duckkb.search.blend import lexical_score, vector_score
 from duckkb.search.plan import Intent
 from duckkb.values import dataclass
 
 How = Literal["search", "vsearch", "query"]
-_MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar", "query": "hybrid"}
+_MODES: dict[How, Mode] = {"search": "match", "vsearch": "similar"}
 _ALL = 1 << 30
 _SNIPPET_LINES = 4
 _SNIPPET_CHARACTERS = 300
@@ -28,13 +31,15 @@ _WORDS = re.compile(r"\w+")
 class SearchOptions:
     """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at most
     `limit` of them (None: all) whose score is at least `least`; `full` texts instead of snippets; with `explain` why each
-    ranks where it does."""
+    ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings have it)."""
 
     collections: tuple[str, ...] = ()
     limit: int | None = 5
     least: float = 0.0
     full: bool = False
     explain: bool = False
+    candidates: int | None = None
+    rerank_timeout_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ def search_documents(base: Base, question: str, how: How = "query", options: Sea
     if not kinds:
         raise UsageError("there is no document collection to search", suggestion="duckkb collection add FOLDER")
     limit = _ALL if options.limit is None else positive(options.limit)
-    found = queries.find(base, Intent(text, _MODES[how], limit=limit, explain=options.explain, kinds=tuple(kinds)))
+    found = _asked(base, kinds, text, how, options, limit)
     documents = {(one.kind.name, one.path): one for one in catalogue(base, kinds)}
     shown = docids(catalogue(base))
     hits = []
@@ -68,16 +73,24 @@ def search_documents(base: Base, question: str, how: How = "query", options: Sea
         score = _score(hit, how)
         if score >= options.least:
             one = documents[hit.type, hit.identity]
-            hits.append(_line(base, one, shown[one], hit, round(score, 6), text, options))
+            hits.append(_line(base, one, shown[one.name], hit, round(score, 6), text, options))
     return DocumentHits(tuple(hits), found.notices)
+
+
+def _asked(
+    base: Base, kinds: Sequence[NodeType], text: str, how: How, options: SearchOptions, limit: int
+) -> FindResult:
+    if how == "query":
+        return query(base, kinds, text, limit, ModelBudget(options.candidates, options.rerank_timeout_ms))
+    return queries.find(base, Intent(text, _MODES[how], limit=limit, explain=options.explain, kinds=tuple(kinds)))
 
 
 def _score(hit: Hit, how: How) -> float:
     """The score of a hit as it is shown."""
     raw = hit.score or 0.0
-    if how == "search":
-        return abs(raw) / (1 + abs(raw))
-    return 1 / (2 - raw) if how == "vsearch" else raw
+    if how == "query":
+        return raw
+    return lexical_score(raw) if how == "search" else vector_score(raw)
 
 
 def _line(
@@ -122,6 +135,3 @@ def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) ->
     shown = "".join(line for _, line in chosen).rstrip()
     return (chosen[0][0] if chosen else lines[0][0]), shown[:_SNIPPET_CHARACTERS].rstrip()
 
-
-def collections_named(base: Base, names: Sequence[str]) -> list[NodeType]:
-    return documents_of(base, names)

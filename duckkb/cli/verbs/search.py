@@ -72,8 +72,13 @@ def vsearch_command(question: str | None, **how: Any) -> None:
 
 @verb("query", formats=_OWN)
 @_how
+@click.option("--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N", help="How many a reranker reads.")
+@click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N", help="How long it may take.")
 def query_command(question: str | None, **how: Any) -> None:
-    """Search documents by words and by meaning, fused.
+    """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
+
+    Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer
+    as it might stand in a text; `intent:` says what is meant.
 
     \b
     duckkb query "how do we roll back a release" --md
@@ -89,7 +94,7 @@ def _search(how: "How", question: str | None, *, limit: int | None, everything: 
         raise click.UsageError("-n and --all contradict each other; give one of them")
     most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
     numbered = given.pop("line_numbers")
-    chosen = SearchOptions(given["collections"], most, given["min_score"], given["full"], given["explain"])
+    chosen = SearchOptions(given["collections"], most, given["min_score"], given["full"], given["explain"], given.get("candidates"), given.get("rerank_timeout_ms"))
     with opened(at=at) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)

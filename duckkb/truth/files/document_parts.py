@@ -16,7 +16,7 @@ from duckkb.documents import document
 from duckkb.documents.document import Extracted
 from duckkb.documents.source import enters, is_document, placed, within
 from duckkb.errors import Finding
-from duckkb.ontology.model import Ontology, RecordType, Source
+from duckkb.ontology.model import Ontology, RecordType, DocumentSource
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
@@ -71,14 +71,14 @@ def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
 
 
-def walk(root: Path, source: Source) -> Iterator[Seen | Finding]:
+def walk(root: Path, source: DocumentSource) -> Iterator[Seen | Finding]:
     """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
     findings for links, which are not followed. A folder that is not there has none. Raises OSError for one that cannot be
     listed."""
     yield from _walk(root / source.path, source, "")
 
 
-def _walk(folder: Path, source: Source, inner: str) -> Iterator[Seen | Finding]:
+def _walk(folder: Path, source: DocumentSource, inner: str) -> Iterator[Seen | Finding]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)

@@ -14,7 +14,7 @@ from stat import S_ISREG
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
-from duckkb.ontology.model import NodeType, Ontology, RecordType, Source
+from duckkb.ontology.model import NodeType, Ontology, RecordType, DocumentSource
 from duckkb.truth.files.document_parts import LINKS, file_of, part_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
@@ -187,7 +187,7 @@ class _Surveyor:
                 self._look_into_folder(kind, kind.source)
         return self._found
 
-    def _look_into_folder(self, kind: NodeType, source: Source) -> None:
+    def _look_into_folder(self, kind: NodeType, source: DocumentSource) -> None:
         """The documents of a collection, each with what it links to."""
         links = next((edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None)
         try:
