@@ -1,28 +1,34 @@
 """A file as a record: its fields, what is wrong with it, and the files that it links to."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from duckkb.documents import markdown
+from duckkb.documents.extract.result import FORMATS, Extraction
 from duckkb.documents.text import decoded
 from duckkb.ontology.source import read_yaml
 from duckkb.values import dataclass, field
 
 PATH = "path"
-OWN = (PATH, "title", "text", "format", "size", "headings", "text_line", "warnings")
+OWN = (PATH, "title", "text", "format", "size", "headings", "pages", "text_line", "warnings")
 """The fields that a document has of itself; front matter that is called as one of these is kept under `front_` and its name."""
 
-EXTRACTOR = "documents/1"
-"""Names how files are read: another one reads all of them again."""
+WARNINGS = (
+    "disabled", "failed", "degraded", "encrypted", "no_text", "truncated", "encoding_guessed", "unsupported_extension",
+    "too_large", "empty", "timeout", "front_matter",
+)  # fmt: skip
+"""All that can be said of a file."""
 
-LARGEST = 25 * 1024 * 1024
 _MARKDOWN = frozenset({"md", "markdown", "mdx", "qmd"})
 _TEXT = frozenset({"txt", "text", "rst", "adoc", "org", "log", "csv", "tsv", "json", "jsonl", "ndjson"})
 _CODE = frozenset(
     "py pyi js jsx mjs cjs ts tsx go rs java kt c h cc cpp hpp cs rb php swift scala sh bash zsh ps1 sql r jl lua pl ex exs "
     "erl hs clj dart vue css scss toml yaml yml ini cfg proto graphql tf nix zig xml".split()
 )
-_READ_BY_EXTRA = frozenset({"pdf", "docx", "html", "htm", "xhtml"})
+_HEADING_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
+_PLAIN = Extraction()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +51,57 @@ def format_of(path: str) -> str:
         return ending if ending in ("csv", "json") else "text"
     if ending in _CODE:
         return "code"
-    return ending if ending in _READ_BY_EXTRA else ""
+    return ending if ending in FORMATS else ""
 
 
-def read(path: str, raw: bytes) -> Extracted:
+def extractor() -> str:
+    """Names how files are read here, with the versions of what is installed: another one reads all of them again."""
+    from duckkb.documents.extract.libraries import fingerprint  # whom only document collections need
+
+    return fingerprint()
+
+
+def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
     """What a file of a collection says, `path` being its path there. Never raises: what could not be read is a warning."""
     form, warnings = format_of(path), list[str]()
-    text, guessed = "", ""
-    if len(raw) > LARGEST:
+    made, text = None, ""
+    if len(raw) > how.largest:
         warnings.append("too_large")
     elif not raw.strip():
         warnings.append("empty")
     elif not form:
         warnings.append("unsupported_extension")
+    elif form in FORMATS:
+        made = _extracted(path, form, raw, how, warnings)
     elif (found := decoded(raw)) is None:
         warnings.append("failed")
     else:
         text, guessed = found
-    if guessed:
-        warnings.append("encoding_guessed")
-    made = _markdown(path, text, warnings) if form == "md" else _plain(path, text)
+        warnings += ["encoding_guessed"] if guessed else []
+    if made is None:
+        made = _markdown(path, text, warnings) if form == "md" else _plain(path, text)
     made.fields.update({"format": form or "other", "size": len(raw)})
     if warnings:
         made.fields["warnings"] = warnings
     return made
+
+
+def _extracted(path: str, form: str, raw: bytes, how: Extraction, warnings: list[str]) -> Extracted:
+    """What a file says that another process reads; headings and links of Markdown, where it gives such."""
+    from duckkb.documents.extract.process import extracted  # and with it all that starts a process
+
+    told = extracted(form, raw, how)
+    warnings += told.warnings
+    outline, names = list[markdown.Heading](), list(told.headings)
+    if form != "pdf":
+        outline = [replace(one, text=_HEADING_LINK.sub(r"\1", one.text)) for one in markdown.headings(told.text)]
+        names = [one.text for one in outline if one.text]
+    fields: dict[str, Any] = {"title": markdown.title(outline, {"title": told.title}, path), "text": told.text}
+    if names:
+        fields["headings"] = names
+    if told.pages:
+        fields["pages"] = list(told.pages)
+    return Extracted(fields, {} if form == "pdf" else _links(path, told.text, 0, has_wiki=False))
 
 
 def _plain(path: str, text: str) -> Extracted:
@@ -89,9 +122,11 @@ def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
     return Extracted(fields, _links(path, text, start))
 
 
-def _links(path: str, text: str, start: int) -> dict[str, list[int]]:
+def _links(path: str, text: str, start: int, *, has_wiki: bool = True) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for link in sorted(markdown.links(text, start), key=lambda one: one.start):
+        if link.is_wiki and not has_wiki:
+            continue
         target = f"{link.target}.md" if link.is_wiki and not format_of(link.target) else link.target
         if (place := markdown.resolved(path, target)) and place != path:
             found.setdefault(place, []).append(text.count("\n", 0, link.start) + 1)

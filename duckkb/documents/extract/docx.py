@@ -1,0 +1,102 @@
+"""What a DOCX says: mammoth turns it into HTML; what it would leave out is put into the XML before, or said after."""
+
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from xml.etree import ElementTree as Tree
+from zipfile import ZipFile, ZipInfo
+
+from duckkb.documents.extract import page
+from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
+from duckkb.documents.extract.wordml import is_harmless, local, paragraphs, plainer, shown
+
+_OLE = bytes.fromhex("D0CF11E0A1B11AE1")
+_ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
+_MOST_PARTS = 10_000
+_MOST_UNPACKED = 64 * 1024 * 1024
+"""Bytes of XML that a file may unpack to; pictures and the like are never unpacked."""
+_READ = re.compile(r"(?!customXml/|docProps/(?!core)|.*/(?:theme|settings|webSettings|fontTable|glossary)\b).*\.(?:xml|rels)\Z")
+_BESIDE = re.compile(r"word/(?:(?:header|footer)\d*|diagrams/data\d*)\.xml\Z")
+_BODY = re.compile(r"(?:word/)?document\d*\.xml\Z")
+_REWRITTEN = re.compile(r"word/(?:document|footnotes|endnotes|comments)\d*\.xml\Z")
+_STYLES = """
+p[style-name='Title'] => h1:fresh
+p[style-name='title'] => h1:fresh
+comment-reference => sup
+"""
+_LEAST_FOUND = 0.97
+"""Of the letters and digits of the document: fewer, and something was left out that we do not know of."""
+
+
+class TooLarge(Exception):
+    """A file unpacks to more than may be read."""
+
+
+def read(raw: bytes) -> FileText:
+    """The text of a DOCX as Markdown: body, notes, comments and text boxes, then page headers and footers and diagrams.
+
+    `degraded` says that something of it may be missing. Raises what zipfile, the XML parser and mammoth raise for a file that
+    is damaged.
+    """
+    import mammoth
+
+    if raw.startswith(_OLE):
+        return FileText(warnings=("encrypted" if _ENCRYPTED_PACKAGE in raw else "failed",))
+    warnings: list[str] = []
+    with ZipFile(BytesIO(raw)) as archive:
+        wanted = _wanted(archive)
+        if any(one.flag_bits & 1 for one in wanted):
+            return FileText(warnings=("encrypted",))
+        try:
+            parts = dict(_parts(archive, wanted, warnings))
+        except TooLarge:
+            return FileText(warnings=("too_large",))
+    html = mammoth.convert_to_html(
+        _packed(parts), style_map=_STYLES, convert_image=mammoth.images.img_element(lambda image: {"src": ""})
+    ).value
+    title, text = page.markdown(html)
+    beside = list(dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name])))
+    expected = sum(shown(parts[name]) for name in parts if _BODY.match(name))
+    if sum(map(str.isalnum, text)) < _LEAST_FOUND * expected:
+        warnings.append("degraded")
+    whole = "\n\n".join(cleaned(one) for one in (text, *beside) if one)
+    if not whole:
+        warnings.append("empty")
+    return FileText(bounded(whole, warnings), _title(parts) or title, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _wanted(archive: ZipFile) -> list[ZipInfo]:
+    """The parts that are read, of one name the last."""
+    found = {one.filename: one for one in archive.infolist()}
+    return [one for name, one in found.items() if _READ.match(name)]
+
+
+def _parts(archive: ZipFile, wanted: list[ZipInfo], warnings: list[str]) -> Iterator[tuple[str, bytes]]:
+    """The XML of a file by name, plainer than it was; without parts that are damaged, which is said. Raises `TooLarge`.
+
+    What a part claims to unpack to is as much of it as zipfile unpacks, whatever there is.
+    """
+    if len(wanted) > _MOST_PARTS or sum(one.file_size for one in wanted) > _MOST_UNPACKED:
+        raise TooLarge
+    for one in wanted:
+        content = archive.read(one)
+        if not is_harmless(content):
+            warnings.append("degraded")
+        else:
+            yield one.filename, plainer(content) if _REWRITTEN.match(one.filename) else content
+
+
+def _packed(parts: dict[str, bytes]) -> BytesIO:
+    whole = BytesIO()
+    with ZipFile(whole, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(ZipInfo(name), content)
+    whole.seek(0)
+    return whole
+
+
+def _title(parts: dict[str, bytes]) -> str:
+    if "docProps/core.xml" not in parts:
+        return ""
+    root = Tree.fromstring(parts["docProps/core.xml"])
+    return next((one_line(one.text or "") for one in root.iter() if local(one) == "title"), "")

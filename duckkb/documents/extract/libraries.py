@@ -1,0 +1,47 @@
+"""Which libraries read which format, and whether they are installed: they come with the extra `documents`."""
+
+from functools import lru_cache
+from importlib.util import find_spec
+
+from duckkb.installed import version_of
+
+_WRITTEN = "2"
+"""Our own part in what is extracted: another one extracts everything again."""
+_PACKAGES = {
+    "pypdfium2": "pypdfium2",
+    "pypdf": "pypdf",
+    "mammoth": "mammoth",
+    "markdownify": "markdownify",
+    "bs4": "beautifulsoup4",
+    "chardet": "chardet",
+}
+_NEEDED = {"pdf": ("pypdfium2",), "docx": ("mammoth", "markdownify", "bs4"), "html": ("markdownify", "bs4")}
+_ALSO_USED = {"pdf": ("pypdf",), "html": ("chardet",)}
+
+
+def is_readable(form: str) -> bool:
+    """Whether what a format needs is installed."""
+    return all(_version(module) for module in _NEEDED[form])
+
+
+@lru_cache
+def extractor(form: str) -> str:
+    """Names what reads a format, with versions: another name, another text.
+
+    A format without libraries of its own is read by us; then an encoding may be guessed.
+    """
+    modules = (*_NEEDED[form], *_ALSO_USED.get(form, ())) if form in _NEEDED else _ALSO_USED["html"]
+    found = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _version(module))]
+    return ", ".join([f"duckkb {_WRITTEN}", *found])
+
+
+@lru_cache
+def fingerprint() -> str:
+    """Names how files of all formats are read here, with the versions of what is installed."""
+    found = [f"{package} {version}" for module, package in _PACKAGES.items() if (version := _version(module))]
+    return ", ".join([f"documents/{_WRITTEN}", *found])
+
+
+@lru_cache
+def _version(module: str) -> str:
+    return version_of(_PACKAGES[module], module) if find_spec(module) is not None else ""

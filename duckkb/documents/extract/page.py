@@ -1,0 +1,198 @@
+"""What HTML says, as Markdown: of a page on disk, and of what a DOCX was turned into."""
+
+import codecs
+import re
+from functools import lru_cache
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
+from duckkb.documents.text import decoded
+
+if TYPE_CHECKING:
+    from markdownify import MarkdownConverter
+
+_DECLARED = re.compile(
+    rb"""<(?:meta\b|\?xml\b)[^>]{0,400}?\b(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{2,40})""", re.IGNORECASE
+)
+_DECLARED_WITHIN = 4096
+_MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932",
+          "euc_kr": "cp949", "big5": "cp950"}  # fmt: skip
+"""What browsers read where a page names an encoding that another one holds: WHATWG Encoding, 4.2."""
+_OF_TEXT = re.compile(r"(?:utf-8|cp\d|iso|gb|hz|big5|shift|euc|koi8|mac|johab|tis|ptcp|kz)")
+_CERTAIN = 8
+"""Characters beyond ASCII that, read as UTF-8 without an error, are no accident."""
+_CLOSING = re.compile(r"</(script|style|title|textarea)\b[^>]{0,200}>", re.IGNORECASE)
+_SWALLOWING = tuple(
+    (re.compile(opening, re.IGNORECASE), re.compile(closing, re.IGNORECASE))
+    for opening, closing in (*((rf"<{tag}\b[^>]*>?", f"</{tag}") for tag in ("script", "style", "title", "textarea")), ("<!--", "-->"))
+)
+_NOT_SHOWN = ("script", "style", "template", "title")
+_BLOCKS = re.compile(r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote)\Z")
+_STRUCTURE = re.compile(r"^(\s*)(#{1,6}\s|`{3,}|~{3,})", re.MULTILINE)
+_BACKTICKS = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_LANGUAGE = re.compile(r"lang(?:uage)?-([\w+#.-]{1,30})")
+_MOST_MARKUP = 5_000_000
+"""Characters of a page of which a tree is made: twenty times as many bytes, and 2 s for a million."""
+
+
+def read(raw: bytes) -> FileText:
+    """The text of a page as Markdown, without scripts and styles. `degraded` says that something in it is not closed, or that
+    it is too large or too deep for more than its bare words."""
+    found = page_text(raw)
+    if found is None:
+        return FileText(warnings=("failed",))
+    text, guessed = found
+    warnings = ["encoding_guessed"] if guessed else []
+    whole = _closed(text)
+    if whole != text:
+        warnings.append("degraded")
+    title, made, is_whole = _read(_CLOSING.sub(r"</\1>", whole))
+    if not is_whole and "degraded" not in warnings:
+        warnings.append("degraded")
+    if not made:
+        warnings.append("empty")
+    return FileText(bounded(made, warnings), title, warnings=tuple(warnings))
+
+
+def page_text(raw: bytes) -> tuple[str, bool] | None:
+    """The text of a page's bytes, and whether its encoding is a guess, also where what it declares cannot be; None for bytes
+    that are no text.
+
+    In this order: its mark; UTF-8 where that cannot be an accident; what the page declares; UTF-8; a guess.
+    """
+    if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return _certain(raw)
+    for mark, name in ((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")):
+        if mark in raw[:64]:
+            return raw.decode(name, "replace"), True
+    declared = _declared(raw)
+    try:
+        text: str | None = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = None
+    if text is not None and (declared in ("", "utf-8") or sum(1 for one in text if one > "\x7f") >= _CERTAIN):
+        return None if decoded(raw) is None else (text, declared not in ("", "utf-8"))
+    if declared not in ("", "utf-8"):
+        try:
+            return raw.decode(declared), False
+        except UnicodeDecodeError:
+            pass
+    return _certain(raw)
+
+
+def markdown(html: str) -> tuple[str, str]:
+    """The title of a page and its text as Markdown. Raises RecursionError for one that is too deep."""
+    from bs4 import BeautifulSoup
+
+    soup = BeautifulSoup(html, "html.parser")
+    title = soup.title.get_text() if soup.title else ""
+    for one in soup(_NOT_SHOWN):
+        one.decompose()
+    return one_line(title), cleaned(_converter().convert_soup(soup)).strip()
+
+
+def _certain(raw: bytes) -> tuple[str, bool] | None:
+    found = decoded(raw)
+    return None if found is None else (found[0], bool(found[1]))
+
+
+def _declared(raw: bytes) -> str:
+    """The codec that a page declares, as Python names it; empty for none, and for what is no encoding of text."""
+    found = _DECLARED.search(raw, 0, _DECLARED_WITHIN)
+    if not found:
+        return ""
+    try:
+        name = codecs.lookup(found[1].decode("ascii", "replace")).name
+    except LookupError:
+        return ""
+    if name.startswith("utf-16"):  # which could not have declared itself in ASCII
+        return "utf-8"
+    name = _MEANT.get(name, name)
+    return name if _OF_TEXT.match(name) else ""
+
+
+def _closed(html: str) -> str:
+    """A page in which nothing that is not closed takes in all that follows: its opening is left out."""
+    for opening, closing in _SWALLOWING:
+        behind = 0
+        for found in closing.finditer(html):
+            behind = found.end()
+        html = html[:behind] + opening.sub("", html[behind:])
+    return html
+
+
+def _read(html: str) -> tuple[str, str, bool]:
+    """A page's title and text, and whether it is all that there is to it."""
+    if len(html) <= _MOST_MARKUP:
+        try:
+            return *markdown(html), True
+        except RecursionError:
+            pass
+    words = _Words()
+    words.feed(html)
+    words.close()
+    return one_line("".join(words.title)), cleaned("".join(words.text)).strip(), False
+
+
+class _Words(HTMLParser):
+    """The words of a page, a line a block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.title: list[str] = []
+        self._inside = ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag in _NOT_SHOWN and not self._inside:
+            self._inside = tag
+        if _BLOCKS.match(tag):
+            self.text.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == self._inside:
+            self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.text.append(data)
+        elif self._inside == "title":
+            self.title.append(data)
+
+
+@lru_cache(1)
+def _converter() -> "MarkdownConverter":
+    from markdownify import ATX
+    from markdownify import MarkdownConverter as Converter
+
+    class Plain(Converter):  # type: ignore[misc,unused-ignore]
+        """Without emphasis, which would part words, and without links inside the page."""
+
+        def escape(self, text: str, parent_tags: Any) -> str:
+            return _STRUCTURE.sub(r"\1\\\2", text)
+
+        def convert_a(self, el: Any, text: str, parent_tags: Any) -> str:
+            target = "".join(str(el.get("href") or "").split("\n")).strip()
+            if not target or not text.strip() or "_noformat" in parent_tags:
+                return text
+            if target.startswith("#") or target.lower().startswith(("javascript:", "data:")):
+                return text
+            if re.search(r"[\s()<>]", target):
+                target = f"<{target.replace('<', '%3C').replace('>', '%3E')}>"
+            return f"{text[: len(text) - len(text.lstrip())]}[{text.strip()}]({target}){text[len(text.rstrip()) :]}"
+
+        def convert_img(self, el: Any, text: str, parent_tags: Any) -> str:
+            said, source = one_line(str(el.get("alt") or "")), str(el.get("src") or "")
+            return f"![{said}]({source})" if source and not source.startswith("data:") and " " not in source else said
+
+        def convert_pre(self, el: Any, text: str, parent_tags: Any) -> str:
+            if not text.strip():
+                return ""
+            fence = "`" * max([3, *(len(run) + 1 for run in _BACKTICKS.findall(text))])
+            classes = [*(el.get("class") or ()), *((el.code and el.code.get("class")) or ())]
+            language = next((found[1] for one in classes if (found := _LANGUAGE.match(one))), "")
+            body = text.strip("\n")
+            return f"\n\n{fence}{language}\n{body}\n{fence}\n\n"
+
+    return Plain(heading_style=ATX, bullets="-", strip=["b", "strong", "i", "em", "u"], table_infer_header=True)

@@ -1,0 +1,119 @@
+"""What a PDF says, page by page, by PDFium; by pypdf where that is installed and PDFium refuses."""
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from duckkb.documents.extract.result import MOST_TEXT, FileText, cleaned, one_line
+
+if TYPE_CHECKING:
+    from pypdfium2 import PdfDocument, PdfPage
+
+_LEAST_A_PAGE = 10
+"""Printable characters: a scan has some too, as its page numbers, so that none at all would be too little to ask for."""
+_MOST_PAGES = 20_000
+_MOST_OUTLINE = 5_000
+_MOST_LOOKED_AT = 20_000
+"""Objects of a document that are looked at for hidden text."""
+_HYPHEN = re.compile("[\x02\ufffe][ \t]*(?:\r\n?|\n)?")
+"""What PDFium makes of a hyphen at the end of a line whose word goes on in the next one."""
+_BETWEEN = "\n\n"
+
+
+def read(raw: bytes) -> FileText:
+    """The text of a PDF. `degraded` says that it may not be what a reader sees: a page is damaged, text is invisible, or
+    PDFium refused the file."""
+    import pypdfium2
+
+    try:
+        document = pypdfium2.PdfDocument(raw)
+    except pypdfium2.PdfiumError as error:
+        return _by_pypdf(raw, "encrypted" if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD else "failed")
+    warnings: list[str] = []
+    count = min(len(document), _MOST_PAGES)
+    if count < len(document):
+        warnings.append("truncated")
+    title = one_line(document.get_metadata_value("Title"))
+    return _made(_pages(document, count, warnings), warnings, title, _outline(document))
+
+
+def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator[str]:
+    from pypdfium2 import PdfiumError
+
+    left = _MOST_LOOKED_AT
+    for number in range(count):
+        text, hidden = "", False
+        try:
+            page = document[number]
+            text = page.get_textpage().get_text_range()
+            if left > 0 and text:
+                looked_at, hidden = _hidden(page, left)
+                left -= looked_at
+            page.close()
+        except PdfiumError:
+            hidden = True
+        if hidden and "degraded" not in warnings:
+            warnings.append("degraded")
+        yield _HYPHEN.sub("", text)
+
+
+def _hidden(page: "PdfPage", most: int) -> tuple[int, bool]:
+    """How many objects of text were looked at, and whether one of them is never drawn: what a scan was recognised as, or
+    what readers are not to see."""
+    from pypdfium2 import raw
+
+    number = 0
+    for number, one in enumerate(islice(page.get_objects(filter=[raw.FPDF_PAGEOBJ_TEXT]), most), 1):
+        if raw.FPDFTextObj_GetTextRenderMode(one.raw) == raw.FPDF_TEXTRENDERMODE_INVISIBLE:
+            return number, True
+    return number, False
+
+
+def _outline(document: "PdfDocument") -> list[str]:
+    from pypdfium2 import PdfiumError
+
+    try:
+        found = [one_line(one.get_title()) for one in islice(document.get_toc(), _MOST_OUTLINE)]
+    except (PdfiumError, UnicodeDecodeError):
+        return []
+    return [one for one in found if one]
+
+
+def _made(pages: Iterable[str], warnings: list[str], title: str = "", headings: Iterable[str] = ()) -> FileText:
+    """The pages as one text, with where each begins."""
+    pieces, starts, at, printable = list[str](), list[int](), 0, 0
+    for piece in pages:
+        text = cleaned(piece).strip()
+        starts.append(at)
+        printable += sum(map(len, text.split()))
+        if at + len(text) > MOST_TEXT:
+            warnings.append("truncated")
+            break
+        if text:
+            pieces.append(text)
+            at += len(text) + len(_BETWEEN)
+    whole = _BETWEEN.join(pieces)
+    if printable < _LEAST_A_PAGE * max(1, len(starts)):
+        warnings.append("no_text")
+    return FileText(
+        whole, title, tuple(headings), tuple(min(one, len(whole)) for one in starts), tuple(dict.fromkeys(warnings))
+    )
+
+
+def _by_pypdf(raw: bytes, refused: str) -> FileText:
+    """A second opinion on a file that PDFium refuses, for a reason that stands where there is none."""
+    if find_spec("pypdf") is None:
+        return FileText(warnings=(refused,))
+    import pypdf
+
+    try:
+        reader = pypdf.PdfReader(BytesIO(raw))
+        if reader.is_encrypted and not reader.decrypt(""):
+            return FileText(warnings=(refused,))
+        found = _made((page.extract_text() for page in islice(reader.pages, _MOST_PAGES)), ["degraded"])
+    except Exception:  # of any kind: it takes damaged files apart by hand
+        return FileText(warnings=(refused,))
+    return FileText(warnings=(refused,)) if "no_text" in found.warnings else found

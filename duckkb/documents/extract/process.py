@@ -1,0 +1,176 @@
+"""Extraction as others see it: the text of a file, remembered, or made by a process that is killed where it overruns.
+
+The process is started when it is first needed and again after it ended; it answers in JSON, and nothing that it sends is
+executed here. A file that kills it is a warning on that file.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from duckkb.documents.extract.child import receive, send
+from duckkb.documents.extract.libraries import extractor, is_readable
+from duckkb.documents.extract.remembered import key, recall, remember
+from duckkb.documents.extract.result import Extraction, FileText
+
+if TYPE_CHECKING:
+    import subprocess
+
+START_SECONDS = 120.0  # for a new process on a busy machine
+_MOST_FILES = 500
+"""Files that one process reads: libraries in C do not always give back what they took."""
+# -I: neither the current folder nor variables of the environment can put code into the process
+_START = (
+    "import json, sys; sys.path += json.loads(sys.argv[1]); from duckkb.documents.extract.child import main; main()"
+)
+
+
+def extracted(form: str, raw: bytes, how: Extraction) -> FileText:
+    """What a file of the format pdf, docx or html says. Never raises: what could not be read is a warning, `disabled` where
+    it is switched off or its libraries are not installed, `timeout` and `failed` where it took more than it may."""
+    if form in how.off or not is_readable(form):
+        return FileText(warnings=("disabled",))
+    name, by = key(form, raw), extractor(form)
+    found = recall(name, by)
+    if found is None:
+        with _lock.held:
+            found, is_its_own = _extractor.read(form, raw, how)
+        if is_its_own:
+            remember(name, by, found)
+    return found
+
+
+def close() -> None:
+    """End the process; the next file starts another."""
+    with _lock.held:
+        _extractor.drop()
+
+
+class _Died(Exception):
+    """The process did not answer, for want of time or for something in the file."""
+
+    def __init__(self, too_late: bool) -> None:
+        super().__init__()
+        self.too_late = too_late
+
+
+class _Extractor:
+    """The process, and how many files it has been given."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._files = 0
+
+    def read(self, form: str, raw: bytes, how: Extraction) -> tuple[FileText, bool]:
+        """The text, and whether it is what the file says whenever it is read: not so where the machine may have been busy.
+        A process that had read other files before is no witness against this one."""
+        if self._files >= _MOST_FILES:
+            self.drop()
+        while True:
+            try:
+                self._start()
+                is_fresh = self._files == 0
+                self._files += 1
+                return self._ask(form, raw, how), True
+            except _Died as death:
+                self.drop()
+                if death.too_late:
+                    return FileText(warnings=("timeout",)), False
+                if is_fresh:
+                    return FileText(warnings=("failed",)), False
+            except OSError:  # no process can be started: out of memory, or of processes
+                self.drop()
+                return FileText(warnings=("failed",)), False
+            except BaseException:
+                self.drop()  # half of a message may be on its way
+                raise
+
+    def drop(self) -> None:
+        process, self._process, self._files = self._process, None, 0
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                if pipe:
+                    pipe.close()
+
+    def forget(self) -> None:
+        """Let go of a process that is the child of another one: of the one that this was forked from."""
+        if self._process is not None:
+            self._process.returncode = 0  # not ours to wait for
+        self._process, self._files = None, 0
+
+    def _start(self) -> None:
+        if self._process is None:
+            self._process = _started()
+            self._exchange(START_SECONDS)
+
+    def _ask(self, form: str, raw: bytes, how: Extraction) -> FileText:
+        asked = {"format": form, "seconds": how.seconds, "memory": how.memory}
+        try:
+            return FileText.of(json.loads(self._exchange(how.seconds, json.dumps(asked).encode(), raw)))
+        except ValueError as error:  # whatever answered, it is no extractor any more
+            raise _Died(too_late=False) from error
+
+    def _exchange(self, seconds: float, *messages: bytes) -> bytes:
+        """Send messages and take an answer; raises `_Died` once the time is over, and where the process ends."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        end, clock = monotonic() + seconds, threading.Timer(seconds, process.kill)
+        clock.daemon = True
+        clock.start()
+        try:
+            for message in messages:
+                send(process.stdin, message)
+            return receive(process.stdout)
+        except (EOFError, OSError) as error:
+            raise _Died(too_late=monotonic() >= end) from error
+        finally:
+            clock.cancel()
+
+
+class _Lock:
+    """One file at a time in a process; made anew in a fork, which may have been made while another thread held it."""
+
+    def __init__(self) -> None:
+        self.held = threading.Lock()
+
+    def forked(self) -> None:
+        self.held = threading.Lock()
+        _extractor.forget()
+
+
+_extractor, _lock = _Extractor(), _Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lock.forked)
+atexit.register(close)
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    import subprocess
+
+    return subprocess.Popen(
+        [sys.executable, "-I", "-B", "-X", "utf8", "-c", _START, json.dumps(_import_path())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=os.sep,
+        env=None if os.name == "nt" else {},
+        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
+    )
+
+
+def _import_path() -> list[str]:
+    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
+    home = Path(__file__).resolve().parents[3]
+    here = Path.cwd()
+    found = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
+    return [*found, str(home)]

@@ -1,0 +1,111 @@
+"""What was extracted of files before, by the digest of their content: one small file each, in a folder of the user's cache.
+
+A file says by which extractor it was made and carries its own digest: what another version made, and what is damaged, is
+made anew in its place. Nothing here is truth, and no failure to keep it is one.
+"""
+
+import json
+import os
+import stat
+import time
+from contextlib import suppress
+from hashlib import blake2b, sha256
+from pathlib import Path
+
+from duckkb.documents.extract.result import FileText
+from duckkb.values import dataclass
+
+_DIGEST = 16
+_DAY = 86_400
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(slots=True)
+class _Kept:
+    folder: Path | None = None
+
+
+_kept = _Kept()
+
+
+def remember_in(folder: Path | None) -> None:
+    """Where this process keeps what it extracts, None for nowhere. The folder is made when it is first needed."""
+    _kept.folder = folder
+
+
+def key(form: str, raw: bytes) -> str:
+    return f"{sha256(raw).hexdigest()}-{form}"
+
+
+def recall(name: str, by: str) -> FileText | None:
+    """What `remember` kept under a key by the same extractor, None where it did not or where that is damaged."""
+    if _kept.folder is None:
+        return None
+    path = _kept.folder / name
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        body = _read(path)
+        told = json.loads(body)
+        if told["by"] == by:
+            if path.stat().st_mtime < time.time() - _DAY:  # in use: not among those that a cleanup lets go first
+                os.utime(path)
+            return FileText.of(told)
+    return None
+
+
+def remember(name: str, by: str, found: FileText) -> None:
+    """Keep it, all or nothing; where that cannot be done it is not kept."""
+    folder = _kept.folder
+    if folder is None:
+        return
+    body = json.dumps({"by": by, **found.plain()}, ensure_ascii=False).encode()
+    beside = folder / f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
+    try:
+        _have(folder)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600), "wb") as file:
+            file.write(_digest(body) + body)
+        os.replace(beside, folder / name)
+    except (OSError, ValueError):
+        with suppress(OSError):
+            beside.unlink()
+
+
+def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
+    """The files of such a folder that were not used for longest, with their bytes, so that the others take at most `most`."""
+    found: list[tuple[float, int, Path]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found.append((status.st_mtime, status.st_size, Path(entry.path)))
+    over = sum(size for _, size, _ in found) - most
+    gone: list[tuple[Path, int]] = []
+    for _, size, path in sorted(found):
+        if over <= 0:
+            break
+        gone.append((path, size))
+        over -= size
+    return gone
+
+
+def _have(folder: Path) -> None:
+    """Have the folder be there, closed to others; raises OSError where it is a link, no folder or not the user's own."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    if not stat.S_ISDIR(status.st_mode) or not is_own:
+        raise NotADirectoryError(folder)
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINKS), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(path)
+        head, body = file.read(2 * _DIGEST), file.read()
+    if head != _digest(body):
+        raise ValueError(path)
+    return body
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST).hexdigest().encode()

@@ -1,0 +1,67 @@
+"""What is asked of an extraction and what comes of it, as plain values."""
+
+import re
+from typing import Any
+
+from duckkb.values import dataclass
+
+FORMATS = frozenset({"pdf", "docx", "html"})
+LARGEST = 25 * 1024 * 1024
+MOST_TEXT = 16 * 1024 * 1024
+"""Characters of one text; what lies behind them is left out, and said to be (`truncated`)."""
+_NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """How files are extracted: formats that are not (`off`), the largest file (bytes), and what one may take: seconds by the
+    clock, and bytes of memory on top of what the process has."""
+
+    off: frozenset[str] = frozenset()
+    largest: int = LARGEST
+    seconds: float = 30.0
+    memory: int = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """What a file says: Markdown, or plain text of a PDF; its own title and outline where the format has them; for a PDF where
+    each page begins in the text, in characters; and warnings by code. A page without text begins where the next one does."""
+
+    text: str = ""
+    title: str = ""
+    headings: tuple[str, ...] = ()
+    pages: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("text", "title", "headings", "pages", "warnings")}
+
+    @classmethod
+    def of(cls, told: Any) -> "FileText":
+        """The inverse of `plain`, of JSON. Raises ValueError for anything else: it may come from a process that a file took
+        over, or from a damaged disk."""
+        match told:
+            case {"text": str(), "title": str(), "headings": [*headings], "pages": [*pages], "warnings": [*warnings]}:
+                size = len(told["text"])
+                names = [*headings, *warnings]
+                if all(isinstance(one, str) for one in names) and all(type(at) is int and 0 <= at <= size for at in pages):
+                    return cls(told["text"], told["title"], tuple(headings), tuple(pages), tuple(warnings))
+        raise ValueError("no text of a file")
+
+
+def cleaned(text: str) -> str:
+    """A text without what JSON, terminals and readers stumble over: controls, halves of surrogate pairs, other line ends."""
+    return _NEVER_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
+
+
+def one_line(text: str) -> str:
+    return " ".join(cleaned(text).split())
+
+
+def bounded(text: str, warnings: list[str]) -> str:
+    """The text, or its beginning with the warning `truncated`."""
+    if len(text) <= MOST_TEXT:
+        return text
+    warnings.append("truncated")
+    return text[:MOST_TEXT]
