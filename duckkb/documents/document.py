@@ -94,7 +94,7 @@ def _extracted(path: str, form: str, raw: bytes, how: Extraction, warnings: list
     warnings += told.warnings
     outline, names = list[markdown.Heading](), list(told.headings)
     if form != "pdf":
-        outline = [replace(one, text=_HEADING_LINK.sub(r"\1", one.text)) for one in markdown.headings(told.text)]
+        outline = [replace(one, text=_HEADING_LINK.sub(r"\1", one.text).strip("\u200b ")) for one in markdown.headings(told.text)]
         names = [one.text for one in outline if one.text]
     fields: dict[str, Any] = {"title": markdown.title(outline, {"title": told.title}, path), "text": told.text}
     if names:

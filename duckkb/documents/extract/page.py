@@ -178,6 +178,8 @@ def _converter() -> "MarkdownConverter":
                 return text
             if target.startswith("#") or target.lower().startswith(("javascript:", "data:")):
                 return text
+            if "://" in target and target == text.strip():
+                return text
             if re.search(r"[\s()<>]", target):
                 target = f"<{target.replace('<', '%3C').replace('>', '%3E')}>"
             return f"{text[: len(text) - len(text.lstrip())]}[{text.strip()}]({target}){text[len(text.rstrip()) :]}"
@@ -195,4 +197,4 @@ def _converter() -> "MarkdownConverter":
             body = text.strip("\n")
             return f"\n\n{fence}{language}\n{body}\n{fence}\n\n"
 
-    return Plain(heading_style=ATX, bullets="-", strip=["b", "strong", "i", "em", "u"], table_infer_header=True)
+    return Plain(heading_style=ATX, bullets="-", strip=["b", "strong", "i", "em", "u", "s", "del"], table_infer_header=True)

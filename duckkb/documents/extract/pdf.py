@@ -21,6 +21,8 @@ _MOST_LOOKED_AT = 20_000
 _HYPHEN = re.compile("[\x02\ufffe][ \t]*(?:\r\n?|\n)?")
 """What PDFium makes of a hyphen at the end of a line whose word goes on in the next one."""
 _BETWEEN = "\n\n"
+_NO_TITLES = frozenset({"untitled", "(anonymous)", "(unspecified)"})
+"""What programs write that were given none."""
 
 
 def read(raw: bytes) -> FileText:
@@ -37,17 +39,22 @@ def read(raw: bytes) -> FileText:
     if count < len(document):
         warnings.append("truncated")
     title = one_line(document.get_metadata_value("Title"))
+    title = "" if title.lower() in _NO_TITLES else title
     return _made(_pages(document, count, warnings), warnings, title, _outline(document))
 
 
 def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator[str]:
-    from pypdfium2 import PdfiumError
+    from pypdfium2 import PdfiumError, raw
 
     left = _MOST_LOOKED_AT
     for number in range(count):
         text, hidden = "", False
         try:
             page = document[number]
+            if raw.FPDFPage_GetAnnotCount(page) > 0:  # boxes of text and filled-in fields are drawn on the page, in memory
+                raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
+                page.close()
+                page = document[number]
             text = page.get_textpage().get_text_range()
             if left > 0 and text:
                 looked_at, hidden = _hidden(page, left)
