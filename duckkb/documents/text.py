@@ -11,7 +11,6 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _GUESSED_FROM = 1 << 16
-_LEAST = 0.5
 # What no text has, whatever its encoding: without these left, a file of another kind would be taken for a text.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _MOST_CONTROLS = 0.01
@@ -38,9 +37,8 @@ def _guessed(raw: bytes) -> str:
         import chardet  # of the extra `documents`
     except ImportError:
         return "" if b"\0" in raw else "cp1252"
-    found = chardet.detect(raw[:_GUESSED_FROM])
-    name = found["encoding"]
-    if not name or (found["confidence"] or 0) < _LEAST:
+    name = chardet.detect(raw[:_GUESSED_FROM])["encoding"]  # its best, however sure: short texts of one code page score .1
+    if not name:
         return "" if b"\0" in raw else "cp1252"
     try:
         return codecs.lookup(name).name

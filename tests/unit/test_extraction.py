@@ -78,7 +78,8 @@ def problems(sample: Sample) -> list[str]:
 
 def test_kx_18_what_was_put_into_a_file_is_in_its_text_or_a_warning_says_why_not(written: list[Sample]) -> None:
     assert len(written) >= 60 and len({one.name for one in written}) == len(written)
-    assert [line for sample in written for line in problems(sample)] == []
+    found = [line for sample in written for line in problems(sample)]
+    assert not found, "\n".join(found)
 
 
 def test_control_a_text_that_lacks_something_is_found_out() -> None:

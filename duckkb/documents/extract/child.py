@@ -102,6 +102,9 @@ def _reader(form: str) -> Callable[[bytes], FileText]:
         import bs4  # noqa: F401
         import markdownify  # noqa: F401
 
+        with suppress(ImportError):
+            import selectolax.lexbor  # noqa: F401
+
         from duckkb.documents.extract import page as module
     return module.read
 

@@ -13,10 +13,11 @@ _PACKAGES = {
     "mammoth": "mammoth",
     "markdownify": "markdownify",
     "bs4": "beautifulsoup4",
+    "selectolax": "selectolax",
     "chardet": "chardet",
 }
 _NEEDED = {"pdf": ("pypdfium2",), "docx": ("mammoth", "markdownify", "bs4"), "html": ("markdownify", "bs4")}
-_ALSO_USED = {"pdf": ("pypdf",), "html": ("chardet",)}
+_ALSO_USED = {"pdf": ("pypdf",), "html": ("selectolax", "chardet")}
 
 
 def is_readable(form: str) -> bool:
@@ -30,7 +31,7 @@ def extractor(form: str) -> str:
 
     A format without libraries of its own is read by us; then an encoding may be guessed.
     """
-    modules = (*_NEEDED[form], *_ALSO_USED.get(form, ())) if form in _NEEDED else _ALSO_USED["html"]
+    modules = (*_NEEDED[form], *_ALSO_USED.get(form, ())) if form in _NEEDED else ("chardet",)
     found = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _version(module))]
     return ", ".join([f"duckkb {_WRITTEN}", *found])
 

@@ -4,6 +4,7 @@ import codecs
 import re
 from functools import lru_cache
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from duckkb.documents.extract.result import FileText, bounded, cleaned, one_line
@@ -31,6 +32,7 @@ _NOT_SHOWN = ("script", "style", "template", "title")
 _BLOCKS = re.compile(r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote)\Z")
 _STRUCTURE = re.compile(r"^(\s*)(#{1,6}\s|`{3,}|~{3,})", re.MULTILINE)
 _BACKTICKS = re.compile(r"^\s*(`{3,})", re.MULTILINE)
+_LINE_END = re.compile(r"[ \t]+$", re.MULTILINE)
 _LANGUAGE = re.compile(r"lang(?:uage)?-([\w+#.-]{1,30})")
 _MOST_MARKUP = 5_000_000
 """Characters of a page of which a tree is made: twenty times as many bytes, and 2 s for a million."""
@@ -64,7 +66,7 @@ def page_text(raw: bytes) -> tuple[str, bool] | None:
     if raw.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return _certain(raw)
     for mark, name in ((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")):
-        if mark in raw[:64]:
+        if raw.startswith(mark):
             return raw.decode(name, "replace"), True
     declared = _declared(raw)
     try:
@@ -89,7 +91,7 @@ def markdown(html: str) -> tuple[str, str]:
     title = soup.title.get_text() if soup.title else ""
     for one in soup(_NOT_SHOWN):
         one.decompose()
-    return one_line(title), cleaned(_converter().convert_soup(soup)).strip()
+    return one_line(title), _LINE_END.sub("", cleaned(_converter().convert_soup(soup))).strip()
 
 
 def _certain(raw: bytes) -> tuple[str, bool] | None:
@@ -126,13 +128,23 @@ def _read(html: str) -> tuple[str, str, bool]:
     """A page's title and text, and whether it is all that there is to it."""
     if len(html) <= _MOST_MARKUP:
         try:
-            return *markdown(html), True
+            return *markdown(_with_all_tags(html)), True
         except RecursionError:
             pass
     words = _Words()
     words.feed(html)
     words.close()
     return one_line("".join(words.title)), cleaned("".join(words.text)).strip(), False
+
+
+def _with_all_tags(html: str) -> str:
+    """A page with the tags that may be left out, as those at the end of cells and points, by the rules of browsers. As it is
+    where selectolax is not installed: then the words stay, but not all tables and lists."""
+    if find_spec("selectolax") is None:
+        return html
+    from selectolax.lexbor import LexborHTMLParser
+
+    return LexborHTMLParser(html).html or html
 
 
 class _Words(HTMLParser):

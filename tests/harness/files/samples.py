@@ -184,10 +184,11 @@ def _html() -> Iterator[Sample]:
 
     yield page("plain", f"<p>{EN}</p><p>{ZH}</p>", EN, ZH, title="plain")
     heads = f"<title>Shop &amp; more</title><h2>Shipping <a href='#s'>#</a></h2><p>{EN}</p><h3><a href='x.html'>Abroad</a></h3>"
-    yield page("headings", heads, "## Shipping", EN, "### ", title="Shipping #", headings=("Shipping #", "Abroad"), links=("x.html",))
+    yield page("headings", heads, "## Shipping", EN, "### ", title="Shipping", headings=("Shipping", "Abroad"), links=("x.html",))
     yield page("titled", f"<head><title>Shop &amp; more</title></head><p>{EN}</p>", EN, title="Shop & more", never=("Shop",))
     yield page("table", "<table><tr><td>Item<td>Price<tr><td>Pen<td>12</table>", "| Item | Price |", "| Pen | 12 |")
     yield page("nested-table", "<table><tr><td>outer<table><tr><td>inner</td></tr></table></td><td>beside</td></tr></table>", "outer", "inner", "beside")  # noqa: E501
+    yield page("tags-left-out", "<p>above<ul><li>one<li>two</ul><p>between<dl><dt>term<dd>meaning</dl>", "above", "- one", "- two", "between", "term", "meaning")  # noqa: E501
     yield page("list", "<ul><li>one<ol><li>two</li></ol></li><li>three</li></ul>", "- one", "1. two", "- three")
     yield page("code", "<pre><code class='language-sh'>```\nls # no heading\n```</code></pre><p># no heading either</p>", "````sh", "ls # no heading", "\\# no heading either")  # noqa: E501
     linked = "<a href='../b c (1).html#x'>one</a> <a href='/top.pdf'>two</a> <a href='https://e.org'>three</a> <a href='#in'>[[four]]</a>"
