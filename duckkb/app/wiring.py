@@ -15,7 +15,7 @@ from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Embedder, Expander, Lanes, Reranker, Row, Rows, Sql, Tokenizer
 from duckkb.queries import Notice
 from duckkb.settings import EmbeddingSettings, Environment, Settings
-from duckkb.store.place import Place
+from duckkb.store.place import DOCUMENTS, Place
 from duckkb.truth.files.tree import Tree
 
 if TYPE_CHECKING:
@@ -32,12 +32,17 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
     engine = _engine(chosen)
     models, tokenizer = _Models(loaded, models_env, chosen), _tokenizer(loaded.settings, models_env)
+    place = Place.of(env.cache_home, loaded.root)
+    if any(kind.source is not None for kind in loaded.ontology):
+        from duckkb.documents.extract.remembered import remember_in
+
+        remember_in(place.shared / DOCUMENTS)
     return loaded, Wiring(
         root=loaded.root,
         settings=loaded.settings,
         ontology=loaded.ontology,
         env=env,
-        place=Place.of(env.cache_home, loaded.root),
+        place=place,
         lanes=partial(_lanes, loaded.settings, tokenizer),
         sql=lambda rows, ends, cached: _tables(loaded.ontology, rows, ends, cached, engine),
         tokenizer=tokenizer,

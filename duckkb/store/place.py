@@ -1,7 +1,8 @@
 """Where what is derived lies: in the user's cache folder, so that nobody can bring any along in a clone.
 
     bases/KEY/     what one base gives, KEY made of the real path, the device and the inode of its folder
-    shared/        tokens and vectors, which all bases, clones and worktrees of a user have in common
+    shared/        tokens and vectors, which all bases, clones and worktrees of a user have in common, and in `documents` the
+                   texts of their files
     models/        the local model as it is run
 
 All of it may be deleted at any time. A base that was moved, or another one put in its place, has another key; `sweep` finds
@@ -21,7 +22,7 @@ from pathlib import Path
 from duckkb.truth.layout import read_regular
 from duckkb.values import dataclass
 
-BASES, SHARED, MODELS = "bases", "shared", "models"
+BASES, SHARED, MODELS, DOCUMENTS = "bases", "shared", "models", "documents"
 _LABEL = "base.json"
 _GONE = ".gone-"
 _OURS = re.compile(rf"[0-9a-f]{{24}}-[0-9a-f]+-[0-9a-f]+|{re.escape(_GONE)}[0-9a-f]{{12}}")

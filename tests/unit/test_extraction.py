@@ -30,7 +30,7 @@ def written() -> list[Sample]:
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Path]:
     """A folder in which this process remembers."""
-    folder = tmp_path / "cache" / "documents"
+    folder = tmp_path / "documents"
     remembered.remember_in(folder)
     yield folder
     remembered.remember_in(None)

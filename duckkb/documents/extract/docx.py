@@ -15,6 +15,8 @@ _ENCRYPTED_PACKAGE = "EncryptedPackage".encode("utf-16-le")
 _MOST_PARTS = 10_000
 _MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes of XML that a file may unpack to; pictures and the like are never unpacked."""
+_MOST_TURNED = 6 * 1024 * 1024
+"""Bytes of XML that are turned into Markdown, which takes 2.5 s for a million; of more, paragraphs are read alone."""
 _READ = re.compile(r"(?!customXml/|docProps/(?!core)|.*/(?:theme|settings|webSettings|fontTable|glossary)\b).*\.(?:xml|rels)\Z")
 _BESIDE = re.compile(r"word/(?:(?:header|footer)\d*|diagrams/data\d*)\.xml\Z")
 _BODY = re.compile(r"(?:word/)?document\d*\.xml\Z")
@@ -38,8 +40,6 @@ def read(raw: bytes) -> FileText:
     `degraded` says that something of it may be missing. Raises what zipfile, the XML parser and mammoth raise for a file that
     is damaged.
     """
-    import mammoth
-
     if raw.startswith(_OLE):
         return FileText(warnings=("encrypted" if _ENCRYPTED_PACKAGE in raw else "failed",))
     warnings: list[str] = []
@@ -51,18 +51,27 @@ def read(raw: bytes) -> FileText:
             parts = dict(_parts(archive, wanted, warnings))
         except TooLarge:
             return FileText(warnings=("too_large",))
-    html = mammoth.convert_to_html(
-        _packed(parts), style_map=_STYLES, convert_image=mammoth.images.img_element(lambda image: {"src": ""})
-    ).value
-    title, text = page.markdown(html)
-    beside = list(dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name])))
     expected = sum(shown(parts[name]) for name in parts if _BODY.match(name))
+    if sum(map(len, parts.values())) <= _MOST_TURNED:
+        text = _markdown(parts)
+    else:
+        text = "\n\n".join(line for name in sorted(parts) if _REWRITTEN.match(name) for line in paragraphs(parts[name]))
+        warnings.append("degraded")
+    beside = list(dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name])))
     if sum(map(str.isalnum, text)) < _LEAST_FOUND * expected:
         warnings.append("degraded")
     whole = "\n\n".join(cleaned(one) for one in (text, *beside) if one)
     if not whole:
         warnings.append("empty")
-    return FileText(bounded(whole, warnings), _title(parts) or title, warnings=tuple(dict.fromkeys(warnings)))
+    return FileText(bounded(whole, warnings), _title(parts), warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _markdown(parts: dict[str, bytes]) -> str:
+    import mammoth
+
+    no_pictures = mammoth.images.img_element(lambda image: {"src": ""})
+    html = mammoth.convert_to_html(_packed(parts), style_map=_STYLES, convert_image=no_pictures).value
+    return page.markdown(html)[1]
 
 
 def _wanted(archive: ZipFile) -> list[ZipInfo]:

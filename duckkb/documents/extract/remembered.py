@@ -6,6 +6,7 @@ made anew in its place. Nothing here is truth, and no failure to keep it is one.
 
 import json
 import os
+import re
 import stat
 import time
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 from duckkb.documents.extract.result import FileText
 from duckkb.values import dataclass
 
+_OURS = re.compile(r"\.?[0-9a-f]{64}-[a-z]+(?:\.\d+\.[0-9a-f]{8})?")
 _DIGEST = 16
 _DAY = 86_400
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -29,7 +31,7 @@ _kept = _Kept()
 
 
 def remember_in(folder: Path | None) -> None:
-    """Where this process keeps what it extracts, None for nowhere. The folder is made when it is first needed."""
+    """Where this process keeps what it extracts, None for nowhere. The folder is made when it is first needed, in one that is there."""
     _kept.folder = folder
 
 
@@ -60,7 +62,9 @@ def remember(name: str, by: str, found: FileText) -> None:
     body = json.dumps({"by": by, **found.plain()}, ensure_ascii=False).encode()
     beside = folder / f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
-        _have(folder)
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        _own(folder)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600), "wb") as file:
             file.write(_digest(body) + body)
         os.replace(beside, folder / name)
@@ -72,11 +76,11 @@ def remember(name: str, by: str, found: FileText) -> None:
 def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
     """The files of such a folder that were not used for longest, with their bytes, so that the others take at most `most`."""
     found: list[tuple[float, int, Path]] = []
-    with suppress(OSError), os.scandir(folder) as entries:
+    with suppress(OSError), os.scandir(_own(folder)) as entries:
         for entry in entries:
             with suppress(OSError):
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode):
+                if stat.S_ISREG(status.st_mode) and _OURS.fullmatch(entry.name):
                     found.append((status.st_mtime, status.st_size, Path(entry.path)))
     over = sum(size for _, size, _ in found) - most
     gone: list[tuple[Path, int]] = []
@@ -88,13 +92,12 @@ def surplus(folder: Path, most: int) -> list[tuple[Path, int]]:
     return gone
 
 
-def _have(folder: Path) -> None:
-    """Have the folder be there, closed to others; raises OSError where it is a link, no folder or not the user's own."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+def _own(folder: Path) -> Path:
+    """The folder; raises OSError where it is a link, no folder, or not the user's."""
     status = folder.lstat()
-    is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-    if not stat.S_ISDIR(status.st_mode) or not is_own:
+    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
         raise NotADirectoryError(folder)
+    return folder
 
 
 def _read(path: Path) -> bytes:

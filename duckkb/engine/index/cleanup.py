@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from duckkb.documents.extract.remembered import surplus
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache_store import CacheStore
 from duckkb.llm import LOCAL_FOLDER
@@ -21,6 +22,8 @@ _MODEL = re.compile(r"[0-9a-f]{12}")
 _LEAST = 1 << 20
 """Bytes that are worth writing a file anew for."""
 _SHARE = 0.1
+_TEXTS = 0.25
+"""Of the limit: what the texts of files may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +75,15 @@ def cleanup(env: Environment, *, dry_run: bool = False, now: bool = False) -> Cl
     if not dry_run:
         for found in left_over:
             place.remove(Path(found.path))
+    texts = surplus(home / place.SHARED / place.DOCUMENTS, int(_TEXTS * env.cache_limit))
+    for path, _ in () if dry_run else texts:
+        path.unlink(missing_ok=True)
     cache = CacheStore(home / place.SHARED)
     most = place.room(home, env.cache_limit, sum(one.bytes for one in left_over) if dry_run else 0)
     in_cache = list(_in_cache(cache, most))
     reason = "" if dry_run or not in_cache else _shrunk(cache, most)
     cache.close()
-    removed = (*left_over, *in_cache)
+    removed = (*left_over, *in_cache, *_of_files(home, texts))
     after = before if dry_run else _size(home)
     freed = sum(one.bytes for one in removed) if dry_run else before - after
     gone = {found.path for found in left_over}
@@ -112,6 +118,12 @@ def _models(home: Path) -> Iterator[Removed]:
     for model in sorted(folder.iterdir()):
         if _MODEL.fullmatch(model.name) and model.name != LOCAL_FOLDER and not model.is_symlink():
             yield Removed(str(model), "a model that this version does not use", place.size(model))
+
+
+def _of_files(home: Path, texts: list[tuple[Path, int]]) -> Iterator[Removed]:
+    if texts:
+        what = f"the texts of {len(texts)} files that were not used for longest"
+        yield Removed(str(home / place.SHARED / place.DOCUMENTS), what, sum(size for _, size in texts))
 
 
 def _in_cache(cache: CacheStore, most: int) -> Iterator[Removed]:

@@ -82,6 +82,7 @@ def _broken_pdf() -> Iterator[Sample]:
     yield Sample("nothing-but-a-mark.pdf", b"%PDF-1.4\n", (), _warned("failed"))
     yield Sample("not-a-pdf.pdf", b"<html><p>Not a PDF at all, and longer than a few words.</p></html>", (), _warned("failed"))
     yield Sample("noise.pdf", b"%PDF-1.7\n" + random.Random(1).randbytes(20_000), (), _warned("failed"))
+    yield Sample("no-mark.pdf", good.replace(b"%PDF-1.4", b"        "), (EN, "line 19"), _warned("degraded"), pages=20)
     loop = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[2 0 R 2 0 R]/Count 2>>"]
     yield Sample("endless-tree.pdf", assembled(loop), (), None)
     many = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[]/Count 2147483647>>"]
@@ -163,6 +164,8 @@ def _broken_docx() -> Iterator[Sample]:
     yield Sample("bad-notes.docx", docx.document(docx.plain(EN), broken), (EN,), _warned("degraded"))
     yield Sample("deep.docx", docx.document("<w:sdt><w:sdtContent>" * 9_000 + docx.plain(EN) + "</w:sdtContent></w:sdt>" * 9_000), (), _warned("failed"))  # noqa: E501
     yield Sample("zip-bomb.docx", _large({"word/footnotes.xml": 80 * _MB}), (), _warned("too_large"))
+    book = docx.document(docx.plain(*(f"Words of paragraph {n} of a book" for n in range(60_000))))
+    yield Sample("book.docx", book, ("paragraph 0 of", "paragraph 59999 of"), _warned("degraded"))
     yield Sample("bomb-beside.docx", _large({"word/media/picture.bin": 80 * _MB}), (EN,))
     yield Sample("many-parts.docx", _large({f"word/header{n}.xml": 1 for n in range(10_001)}), (), _warned("too_large"))
 
