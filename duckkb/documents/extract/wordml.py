@@ -48,9 +48,10 @@ def plainer(content: bytes) -> bytes:
 
 def paragraphs(content: bytes) -> Iterator[str]:
     """The text of a part, a paragraph each, without those that have none."""
-    for paragraph in Tree.fromstring(content).iter():
+    for paragraph in _visible(Tree.fromstring(content)):
         if local(paragraph) == "p":
-            text = "".join(one.text or "" for one in _visible(paragraph) if local(one) == "t").strip()
+            own = _visible(paragraph, _NOT_SHOWN | {"p"})  # what stands in a text box has paragraphs of its own
+            text = "".join(one.text or "" for one in own if local(one) == "t").strip()
             if text:
                 yield text
 
@@ -61,13 +62,13 @@ def shown(content: bytes) -> int:
     return sum(sum(map(str.isalnum, one.text or "")) for one in _visible(root) if local(one) == "t")
 
 
-def _visible(root: Element) -> Iterator[Element]:
+def _visible(root: Element, without: frozenset[str] = _NOT_SHOWN) -> Iterator[Element]:
     """What is in a part, in its order, without what stands there a second time and what was moved away."""
     left = [root]
     while left:
         one = left.pop()
         yield one
-        left.extend(child for child in reversed(one) if local(child) not in _NOT_SHOWN)
+        left.extend(child for child in reversed(one) if local(child) not in without)
 
 
 def _run(text: str, word: str) -> Element:

@@ -4,6 +4,7 @@ import codecs
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -31,9 +32,10 @@ class Sample:
     links: tuple[str, ...] = ()
 
 
-def samples() -> list[Sample]:
+@lru_cache(1)
+def samples() -> tuple[Sample, ...]:
     """All of them; the same every time."""
-    return [*_pdf(), *_broken_pdf(), *_docx(), *_broken_docx(), *_html(), *_broken_html(), *_text()]
+    return (*_pdf(), *_broken_pdf(), *_docx(), *_broken_docx(), *_html(), *_broken_html(), *_text())
 
 
 def _warned(*codes: str) -> frozenset[str]:
@@ -116,8 +118,9 @@ def _docx() -> Iterator[Sample]:
     for name, newer, older in (("both", True, True), ("newer", True, False), ("older", False, True)):
         body = p("before") + docx.box(p("inside the box"), newer=newer, older=older) + p("after")
         yield made(f"text-box-{name}", body, "before", "inside the box", "after")
-    around = {"header1.xml": docx.root("hdr", p("Confidential draft")), "footer1.xml": docx.root("ftr", p("Page of the annex"))}
-    yield made("headers", p(EN), EN, "Page of the annex", "Confidential draft", parts=around)
+    drawn_over = p("Confidential draft") + docx.box(p("box above"), newer=True, older=True)
+    around = {"header1.xml": docx.root("hdr", drawn_over), "footer1.xml": docx.root("ftr", p("Page of the annex"))}
+    yield made("headers", p(EN), EN, "Page of the annex", "Confidential draft", "box above", parts=around, never=("box above\n\nbox above",))
     yield made("ruby", docx.paragraph(run("この"), docx.ruby("漢字", "かんじ"), run("を読む")), "この漢字(かんじ)を読む")
     sup = "<m:sSup><m:e><m:r><m:t>x</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup>"
     half = f"<m:f><m:num>{sup}</m:num><m:den><m:r><m:t>y</m:t></m:r></m:den></m:f>"
