@@ -1,7 +1,8 @@
 """A file as a record: its fields, what is wrong with it, and the files that it links to."""
 
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,11 +55,21 @@ def format_of(path: str) -> str:
     return ending if ending in FORMATS else ""
 
 
-def extractor() -> str:
-    """Names how files are read here, with the versions of what is installed: another one reads all of them again."""
-    from duckkb.documents.extract.libraries import fingerprint  # whom only document collections need
+def extractor(pattern: Iterable[str]) -> str:
+    """Names how the files that a pattern finds are read here, with the versions of what is installed for them: another name,
+    and all of them are read again.
 
-    return fingerprint()
+    >>> extractor(["**/*.md"]) == extractor(["notes/*.txt"]), extractor(["*.md"]) == extractor(["*.md", "*.p*"])
+    (True, False)
+    """
+    from duckkb.documents.extract import libraries  # whom only document collections need
+
+    endings = [line.rpartition("/")[2].rpartition(".")[2] for line in pattern if not line.startswith("!")]
+    if all(one.isalnum() for one in endings):
+        forms = {form if (form := format_of(f".{one}")) in FORMATS else "" for one in endings}
+    else:
+        forms = {"", *FORMATS}
+    return "; ".join(libraries.extractor(form) for form in sorted({"", *forms}))
 
 
 def read(path: str, raw: bytes, how: Extraction = _PLAIN) -> Extracted:
@@ -94,14 +105,16 @@ def _extracted(path: str, form: str, raw: bytes, how: Extraction, warnings: list
     warnings += told.warnings
     outline, names = list[markdown.Heading](), list(told.headings)
     if form != "pdf":
-        outline = [replace(one, text=_HEADING_LINK.sub(r"\1", one.text).strip("\u200b ")) for one in markdown.headings(told.text)]
+        outline = [
+            replace(one, text=_HEADING_LINK.sub(r"\1", one.text).strip()) for one in markdown.headings(told.text)
+        ]
         names = [one.text for one in outline if one.text]
     fields: dict[str, Any] = {"title": markdown.title(outline, {"title": told.title}, path), "text": told.text}
     if names:
         fields["headings"] = names
     if told.pages:
         fields["pages"] = list(told.pages)
-    return Extracted(fields, {} if form == "pdf" else _links(path, told.text, 0, has_wiki=False))
+    return Extracted(fields, {} if form == "pdf" else _links(path, told.text, 0, is_site=True))
 
 
 def _plain(path: str, text: str) -> Extracted:
@@ -122,14 +135,17 @@ def _markdown(path: str, text: str, warnings: list[str]) -> Extracted:
     return Extracted(fields, _links(path, text, start))
 
 
-def _links(path: str, text: str, start: int, *, has_wiki: bool = True) -> dict[str, list[int]]:
+def _links(path: str, text: str, start: int, *, is_site: bool = False) -> dict[str, list[int]]:
+    """The links to files. Those of a page (`is_site`) that begin with `/` lead into the site that it comes from, and it has
+    no wiki links: brackets in it are text."""
     found: dict[str, list[int]] = {}
+    ends = [one.start() for one in re.finditer("\n", text)]
     for link in sorted(markdown.links(text, start), key=lambda one: one.start):
-        if link.is_wiki and not has_wiki:
+        if is_site and (link.is_wiki or link.target.startswith("/")):
             continue
         target = f"{link.target}.md" if link.is_wiki and not format_of(link.target) else link.target
         if (place := markdown.resolved(path, target)) and place != path:
-            found.setdefault(place, []).append(text.count("\n", 0, link.start) + 1)
+            found.setdefault(place, []).append(bisect_left(ends, link.start) + 1)
     return found
 
 

@@ -14,14 +14,17 @@ from duckkb.values import dataclass
 
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)(?:^---|^\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
-_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*\r?$", re.MULTILINE)
+_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+([^\n]*))?\r?$", re.MULTILINE)
 _SETEXT = re.compile(r"^ {0,3}(\S[^\n]*)\n {0,3}(=+|-+)[ \t]*\r?$", re.MULTILINE)
 _NO_PARAGRAPH = re.compile(r"[#>|]|[-*+] |\d+[.)] |-{3,}|={3,}")
-_ATTRIBUTES = re.compile(r"[ \t]*\{[ \t]*[#.:][^{}\n]*\}$")
-_LINK = re.compile(r"(?<!!)\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]\(\s*(<[^<>\n]+>|[^\s()]+(?:\([^\s()]*\)[^\s()]*)*)[^()\n]*\)")
+_ATTRIBUTES = re.compile(r"\{[ \t]*[#.:][^{}\n]*\}$")
+_LINK = re.compile(
+    r"(?<!!)\[(?:[^\[\]\n]++|\[[^\[\]\n]*+\])*+\]"
+    r"\(\s*+(<[^<>\n]++>|(?>[^\s()]++(?:\([^\s()]*+\)[^\s()]*+)*+))[^()\n]*+\)"
+)
 _REFERENCE = re.compile(r"^ {0,3}\[(?!\^)[^\[\]\n]+\]:[ \t]*(<[^<>\n]+>|\S+)", re.MULTILINE)
 _WIKI = re.compile(r"(?<!!)\[\[([^\[\]|#\n]+)(?:#[^\[\]|\n]*)?(?:\|[^\[\]\n]*)?\]\]")
-_CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+_BACKTICKS = re.compile(r"`+|\n[ \t]*\r?(?=\n)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|//")
 _LONGEST_FRONT = 64 * 1024
 
@@ -66,7 +69,7 @@ def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
 def headings(text: str, start: int = 0) -> list[Heading]:
     """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
     fenced = fences(text, start)
-    found = [Heading(len(one[1]), _plain(one[2] or ""), one.start()) for one in _ATX.finditer(text, start)]
+    found = [Heading(len(one[1]), _plain(_unclosed(one[2] or "")), one.start()) for one in _ATX.finditer(text, start)]
     for one in _SETEXT.finditer(text, start):
         if not _NO_PARAGRAPH.match(one[1]):
             found.append(Heading(1 if one[2][0] == "=" else 2, _plain(one[1]), one.start()))
@@ -89,8 +92,7 @@ def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
 def links(text: str, start: int = 0) -> Iterator[Link]:
     """Links to files, as they are written: of Markdown, inline or by reference, and of wikis; none in code."""
     code = fences(text, start)
-    code += [(one.start(), one.end()) for one in _CODE.finditer(text, start) if not _is_inside(code, one.start())]
-    code.sort()
+    code = sorted([*code, *_spans(text, start, code)])
     for pattern in (_LINK, _REFERENCE, _WIKI):
         for one in pattern.finditer(text, start):
             target = one[1].strip("<> ")
@@ -108,6 +110,40 @@ def resolved(path: str, target: str) -> str | None:
     if not place:
         return None
     return normpath(place.lstrip("/") if place.startswith("/") else f"{dirname(path)}/{place}".lstrip("/"))
+
+
+def _spans(text: str, start: int, fenced: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Where code stands within paragraphs: from a run of backticks to the next one as long as it. In linear time, whatever
+    the text is, as everything here: texts are anybody's."""
+    runs: list[tuple[int, int]] = []
+    for one in _BACKTICKS.finditer(text, start):
+        if one[0][0] != "`":
+            yield from _paired(runs)
+            runs = []
+        elif not _is_inside(fenced, one.start()):
+            runs.append(one.span())
+    yield from _paired(runs)
+
+
+def _paired(runs: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    behind: dict[int, int] = {}
+    closing: list[int | None] = [None] * len(runs)
+    for at in range(len(runs) - 1, -1, -1):
+        length = runs[at][1] - runs[at][0]
+        closing[at], behind[length] = behind.get(length), at
+    at = 0
+    while at < len(runs):
+        end = closing[at]
+        if end is not None:
+            yield runs[at][0], runs[end][1]
+        at = at + 1 if end is None else end + 1
+
+
+def _unclosed(text: str) -> str:
+    """A heading's text without the marks that may close it."""
+    text = text.rstrip()
+    bare = text.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1] in " \t" else text
 
 
 def _plain(text: str) -> str:

@@ -37,7 +37,9 @@ def _guessed(raw: bytes) -> str:
         import chardet  # of the extra `documents`
     except ImportError:
         return "" if b"\0" in raw else "cp1252"
-    name = chardet.detect(raw[:_GUESSED_FROM])["encoding"]  # its best, however sure: short texts of one code page score .1
+    name = chardet.detect(raw[:_GUESSED_FROM])[
+        "encoding"
+    ]  # its best, however sure: short texts of one code page score .1
     if not name:
         return "" if b"\0" in raw else "cp1252"
     try:

@@ -43,7 +43,9 @@ def _judge(name: str, raw: bytes, read: Reader = document.read) -> set[str]:
 
 
 def _state(folder: Path) -> dict[str, tuple[str, int]]:
-    return {one.name: (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in folder.iterdir()}
+    return {
+        one.name: (hashlib.sha256(one.read_bytes()).hexdigest(), one.stat().st_mtime_ns) for one in folder.iterdir()
+    }
 
 
 def test_kx_18_no_file_whatever_it_holds_stops_the_reading_of_others(
@@ -98,7 +100,9 @@ def _keeps_quiet(name: str, raw: bytes, how: Extraction) -> Extracted:
     return Extracted({"title": "", "text": "", "format": "pdf", "size": len(raw)})
 
 
-@pytest.mark.parametrize("read", [_stumbles, _hangs, _misplaces, _keeps_quiet], ids=lambda read: read.__name__.strip("_"))
+@pytest.mark.parametrize(
+    "read", [_stumbles, _hangs, _misplaces, _keeps_quiet], ids=lambda read: read.__name__.strip("_")
+)
 def test_control_a_reader_that_does_harm_is_found_out(read: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = next(one.raw for one in samples() if one.name == "plain.pdf")
     assert _judge("a.pdf", raw) == set()

@@ -20,6 +20,7 @@ from duckkb.documents.extract.result import FileText
 from tests.harness.files import docx
 from tests.harness.files.pdf import Pdf, lines
 from tests.harness.files.samples import EN, Sample, samples
+from tests.harness.fuzz.loop import Hang, limited
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +102,37 @@ def test_kx_18_a_place_in_the_text_of_a_pdf_says_its_page() -> None:
     assert starts[3] == starts[4], "a page without text begins where the next one does"
 
 
+_LONG = 1 << 18
+HOSTILE = {
+    "blanks in a heading": "# x" + " " * _LONG + "y", "marks in a heading": "# " * _LONG, "braces": "# " + "{." * _LONG,
+    "a target without an end": "[a](" + "b" * _LONG, "blanks for a target": "[a](" + " " * _LONG,
+    "opened": "[" * _LONG, "pairs": "[[]" + "[]" * _LONG, "wiki": "[[a" * _LONG, "brackets": "[a](b" + "(" * _LONG,
+    "runs": " ".join("`" * number for number in range(1, 700)), "ticks": "` " * _LONG, "links": "[a](b.md)\n" * 60_000,
+    "fences": "```\n" * (_LONG // 4), "under": "a\n" + "=" * _LONG + "x", "front": "---\n" + "[" * 60_000 + "\n---\n",
+}  # fmt: skip
+
+
+def test_kx_18_no_text_takes_more_time_than_its_length_asks_for() -> None:
+    """They are read in this process, which nobody stops."""
+    for name, text in HOSTILE.items():
+        try:
+            with limited(3):
+                well_formed(document.read("a.md", text.encode()), text.encode())
+        except Hang:
+            pytest.fail(f"{name} takes more than 3 s")
+
+
+def test_code_between_backticks_holds_no_links_and_ends_with_its_paragraph() -> None:
+    text = "`[no](a.md)` [yes](b.md) ``[no](c.md) ` `` [yes](d.md)\n\nodd ` tick [yes](e.md)\n\nand ` [yes](f.md)\n"
+    assert set(document.read("x.md", text.encode()).links) == {"b.md", "d.md", "e.md", "f.md"}
+
+
 def test_kx_18_links_of_pages_and_documents_lead_to_files_beside_them() -> None:
     page = b"<p><a href='../x/b.pdf'>one</a><br>\n<a href='c%20d.md#e'>two</a> <a href='mailto:a@b'>no</a></p>"
     found = document.read("guide/a.html", page)
-    assert {target: [found.fields["text"].splitlines()[line - 1] for line in at] for target, at in found.links.items()} == {
+    assert {
+        target: [found.fields["text"].splitlines()[line - 1] for line in at] for target, at in found.links.items()
+    } == {
         "x/b.pdf": ["[one](../x/b.pdf)"],
         "guide/c d.md": ["[two](c%20d.md#e) [no](mailto:a@b)"],
     }
@@ -113,7 +141,11 @@ def test_kx_18_links_of_pages_and_documents_lead_to_files_beside_them() -> None:
 def test_kx_18_a_format_that_is_switched_off_or_not_installed_is_said_and_nothing_of_it_is_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    files = {"a.pdf": Pdf([lines(EN)]).write(), "a.docx": docx.document(docx.plain(EN)), "a.html": f"<p>{EN}</p>".encode()}
+    files = {
+        "a.pdf": Pdf([lines(EN)]).write(),
+        "a.docx": docx.document(docx.plain(EN)),
+        "a.html": f"<p>{EN}</p>".encode(),
+    }
     off = Extraction(off=frozenset({"pdf", "docx", "html"}))
     for name, raw in files.items():
         said = document.read(name, raw, off).fields
@@ -124,11 +156,23 @@ def test_kx_18_a_format_that_is_switched_off_or_not_installed_is_said_and_nothin
     assert document.read("a.pdf", files["a.pdf"], Extraction(largest=99)).fields["warnings"] == ["too_large"]
 
 
-def test_kx_18_the_fingerprint_names_the_versions_of_what_is_installed() -> None:
+def test_kx_18_files_are_read_again_where_what_reads_them_is_installed_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import pypdfium2
 
-    assert f"pypdfium2 {pypdfium2.PYPDFIUM_INFO.version}" in document.extractor()
-    assert libraries.extractor("docx") in {libraries.extractor("docx")} and "mammoth" in libraries.extractor("docx")
+    def names() -> list[str]:
+        return [document.extractor(pattern) for pattern in (["**/*.md"], ["docs/*.pdf"], ["**/*"])]
+
+    before = names()
+    version = f"pypdfium2 {pypdfium2.PYPDFIUM_INFO.version}"
+    assert [version in one for one in before] == [False, True, True] and "mammoth" in before[2]
+    version_of = libraries._version
+    monkeypatch.setattr(libraries, "_version", lambda module: "" if module == "pypdfium2" else version_of(module))
+    libraries.extractor.cache_clear()
+    after = names()
+    libraries.extractor.cache_clear()
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, False]
 
 
 def test_kx_18_what_was_extracted_is_remembered_by_content_and_made_anew_where_it_is_damaged(kept: Path) -> None:
@@ -225,7 +269,9 @@ def test_kx_18_a_file_that_kills_its_reader_is_a_warning_and_the_next_one_is_rea
     assert found.get("warnings") == ([warned] if warned else None)
     assert document.read("other.pdf", b"other", how).fields["text"] == "read"
     is_remembered = does in ("stumble", "print")
-    assert len([*kept.iterdir()]) == 2 + is_remembered, "a machine that was busy, or short of memory, says nothing of a file"
+    assert len([*kept.iterdir()]) == 2 + is_remembered, (
+        "a machine that was busy, or short of memory, says nothing of a file"
+    )
 
 
 def test_kx_18_files_of_several_threads_and_of_forks_are_read_by_processes_of_their_own() -> None:
@@ -284,8 +330,10 @@ def test_kx_18_nothing_that_a_file_names_is_fetched() -> None:
         server.settimeout(0.2)
         place = f"http://127.0.0.1:{server.getsockname()[1]}/x.png"
         links = {"rLink": place}
-        picture = '<w:r><w:drawing><wp:inline><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip r:link="rLink"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>'  # noqa: E501
+        picture = '<w:r><w:drawing><wp:inline><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip r:link="rLink"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>'
         document.read("a.docx", docx.document(docx.paragraph(docx.run(EN), picture), links=links))
-        document.read("a.html", f"<link rel=stylesheet href={place}><img src={place}><p>{EN}</p><iframe src={place}>".encode())
+        document.read(
+            "a.html", f"<link rel=stylesheet href={place}><img src={place}><p>{EN}</p><iframe src={place}>".encode()
+        )
         with pytest.raises(TimeoutError):
             server.accept()

@@ -11,15 +11,18 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from math import ceil
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
+from duckkb.documents.extract.libraries import NEEDED
 from duckkb.documents.extract.result import FileText
 
 OVER_MEMORY = 77
 """The exit code of a process that took more than it may."""
 MOST = 256 * 1024 * 1024
+_MODULES = {"pdf": "pdf", "docx": "docx", "html": "page"}
 _SIZE = 8
 _LOOK_SECONDS = 0.05
 _REFUSED = (
@@ -87,26 +90,10 @@ def close() -> None:
 
 
 def _reader(form: str) -> Callable[[bytes], FileText]:
-    """What reads a format, with its libraries."""
-    if form == "pdf":
-        import pypdfium2  # noqa: F401
-
-        from duckkb.documents.extract import pdf as module
-    elif form == "docx":
-        import bs4
-        import mammoth
-        import markdownify  # noqa: F401
-
-        from duckkb.documents.extract import docx as module
-    else:
-        import bs4  # noqa: F401
-        import markdownify  # noqa: F401
-
-        with suppress(ImportError):
-            import selectolax.lexbor  # noqa: F401
-
-        from duckkb.documents.extract import page as module
-    return module.read
+    """What reads a format, with its libraries, whose memory is not the file's."""
+    for module in NEEDED[form]:
+        import_module(module)
+    return cast(Callable[[bytes], FileText], import_module(f"duckkb.documents.extract.{_MODULES[form]}").read)
 
 
 def _extracted(reader: Callable[[bytes], FileText], raw: bytes) -> FileText:

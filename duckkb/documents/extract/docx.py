@@ -17,7 +17,9 @@ _MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes of XML that a file may unpack to; pictures and the like are never unpacked."""
 _MOST_TURNED = 6 * 1024 * 1024
 """Bytes of XML that are turned into Markdown, which takes 2.5 s for a million; of more, paragraphs are read alone."""
-_READ = re.compile(r"(?!customXml/|docProps/(?!core)|.*/(?:theme|settings|webSettings|fontTable|glossary)\b).*\.(?:xml|rels)\Z")
+_READ = re.compile(
+    r"(?!customXml/|docProps/(?!core)|.*/(?:theme|settings|webSettings|fontTable|glossary)\b).*\.(?:xml|rels)\Z"
+)
 _BESIDE = re.compile(r"word/(?:(?:header|footer)\d*|diagrams/data\d*)\.xml\Z")
 _BODY = re.compile(r"(?:word/)?document\d*\.xml\Z")
 _REWRITTEN = re.compile(r"word/(?:document|footnotes|endnotes|comments)\d*\.xml\Z")
@@ -57,7 +59,9 @@ def read(raw: bytes) -> FileText:
     else:
         text = "\n\n".join(line for name in sorted(parts) if _REWRITTEN.match(name) for line in paragraphs(parts[name]))
         warnings.append("degraded")
-    beside = list(dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name])))
+    beside = list(
+        dict.fromkeys(line for name in sorted(parts) if _BESIDE.match(name) for line in paragraphs(parts[name]))
+    )
     if sum(map(str.isalnum, text)) < _LEAST_FOUND * expected:
         warnings.append("degraded")
     whole = "\n\n".join(cleaned(one) for one in (text, *beside) if one)

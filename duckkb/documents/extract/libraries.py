@@ -16,31 +16,22 @@ _PACKAGES = {
     "selectolax": "selectolax",
     "chardet": "chardet",
 }
-_NEEDED = {"pdf": ("pypdfium2",), "docx": ("mammoth", "markdownify", "bs4"), "html": ("markdownify", "bs4")}
+NEEDED = {"pdf": ("pypdfium2",), "docx": ("mammoth", "markdownify", "bs4"), "html": ("markdownify", "bs4")}
 _ALSO_USED = {"pdf": ("pypdf",), "html": ("selectolax", "chardet")}
 
 
 def is_readable(form: str) -> bool:
     """Whether what a format needs is installed."""
-    return all(_version(module) for module in _NEEDED[form])
+    return all(_version(module) for module in NEEDED[form])
 
 
 @lru_cache
 def extractor(form: str) -> str:
-    """Names what reads a format, with versions: another name, another text.
-
-    A format without libraries of its own is read by us; then an encoding may be guessed.
-    """
-    modules = (*_NEEDED[form], *_ALSO_USED.get(form, ())) if form in _NEEDED else ("chardet",)
+    """Names what reads a format, with versions: another name, another text. A format without libraries of its own is read by
+    us, and its encoding may be guessed."""
+    modules = (*NEEDED[form], *_ALSO_USED.get(form, ())) if form in NEEDED else ("chardet",)
     found = [f"{_PACKAGES[module]} {version}" for module in modules if (version := _version(module))]
     return ", ".join([f"duckkb {_WRITTEN}", *found])
-
-
-@lru_cache
-def fingerprint() -> str:
-    """Names how files of all formats are read here, with the versions of what is installed."""
-    found = [f"{package} {version}" for module, package in _PACKAGES.items() if (version := _version(module))]
-    return ", ".join([f"documents/{_WRITTEN}", *found])
 
 
 @lru_cache

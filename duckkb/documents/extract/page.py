@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from markdownify import MarkdownConverter
 
 _DECLARED = re.compile(
-    rb"""<(?:meta\b|\?xml\b)[^>]{0,400}?\b(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{2,40})""", re.IGNORECASE
+    rb"""<(?:meta\b|\?xml\b)[^>]{0,400}?\b(?:charset|encoding)\s{0,9}=\s{0,9}["']?\s{0,9}([\w.:-]{2,40})""",
+    re.IGNORECASE,
 )
 _DECLARED_WITHIN = 4096
 _MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932",
@@ -26,7 +27,10 @@ _CERTAIN = 8
 _CLOSING = re.compile(r"</(script|style|title|textarea)\b[^>]{0,200}>", re.IGNORECASE)
 _SWALLOWING = tuple(
     (re.compile(opening, re.IGNORECASE), re.compile(closing, re.IGNORECASE))
-    for opening, closing in (*((rf"<{tag}\b[^>]*>?", f"</{tag}") for tag in ("script", "style", "title", "textarea")), ("<!--", "-->"))
+    for opening, closing in (
+        *((rf"<{tag}\b[^>]*>?", f"</{tag}") for tag in ("script", "style", "title", "textarea")),
+        ("<!--", "-->"),
+    )
 )
 _NOT_SHOWN = ("script", "style", "template", "title")
 _BLOCKS = re.compile(r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote)\Z")
@@ -209,4 +213,6 @@ def _converter() -> "MarkdownConverter":
             body = text.strip("\n")
             return f"\n\n{fence}{language}\n{body}\n{fence}\n\n"
 
-    return Plain(heading_style=ATX, bullets="-", strip=["b", "strong", "i", "em", "u", "s", "del"], table_infer_header=True)
+    return Plain(
+        heading_style=ATX, bullets="-", strip=["b", "strong", "i", "em", "u", "s", "del"], table_infer_header=True
+    )

@@ -51,7 +51,9 @@ def _pages(document: "PdfDocument", count: int, warnings: list[str]) -> Iterator
         text, hidden = "", False
         try:
             page = document[number]
-            if raw.FPDFPage_GetAnnotCount(page) > 0:  # boxes of text and filled-in fields are drawn on the page, in memory
+            if (
+                raw.FPDFPage_GetAnnotCount(page) > 0
+            ):  # boxes of text and filled-in fields are drawn on the page, in memory
                 raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
                 page.close()
                 page = document[number]

@@ -73,9 +73,9 @@ class _Extractor:
         if self._files >= _MOST_FILES:
             self.drop()
         while True:
+            is_fresh = self._files == 0
             try:
                 self._start()
-                is_fresh = self._files == 0
                 self._files += 1
                 return self._ask(form, raw, how), True
             except _Died as death:
@@ -84,7 +84,7 @@ class _Extractor:
                     return FileText(warnings=("timeout",)), False
                 if is_fresh:
                     return FileText(warnings=("failed",)), False
-            except OSError:  # no process can be started: out of memory, or of processes
+            except (OSError, RuntimeError):  # no process and no thread can be started: out of memory, or of such
                 self.drop()
                 return FileText(warnings=("failed",)), False
             except BaseException:

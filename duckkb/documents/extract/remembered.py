@@ -67,7 +67,7 @@ def remember(name: str, by: str, found: FileText) -> None:
         _own(folder)
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINKS, 0o600), "wb") as file:
             file.write(_digest(body) + body)
-        os.replace(beside, folder / name)
+        beside.replace(folder / name)
     except (OSError, ValueError):
         with suppress(OSError):
             beside.unlink()

@@ -9,7 +9,7 @@ FORMATS = frozenset({"pdf", "docx", "html"})
 LARGEST = 25 * 1024 * 1024
 MOST_TEXT = 16 * 1024 * 1024
 """Characters of one text; what lies behind them is left out, and said to be (`truncated`)."""
-_NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufffe\uffff\ud800-\udfff]")
+_NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,16 @@ class FileText:
             case {"text": str(), "title": str(), "headings": [*headings], "pages": [*pages], "warnings": [*warnings]}:
                 size = len(told["text"])
                 names = [*headings, *warnings]
-                if all(isinstance(one, str) for one in names) and all(type(at) is int and 0 <= at <= size for at in pages):
+                if all(isinstance(one, str) for one in names) and all(
+                    type(at) is int and 0 <= at <= size for at in pages
+                ):
                     return cls(told["text"], told["title"], tuple(headings), tuple(pages), tuple(warnings))
         raise ValueError("no text of a file")
 
 
 def cleaned(text: str) -> str:
-    """A text without what JSON, terminals and readers stumble over: controls, halves of surrogate pairs, other line ends."""
+    """A text without what nobody sees and searches stumble over: controls, halves of surrogate pairs, places where a word may
+    be broken, other line ends."""
     return _NEVER_TEXT.sub("", text.replace("\r\n", "\n").replace("\r", "\n").replace("\f", "\n"))
 
 

@@ -46,7 +46,9 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 def box(content: str, *, newer: bool, older: bool) -> str:
     """A text box as Word writes it: in its own form, in that of 2003, or in both."""
     inner = f"<w:txbxContent>{content}</w:txbxContent>"
-    choice = f'<mc:Choice Requires="wps"><w:drawing><wps:txbx>{inner}</wps:txbx></w:drawing></mc:Choice>' if newer else ""
+    choice = (
+        f'<mc:Choice Requires="wps"><w:drawing><wps:txbx>{inner}</wps:txbx></w:drawing></mc:Choice>' if newer else ""
+    )
     fallback = f"<mc:Fallback><w:pict><v:textbox>{inner}</v:textbox></w:pict></mc:Fallback>" if older else ""
     return paragraph(f"<w:r><mc:AlternateContent>{choice}{fallback}</mc:AlternateContent></w:r>")
 
@@ -70,10 +72,14 @@ def notes(kind: str, texts: Sequence[str]) -> str:
     """The part of footnotes, endnotes or comments, numbered from 1."""
     tag = kind.removesuffix("s")
     author = ' w:author="A" w:initials="A"' if tag == "comment" else ""
-    return root(kind, "".join(f'<w:{tag} w:id="{n}"{author}>{plain(text)}</w:{tag}>' for n, text in enumerate(texts, 1)))
+    return root(
+        kind, "".join(f'<w:{tag} w:id="{n}"{author}>{plain(text)}</w:{tag}>' for n, text in enumerate(texts, 1))
+    )
 
 
-def document(body: str, parts: Mapping[str, str | bytes] | None = None, links: Mapping[str, str] | None = None) -> bytes:
+def document(
+    body: str, parts: Mapping[str, str | bytes] | None = None, links: Mapping[str, str] | None = None
+) -> bytes:
     """A document of a body and of other parts by their names under word/, all of them related to it."""
     others = dict(parts or {})
     related = "".join(

@@ -46,7 +46,9 @@ class Pdf:
         return len(self.objects)
 
     def _font(self, codes: dict[str, int]) -> list[bytes]:
-        lines = b"\n".join(b"<%04X> <%s>" % (code, one.encode("utf-16-be").hex().encode()) for one, code in codes.items())
+        lines = b"\n".join(
+            b"<%04X> <%s>" % (code, one.encode("utf-16-be").hex().encode()) for one, code in codes.items()
+        )
         table = b"/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /U def /CMapType 2 def\n"
         table += b"1 begincodespacerange <0000> <FFFF> endcodespacerange\n"
         table += b"%d beginbfchar\n%s\nendbfchar endcmap end end" % (len(codes), lines)
@@ -69,7 +71,9 @@ class Pdf:
             shown = b"".join(b"%04X" % codes[one] for one in text)
             drawn.append(b"BT %d Tr /F %g Tf 1 0 0 1 %g %g Tm <%s> Tj ET" % (3 * self.hidden, self.size, x, y, shown))
         content = b"\n".join(drawn) if self.content is None else self.content
-        number = self._add(stream(zlib.compress(content, 9), b"/Filter/FlateDecode") if self.packed else stream(content))
+        number = self._add(
+            stream(zlib.compress(content, 9), b"/Filter/FlateDecode") if self.packed else stream(content)
+        )
         above = b"/XObject<</P %d 0 R>>" % picture if picture else b""
         page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 595 842]/Rotate %d/Contents %d 0 R" % (self.rotated, number)
         return self._add(page + b"/Resources<</Font<</F 3 0 R>>%s>>%s>>" % (above, self._annotations()))
@@ -117,7 +121,9 @@ def assembled(objects: Sequence[bytes], info: int = 0, password: bytes | None = 
         owner = _rc4(hashlib.md5((b"owner" + _PAD)[:32]).digest()[:5], padded)
         key = hashlib.md5(padded + owner + (-4 & 0xFFFFFFFF).to_bytes(4, "little") + identity).digest()[:5]
         kept = [_encrypted(one, number, key) for number, one in enumerate(objects, 1)]
-        kept.append(b"<</Filter/Standard/V 1/R 2/O<%s>/U<%s>/P -4>>" % (owner.hex().encode(), _rc4(key, _PAD).hex().encode()))
+        kept.append(
+            b"<</Filter/Standard/V 1/R 2/O<%s>/U<%s>/P -4>>" % (owner.hex().encode(), _rc4(key, _PAD).hex().encode())
+        )
         trailer = b"/Encrypt %d 0 R/ID[<%s><%s>]" % (len(kept), *[identity.hex().encode()] * 2)
     whole, places = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n"), []
     for number, one in enumerate(kept, 1):
