@@ -39,7 +39,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of a text: `text == whole[start:start + len(text)]`. The chunks of a text cover it without overlap."""
+    """A piece of a text: `text == whole[start:start + len(text)]`. The chunks of a text cover it; each of a document's begins
+    with the end of the one before."""
 
     seq: int
     start: int
@@ -51,7 +52,8 @@ class IndexEntry:
     """A chunk of one field of one record, with what the lanes need of it.
 
     `tokens` is None where the field is not searched lexically. `vector_key` is None where the field has no vectors;
-    `vector` is None while it is pending, else float32 of the model's dimension with unit length.
+    `vector` is None while it is pending, else float32 of the model's dimension with unit length. `meaning` is what is embedded:
+    the content, and for a document what it stands under.
     """
 
     field: str
@@ -60,6 +62,7 @@ class IndexEntry:
     tokens: Tokens | None = None
     vector_key: bytes | None = None
     vector: "np.ndarray | None" = None
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from duckkb.values import dataclass, field
 
 VectorStorage = Literal["float32", "float16", "int8"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
+DEFAULT_READS = 512
+"""Tokens that the offline model reads in one go, with those around a text."""
 CACHE_LIMIT = 16 * 1024**3
 """Bytes that all that is derived may take, where this machine's settings name no others."""
 LOOPBACK = "http://127.0.0.1:8080/v1"
@@ -66,6 +68,12 @@ class EmbeddingSettings:
     mode: Literal["q4", "int8"] = "q4"
     concurrency: int | None = None
     price_per_million_tokens: float | None = None
+
+    @property
+    def reads(self) -> int | None:
+        """Tokens that the model reads of a text in one go, where that follows from its name; None for an endpoint's, and without
+        one."""
+        return DEFAULT_READS if self.model == DEFAULT_MODEL else None
 
 
 @dataclass(frozen=True, slots=True)

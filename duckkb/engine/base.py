@@ -13,7 +13,6 @@ from duckkb.engine.loading import Ground
 from duckkb.engine.observed import FEW, Observed, key_of_text
 from duckkb.entries import Fingerprint, IndexEntry
 from duckkb.errors import Unavailable
-from duckkb.indexing import chunk
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -102,7 +101,7 @@ class TreeRows:
         shaped_by: list[object] = [self._kind.schema, self._kind.relational]
         if lane is not None:
             words, model = self._base.wiring.tokenizer.fingerprint, self._base.fingerprint(self._kind)
-            shaped_by = [words if lane == "fts" else model, *self._base.cut_by(self._kind)]
+            shaped_by = [words if lane == "fts" else model, *self._base.builder.cut_by(self._kind)]
         return blake2b(repr(shaped_by).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
     def _lengths(self) -> str:
@@ -280,10 +279,6 @@ class Base:
         if self._sql is None:
             self._sql = self.wiring.sql(self.rows, lambda *edge: end_ids(self.tree, *edge), self.cache.table)
         return self._sql
-
-    def cut_by(self, kind: RecordType) -> tuple[object, ...]:
-        """Names what shapes the chunks of a type beside its records."""
-        return str(chunk.FINGERPRINT), kind.settings(self.settings).chunk_size, kind.full_text, kind.vectors
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.

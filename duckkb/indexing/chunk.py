@@ -6,7 +6,6 @@ Where a border lies follows from the text around it alone, so that an edit moves
 
 import json
 import re
-import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
+from duckkb.documents.chunks import splits
 from duckkb.entries import Chunk, Fingerprint
 
 FINGERPRINT = Fingerprint("boundaries", "2")
@@ -36,8 +36,6 @@ _BOUNDARIES = (
 )
 _HEADING = r"(?m)^#{1,6}[^\S\n][^\n]*\n\s*"
 _FENCED = r"(?ms)^ {0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^ {0,3}\1|\Z)"
-_LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB, 0x1F400))))
-"""Characters that belong to the one before them: joiners, variation selectors, keycaps, skin tones."""
 
 
 def chunk(text: str, size: int) -> list[Chunk]:
@@ -79,7 +77,7 @@ def _borders(text: str, size: int) -> dict[int, int]:
         # `re` keeps what is compiled; compiling takes 8 ms, which short texts go without
         for first, last in _too_long(text, borders, size):
             ends = (match.end() for match in re.compile(boundary).finditer(text, first, last))
-            found = (end for end in ends if end < last and end not in behind and not _splits(text, first, end))
+            found = (end for end in ends if end < last and end not in behind and not splits(text, first, end))
             borders |= dict.fromkeys(found, len(_BOUNDARIES) - worse)
     for first, last in _too_long(text, borders, size):
         borders |= dict.fromkeys(_anywhere(text, first, last, size), 0)
@@ -107,7 +105,7 @@ def _anywhere(text: str, first: int, last: int, size: int) -> Iterator[int]:
     """Borders for what has none, as far apart as may be."""
     while last - first > size:
         goal = first + size
-        first = next((at for at in range(goal, first, -1) if not _splits(text, first, at)), goal)
+        first = next((at for at in range(goal, first, -1) if not splits(text, first, at)), goal)
         yield first
 
 
@@ -152,26 +150,4 @@ def _middle(text: str, first: int, last: int, borders: list[int], least: int) ->
     near = borders[bisect_left(borders, first + least) : bisect_right(borders, last - least)]
     if near:
         return min(near, key=lambda at: abs(at - middle))
-    return next((at for at in range(middle, first, -1) if not _splits(text, first, at)), middle)
-
-
-def _splits(text: str, start: int, at: int) -> bool:
-    """True where a cut would tear a CR LF, a letter from its accents, or an emoji sequence."""
-    before, after = text[at - 1], text[at]
-    if after.isascii():
-        return before == "\r" and after == "\n"
-    if before == "\u200d" or after in _LINKED or unicodedata.category(after).startswith("M"):
-        return True
-    return _is_flag_half(after) and _flag_halves(text, start, at) % 2 == 1
-
-
-def _is_flag_half(char: str) -> bool:
-    return "\U0001f1e6" <= char <= "\U0001f1ff"
-
-
-def _flag_halves(text: str, start: int, at: int) -> int:
-    """How many halves of flags stand in a row before `at`; a chunk starts with a whole one."""
-    first = at
-    while first > start and _is_flag_half(text[first - 1]):
-        first -= 1
-    return at - first
+    return next((at for at in range(middle, first, -1) if not splits(text, first, at)), middle)

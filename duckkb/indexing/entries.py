@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal
 
-from duckkb.entries import Fingerprint, IndexEntry, Tokens
+from duckkb.documents import chunks as document_chunks
+from duckkb.documents import passages as of_documents
+from duckkb.documents.passages import Passage
+from duckkb.documents.source import contexts
+from duckkb.entries import Chunk, Fingerprint, IndexEntry, Tokens
 from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.chunk import chunk, field_text
+from duckkb.indexing.chunk import FINGERPRINT, chunk, field_text
 from duckkb.ontology.model import EVERY, RecordType, SearchField
 from duckkb.ontology.validate import vector_problem
 from duckkb.ports import Tokenizer
@@ -42,6 +46,8 @@ class _Field:
     chunk_size: int
     lexical: bool
     vectors: bool
+    passages: "Callable[[Record], list[Passage]] | None" = None
+    """Cuts the field's text where it is that of documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,11 @@ class Needs:
     entries: int
     tokens: dict[bytes, str]
     vectors: dict[bytes, str]
+
+
+_Pieces = list[list[tuple[_Field, int, str, Passage | None]]]
+"""For each record its chunks: field, place in the field's text, text, and what else is known of a document's. Plain tuples, as
+there may be millions."""
 
 
 class EntryBuilder:
@@ -81,10 +92,11 @@ class EntryBuilder:
                     field.name,
                     seq,
                     text,
-                    tokens.get(text) if field.lexical else None,
-                    *(vectors.get(text, pending) if field.vectors else pending),
+                    tokens.get(one.fresh if one else text) if field.lexical else None,
+                    *(vectors.get(one.meaning if one else text, pending) if field.vectors else pending),
+                    one.meaning if one else "",
                 )
-                for field, seq, text in row
+                for field, seq, text, one in row
                 if lane is None or (field.lexical if lane == "fts" else field.vectors)
             )
             for row in pieces
@@ -92,18 +104,38 @@ class EntryBuilder:
         return _with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
 
     def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
-        """The chunks of a record that are searched by words, with their tokens where there are several. They are made
-        here: for the few records that are shown, opening a cache would cost more."""
-        found = [(field.name, seq, text) for field, seq, text in self._pieces(kind, [record])[0] if field.lexical]
+        """The chunks of a record that are searched by words, with their tokens where there are several, and those of what they
+        stand under. They are made here: for the few records that are shown, opening a cache would cost more."""
+        found = [piece for piece in self._pieces(kind, [record])[0] if piece[0].lexical]
         if len(found) < 2:
-            return [IndexEntry(*piece) for piece in found]
-        tokens = self._tokenizer.tokenize([text for _, _, text in found])
-        return [IndexEntry(*piece, made) for piece, made in zip(found, tokens, strict=True)]
+            return [IndexEntry(field.name, seq, text) for field, seq, text, _ in found]
+        tokens = self._tokenizer.tokenize([one.meaning if one else text for _, _, text, one in found])
+        return [IndexEntry(field.name, seq, text, made) for (field, seq, text, _), made in zip(found, tokens, strict=True)]
 
     def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
-        """The text of one chunk of a record; None where it has no such chunk."""
+        """The text of one chunk of a record as it is shown; None where it has no such chunk."""
         pieces = self._pieces(kind, [record])[0]
-        return next((text for own, number, text in pieces if (own.name, number) == (field, seq)), None)
+        return next((text for own, number, text, _ in pieces if (own.name, number) == (field, seq)), None)
+
+    def chunk(self, kind: RecordType, record: Record, field: str, seq: int) -> Chunk | None:
+        """One chunk of a record with its place in the field's text; None where it has no such chunk."""
+        start = 0
+        for own, number, text, one in self._pieces(kind, [record])[0]:
+            if own.name == field:
+                if number == seq:
+                    return Chunk(seq, one.start if one else start, text)
+                start += len(text)
+        return None
+
+    def cut_by(self, kind: RecordType) -> tuple[object, ...]:
+        """Names what shapes the chunks of a type beside its records."""
+        settings = kind.settings(self._settings)
+        cut: tuple[object, ...] = str(FINGERPRINT), settings.chunk_size, kind.full_text, kind.vectors
+        if kind.source is None:
+            return cut
+        size = document_chunks.size_for(settings.embedding.reads)
+        grammars = of_documents.cut_by(kind.source.pattern)
+        return (*cut, str(document_chunks.FINGERPRINT), size, sorted(kind.source.contexts.items()), grammars)
 
     def needs(self, kind: RecordType, records: Sequence[Record]) -> Needs:
         """What the entries of these records take. Computes neither tokens nor vectors."""
@@ -123,7 +155,7 @@ class EntryBuilder:
     def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
         """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
         model, pieces = self._models(kind), self._pieces(kind, records)
-        texts = [text for row in pieces for field, _, text in row if field.vectors] if model else []
+        texts = list(_meant(pieces)) if model else []
         if model is None or not texts:
             return []
         keys = _keys(model, texts)
@@ -133,12 +165,26 @@ class EntryBuilder:
     def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
-        size = kind.settings(self._settings).chunk_size
-        if EVERY not in lexical and EVERY not in vectors:
-            names = dict.fromkeys([*lexical, *vectors])
-            fields = [_field(name, lexical.get(name), vectors.get(name), size) for name in names]
+        size, documents = kind.settings(self._settings).chunk_size, self._documents(kind)
+        names = dict.fromkeys([*lexical, *vectors])
+        if EVERY not in names:
+            fields = [_field(name, lexical.get(name), vectors.get(name), size, documents) for name in names]
             return [_cut(fields, record) for record in records]
-        return [_cut(list(_of_record(kind, record, (lexical, vectors), size)), record) for record in records]
+        lanes = lexical, vectors
+        return [_cut(list(_of_record(kind, record, lanes, size, documents)), record) for record in records]
+
+    def _documents(self, kind: RecordType) -> "Callable[[Record], list[Passage]] | None":
+        """What cuts the texts of a type's documents; None where its records are none."""
+        source = kind.source
+        if source is None or kind.kind != "node":
+            return None
+        size = document_chunks.size_for(kind.settings(self._settings).embedding.reads)
+
+        def cut(record: Record) -> list[Passage]:
+            path = str(record.identity[0])
+            return of_documents.passages(path, record.fields, contexts(source, path), size)
+
+        return cut
 
     def _tokens(self, texts: Sequence[str]) -> dict[str, Tokens]:
         plain = [text for text in texts if text.isascii()]
@@ -165,7 +211,11 @@ class EntryBuilder:
 
 
 def _of_record(
-    kind: RecordType, record: Record, lanes: Sequence[Mapping[str, SearchField]], size: int
+    kind: RecordType,
+    record: Record,
+    lanes: Sequence[Mapping[str, SearchField]],
+    size: int,
+    documents: Callable[[Record], list[Passage]] | None,
 ) -> Iterator[_Field]:
     """The searched fields of one record: those that a lane (words, vectors) names, and those that a lane reaches for."""
     for name in dict.fromkeys([*lanes[0], *lanes[1], *record.fields]):
@@ -177,29 +227,34 @@ def _of_record(
             for lane in lanes
         )
         if lexical or vectors:
-            yield _field(name, lexical, vectors, size)
+            yield _field(name, lexical, vectors, size, documents)
 
 
-def _field(name: str, lexical: SearchField | None, vectors: SearchField | None, chunk_size: int) -> _Field:
-    """`chunk_size` is that of the type, where neither item has one of its own."""
-    sizes = (item.chunk_size for item in (vectors, lexical) if item and item.chunk_size)
-    return _Field(name, next(sizes, chunk_size), lexical is not None, vectors is not None)
+def _field(
+    name: str,
+    lexical: SearchField | None,
+    vectors: SearchField | None,
+    chunk_size: int,
+    documents: Callable[[Record], list[Passage]] | None,
+) -> _Field:
+    """`chunk_size` is that of the type, where neither item has one of its own; the text of `documents` has none."""
+    own = next((item.chunk_size for item in (vectors, lexical) if item and item.chunk_size), None)
+    passages = documents if name == of_documents.TEXT and own is None else None
+    return _Field(name, own or chunk_size, lexical is not None, vectors is not None, passages)
 
 
-_Pieces = list[list[tuple[_Field, int, str]]]
-"""For each record its chunks: field, place in the field's text, text. Plain tuples, as there may be millions."""
-
-
-def _cut(fields: Sequence[_Field], record: Record) -> list[tuple[_Field, int, str]]:
-    pieces: list[tuple[_Field, int, str]] = []
+def _cut(fields: Sequence[_Field], record: Record) -> list[tuple[_Field, int, str, Passage | None]]:
+    pieces: list[tuple[_Field, int, str, Passage | None]] = []
     for field in fields:
         text = record.fields.get(field.name)
         if type(text) is not str:
             text = field_text(text)
-        if len(text) > field.chunk_size:
-            pieces += [(field, piece.seq, piece.text) for piece in chunk(text, field.chunk_size)]
+        if field.passages is not None:
+            pieces += [(field, seq, one.text, one) for seq, one in enumerate(field.passages(record))]
+        elif len(text) > field.chunk_size:
+            pieces += [(field, piece.seq, piece.text, None) for piece in chunk(text, field.chunk_size)]
         elif text:
-            pieces.append((field, 0, text))
+            pieces.append((field, 0, text, None))
     return pieces
 
 
@@ -214,9 +269,15 @@ def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool
 
 def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
     """The different texts that need tokens, or vectors."""
-    if use == "lexical":
-        return list(dict.fromkeys([text for row in pieces for field, _, text in row if field.lexical]))
-    return list(dict.fromkeys([text for row in pieces for field, _, text in row if field.vectors]))
+    if use == "vectors":
+        return list(dict.fromkeys(_meant(pieces)))
+    found = [one.fresh if one else text for row in pieces for field, _, text, one in row if field.lexical]
+    return list(dict.fromkeys(found))
+
+
+def _meant(pieces: _Pieces) -> Iterator[str]:
+    """What is embedded of each chunk that has a vector."""
+    return (one.meaning if one else text for row in pieces for field, _, text, one in row if field.vectors)
 
 
 def _keys(fingerprint: Fingerprint, texts: Sequence[str]) -> list[bytes]:

@@ -12,7 +12,7 @@ import pytest
 
 import duckkb
 from duckkb.entries import Fingerprint
-from duckkb.indexing import chunk
+from duckkb.indexing import entries
 from duckkb.store import place
 from tests.conftest import NOTES, make_base, store_of
 
@@ -101,7 +101,7 @@ def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatc
         kb.put("Note", {"id": "a", "text": "the crane lifts steel"}, embed=False)
     first = made_by_asking()
     assert first and made_by_asking() == first
-    monkeypatch.setattr(chunk, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
+    monkeypatch.setattr(entries, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
     assert made_by_asking() != first
 
 

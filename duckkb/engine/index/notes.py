@@ -165,7 +165,7 @@ def _grounds(base: Base) -> dict[str, str]:
 
 def _ground(base: Base, kind: RecordType) -> str:
     models = str(base.wiring.tokenizer.fingerprint), str(base.fingerprint(kind))
-    shape = kind.identity_fields, base.cut_by(kind), *models, base.wiring.lenient
+    shape = kind.identity_fields, base.builder.cut_by(kind), *models, base.wiring.lenient
     parts = "\n".join(f"{part.digest} {part.path}" for part in base.tree.parts_of(kind))
     return sha256(f"{shape!r}\n{parts}".encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -63,7 +63,7 @@ class MissingVectors:
             self.drop(row.record.id)
         for entry in row.entries:
             if entry.vector_key is not None and entry.vector is None:
-                self._texts.setdefault(entry.vector_key, entry.content)
+                self._texts.setdefault(entry.vector_key, entry.meaning or entry.content)
                 self._waiting.setdefault(entry.vector_key, set()).add(row.record.id)
                 self._keys.setdefault(row.record.id, set()).add(entry.vector_key)
 

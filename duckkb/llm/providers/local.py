@@ -19,7 +19,7 @@ from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
 from duckkb.llm import LOCAL_WEIGHTS
 from duckkb.llm.windows import spans, unit_mean
-from duckkb.settings import DEFAULT_MODEL
+from duckkb.settings import DEFAULT_MODEL, DEFAULT_READS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from duckkb.llm.providers.e5_cache import Converted
 
 DIMENSION = 384
-LIMIT_TOKENS = 512
+LIMIT_TOKENS = DEFAULT_READS
 _RULES = "nfc, windows of equal size"
 _PASSAGE = "passage:"
 _QUERY = "query:"

@@ -1,0 +1,279 @@
+"""Chunks of documents: pieces of about as many tokens as a model reads, each of which begins with the end of the one before.
+
+Where a piece ends is chosen among break points in a window before its target:
+`score = base x (1 - (distance / window)^2 x 0.7)`, the best wins, of equal ones the later
+([ADR 41](../../docs/adr/0041-chunks-of-documents.md)). Nothing here depends on a model, so that the pieces of a file are the
+same in every clone: tokens are estimated by a pattern.
+"""
+
+import re
+import unicodedata
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, pairwise
+from typing import NamedTuple
+from zlib import crc32
+
+from duckkb.documents import markdown
+from duckkb.entries import Fingerprint
+from duckkb.values import dataclass, field
+
+FINGERPRINT = Fingerprint("documents", "estimate-1")
+"""Names the break points and the estimator."""
+
+TARGET, OVERLAP, WINDOW = 900, 135, 200
+PREFIX = 64
+"""Tokens that may stand before a piece."""
+_MARKS = 8  # of a model, around what it reads
+NEAR, FAR = 0.5, 1.0
+"""Of a target: how far around an anchor nothing is as good, for sections and for what lies between them."""
+_DRAWN_FROM = 64
+HEADINGS = (100, 90, 80, 70, 60, 50)
+FENCE_EDGE, RULE, BLANK, ITEM, LINE = 80, 60, 20, 5, 1
+
+_HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA_HANGUL = "\u1100-\u11ff\u3040-\u30ff\uac00-\ud7a3"
+# A match is a token, with the white space before it, of which models make nothing. Fitted to multilingual-e5-small.
+_TOKEN = re.compile(
+    rf"\s{{0,16}}+(?:[A-Z]?[a-z]{{1,5}}|[A-Z]{{1,2}}|\d{{1,2}}|(?<![{_HAN}])[{_HAN}]{{3}}|[{_HAN}]|[{_KANA_HANGUL}]{{1,2}}"
+    r"|[^\W\d_]{1,3}|([^\w\s]|_)\1?|\s)"
+)
+_RULE = re.compile(r" {0,3}(?:(?:-[ \t]*+){3,}+|(?:\*[ \t]*+){3,}+|(?:_[ \t]*+){3,}+)\r?$", re.MULTILINE)
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_EMPTY = re.compile(r"[^\S\n]*$", re.MULTILINE)
+# What is looked for where a window has no line end: where sentences end, then words.
+_WITHIN_LINES = (re.compile(r"[。！？；…]+[\"'”’」』）】》)\]]?\s*|[.!?;]\s+"), re.compile(r"\s+"))
+_PARAGRAPH, _STARTED = re.compile(r"\n(?:[^\S\n]*\n)++"), re.compile(r"\n(?=\S)")
+_TO_NEXT_WORD = re.compile(r"(?:(?<=[A-Za-z0-9_])[A-Za-z0-9_]{1,64})?\s{0,16}")
+_LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB, 0x1F400))))
+"""Characters that belong to the one before them: joiners, variation selectors, keycaps, skin tones."""
+
+
+class Piece(NamedTuple):
+    """A chunk as places in its text: what comes anew lies from `fresh` to `end`, from `start` on it is said again."""
+
+    start: int
+    fresh: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How long pieces are, in estimated tokens."""
+
+    target: int = TARGET
+    overlap: int = OVERLAP
+    window: int = WINDOW
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is known of a text beside its lines: base scores of places, those of them where sections begin (ascending), what must
+    not be cut (from, to), and whether its lines are those of Markdown."""
+
+    scores: Mapping[int, int] = field(default_factory=dict)
+    sections: Sequence[int] = ()
+    whole: Sequence[tuple[int, int]] = ()
+    is_markdown: bool = False
+
+
+def size_for(reads: int | None) -> Size:
+    """How long pieces are for a model that reads so many tokens in one go, None where that is not known. A tenth of them is left,
+    as tokens are estimated, and what stands before a piece.
+
+    >>> size_for(None).target, size_for(512).target
+    (900, 396)
+    """
+    if reads is None:
+        return Size()
+    target = min(TARGET, (reads - PREFIX - _MARKS) * 9 // 10)
+    return Size(target, target * OVERLAP // TARGET, min(WINDOW, target // 2))
+
+
+def markdown_marks(text: str, headings: Sequence[markdown.Heading]) -> Marks:
+    """Headings, fences and their edges."""
+    scores = {one.start: HEADINGS[one.level - 1] for one in headings}
+    sections = list(scores)
+    fences = [(start, min(end + 1, len(text))) for start, end in markdown.fences(text)]
+    for place in (place for fence in fences for place in fence):
+        scores[place] = max(FENCE_EDGE, scores.get(place, 0))
+    return Marks(scores, sections, fences, True)
+
+
+def estimated_tokens(text: str) -> int:
+    """About how many tokens a text has.
+
+    >>> estimated_tokens("A knowledge base, in git."), estimated_tokens("知识库存在文件里")
+    (8, 6)
+    """
+    return sum(1 for _ in _TOKEN.finditer(text))
+
+
+def clipped(text: str, tokens: int) -> str:
+    """The beginning of a text that has at most so many estimated tokens."""
+    ends = [token.end() for token in islice(_TOKEN.finditer(text), tokens + 1)]
+    return text[: ends[-2]] if len(ends) > tokens else text
+
+
+def chunks(text: str, marks: Marks, size: Size | None = None) -> list[Piece]:
+    """The pieces of a text; an empty one has none. None is cut in the middle of a character as readers see it, or inside of what
+    must not be cut, unless that is longer than a piece by itself. Takes time in proportion to the text."""
+    return list(_Cutter(text, marks, size or Size()).pieces())
+
+
+def splits(text: str, start: int, at: int) -> bool:
+    """True where a cut would tear a CR LF, a letter from its accents, or an emoji sequence."""
+    before, after = text[at - 1], text[at]
+    if after.isascii():
+        return before == "\r" and after == "\n"
+    if before == "\u200d" or after in _LINKED or unicodedata.category(after).startswith("M"):
+        return True
+    return _is_flag_half(after) and _flag_halves(text, start, at) % 2 == 1
+
+
+class _Cutter:
+    def __init__(self, text: str, marks: Marks, size: Size) -> None:
+        self._text, self._marks, self._size = text, marks, size
+        self._ends = array("I", (token.end() for token in _TOKEN.finditer(text)))
+        self._whole = [one for one in marks.whole if self._tokens(*one) <= size.target]
+        self._starts = [start for start, _ in self._whole]
+
+    def pieces(self) -> Iterator[Piece]:
+        start = end = 0
+        for bound in (*self._anchors(), len(self._text)):
+            while end < bound:
+                piece = self._piece(start, end, bound)
+                yield piece
+                start, end = self._overlap(piece), piece.end
+
+    def _count(self, at: int) -> int:
+        """How many tokens end up to a place."""
+        return bisect_right(self._ends, at)
+
+    def _tokens(self, start: int, end: int) -> int:
+        return self._count(end) - self._count(start)
+
+    def _piece(self, start: int, fresh: int, bound: int) -> Piece:
+        """The first piece of what is left up to an anchor."""
+        target = self._count(start) + self._size.target
+        if self._count(bound) <= target:
+            return Piece(start, fresh, bound)
+        limit = self._ends[target - 1]
+        low = max(self._ends[target - self._size.window - 1], fresh + 1)
+        if best := self._best(low, limit, target):
+            return Piece(start, fresh, best)
+        if whole := self._around(limit):
+            # longer than what is left of the piece: it begins the next one, or fits into this one without the overlap
+            return Piece(start, fresh, whole[0]) if whole[0] > fresh else Piece(fresh, fresh, whole[1])
+        return Piece(start, fresh, self._within_line(start, low, limit))
+
+    def _best(self, low: int, limit: int, target: int) -> int:
+        """The break point of the best score in the window, whose end has so many tokens before it; 0 where there is none."""
+        window, found, best = self._size.window, 0, 0
+        for at in self._line_starts(low, limit):
+            distance = target - self._count(at)
+            score = self._base(at) * (10 * window**2 - 7 * distance**2)  # in whole numbers, so that equal ones are equal
+            if score >= best and not self._around(at) and not splits(self._text, 0, at):
+                found, best = at, score
+        return found
+
+    def _line_starts(self, low: int, high: int) -> Iterator[int]:
+        at = low - 1
+        while 0 <= (at := self._text.find("\n", at, high)):
+            at += 1
+            if at < len(self._text):
+                yield at
+
+    def _base(self, at: int) -> int:
+        if known := self._marks.scores.get(at):
+            return known
+        text = self._text
+        if _EMPTY.match(text, at):
+            return LINE
+        if self._marks.is_markdown and _RULE.match(text, at):
+            return RULE
+        if not text[text.rfind("\n", 0, at - 1) + 1 : at].strip():
+            return BLANK
+        return ITEM if self._marks.is_markdown and _ITEM.match(text, at) else LINE
+
+    def _within_line(self, start: int, low: int, high: int) -> int:
+        """Where to cut what has no line end: behind a sentence, else a word, else between two characters."""
+        text = self._text
+        for pattern in _WITHIN_LINES:
+            places = [found.end() for found in pattern.finditer(text, low - 1, high)]
+            if best := next((at for at in reversed(places) if at >= low and not splits(text, start, at)), 0):
+                return best
+        return next((at for at in range(high, low - 1, -1) if not splits(text, start, at)), high)
+
+    def _overlap(self, piece: Piece) -> int:
+        """Where the next piece begins: as many tokens before the end of this one as the overlap has, at a word; never inside of
+        what must not be cut."""
+        text, end = self._text, piece.end
+        last = self._count(end) - self._size.overlap
+        at = max(self._ends[last - 1] if last > 0 else 0, piece.start)
+        found = _TO_NEXT_WORD.match(text, at, end)
+        at = found.end() if found else at
+        while at < end and splits(text, piece.start, at):
+            at += 1
+        whole = self._around(at)
+        return min(whole[1], end) if whole else at
+
+    def _around(self, at: int) -> tuple[int, int] | None:
+        """What must not be cut and has this place in it."""
+        found = bisect_left(self._starts, at) - 1
+        return self._whole[found] if found >= 0 and at < self._whole[found][1] else None
+
+    def _anchors(self) -> list[int]:
+        """Where a piece ends whatever lies before: where a section begins that none as good is `NEAR`, and far from any section a
+        paragraph, or a line where there is none, whose lot is the lowest as `FAR` as that. So what is cut between two follows from
+        what lies between them, and an edit moves those near it alone."""
+        text, target = self._text, self._size.target
+        sections = [at for at in self._marks.sections if 0 < at < len(text) and not self._around(at)]
+        found = self._apart(sections, 0, len(text), int(target * NEAR))
+        far = int(target * FAR)
+        for first, last in pairwise([0, *sections, len(text)]):
+            if last - first > far and self._tokens(first, last) > 2 * far:
+                for pattern in (_PARAGRAPH, _STARTED):
+                    places = [one.end() for one in pattern.finditer(text, first, last) if first < one.end() < last]
+                    if places := [at for at in places if not self._around(at)]:
+                        found += self._apart(places, first, last, far)
+                        break
+        return sorted(found)
+
+    def _apart(self, places: Sequence[int], first: int, last: int, reach: int) -> list[int]:
+        """Those of some places (ascending) that lie more than `reach` tokens from any as good or better, and from both ends. How good
+        is their score, and among equal ones a lot drawn by the text behind, so that an edit before changes nothing."""
+        counts = [self._count(at) for at in (first, *places, last)]
+        if counts[-1] - counts[0] <= 2 * reach:
+            return []
+        keys = [(-self._marks.scores.get(at, 0), self._lot(at)) for at in places]
+        before = _behind_better(keys, [at - counts[0] for at in counts[1:-1]])
+        after = _behind_better(keys[::-1], [counts[-1] - at for at in counts[-2:0:-1]])[::-1]
+        return [at for at, *apart in zip(places, before, after, strict=True) if min(apart) > reach]
+
+    def _lot(self, at: int) -> int:
+        return crc32(self._text[at : at + _DRAWN_FROM].encode("utf-8", "surrogatepass"))
+
+
+def _behind_better(keys: Sequence[tuple[int, int]], places: Sequence[int]) -> list[int]:
+    """How far each of these lies behind the last one before it whose key is as good or better, or behind the beginning."""
+    better, found = list[int](), list[int]()
+    for at, key in enumerate(keys):
+        while better and keys[better[-1]] > key:
+            better.pop()
+        found.append(places[at] - (places[better[-1]] if better else 0))
+        better.append(at)
+    return found
+
+
+def _is_flag_half(char: str) -> bool:
+    return "\U0001f1e6" <= char <= "\U0001f1ff"
+
+
+def _flag_halves(text: str, start: int, at: int) -> int:
+    """How many halves of flags stand in a row before `at`; a piece starts with a whole one."""
+    first = at
+    while first > start and _is_flag_half(text[first - 1]):
+        first -= 1
+    return at - first

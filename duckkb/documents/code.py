@@ -1,0 +1,118 @@
+"""Where code may be cut best: before classes, functions and blocks of imports, as the language's grammar has them.
+
+Grammars come with the extra `code`. Without them, of other languages and of very long files nothing is known here, and lines
+alone decide.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from duckkb.installed import version_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+CLASS, FUNCTION, IMPORTS = 100, 90, 60
+LONGEST = 1_000_000
+"""Characters of a file that is parsed."""
+
+_GRAMMARS = {
+    "py": ("python", "language"),
+    "js": ("javascript", "language"),
+    "ts": ("typescript", "language_typescript"),
+    "tsx": ("typescript", "language_tsx"),
+    "java": ("java", "language"),
+    "go": ("go", "language"),
+    "rs": ("rust", "language"),
+    "cs": ("c_sharp", "language"),
+    "c": ("c", "language"),
+}
+_ENDINGS = {"pyi": "py", "jsx": "js", "mjs": "js", "cjs": "js", "h": "c"} | {ending: ending for ending in _GRAMMARS}
+
+_CLASSES = frozenset(
+    "class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration record_declaration "
+    "struct_declaration namespace_declaration file_scoped_namespace_declaration internal_module type_alias_declaration "
+    "annotation_type_declaration type_declaration struct_item enum_item union_item trait_item impl_item mod_item "
+    "struct_specifier union_specifier enum_specifier type_definition".split()
+)
+_FUNCTIONS = frozenset(
+    "function_definition function_declaration generator_function_declaration method_definition method_declaration "
+    "constructor_declaration function_item function_signature_item macro_definition operator_declaration "
+    "property_declaration arrow_function function_expression".split()
+)
+_IMPORTS = frozenset(
+    "import_statement import_from_statement future_import_statement import_declaration use_declaration using_directive "
+    "extern_crate_declaration preproc_include package_declaration package_clause".split()
+)
+_AROUND = frozenset(
+    "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration block "
+    "class_body interface_body enum_body enum_body_declarations declaration_list statement_block preproc_ifdef preproc_if "
+    "preproc_else linkage_specification ERROR".split()
+)
+"""What may hold one of them and is none itself."""
+_ABOVE = frozenset("comment line_comment block_comment attribute_item attribute_list decorator".split())
+"""What belongs to what stands below."""
+_DEEPEST = 12
+
+
+def break_points(path: str, text: str) -> dict[int, int]:
+    """Base scores of the lines of a file of code at which a class, a function or a block of imports begins, by place in
+    characters; comments right above belong to it. Code that is broken has those of what could be read."""
+    language = _ENDINGS.get(path.rpartition(".")[2].lower(), "")
+    parser = _parser(language) if language and len(text) <= LONGEST else None
+    if parser is None:
+        return {}
+    starts = list(accumulate(map(len, text.split("\n")), lambda at, length: at + length + 1, initial=0))
+    tree = parser.parse(text.encode("utf-8", "replace"))
+    found: dict[int, int] = {}
+    for row, score in _marks(tree.root_node, None, 0):
+        found[starts[row]] = max(score, found.get(starts[row], 0))
+    return found
+
+
+@cache
+def fingerprint() -> str:
+    """Names the grammars that are installed here; empty without the extra."""
+    if find_spec("tree_sitter") is None:
+        return ""
+    modules = dict.fromkeys(f"tree_sitter_{name}" for name, _ in _GRAMMARS.values())
+    found = (f"{one} {version_of(one, one)}" for one in ("tree_sitter", *modules) if find_spec(one))
+    return ", ".join(found)
+
+
+@cache
+def _parser(language: str) -> "Parser | None":
+    name, make = _GRAMMARS[language]
+    try:
+        from tree_sitter import Language, Parser
+
+        return Parser(Language(getattr(import_module(f"tree_sitter_{name}"), make)()))
+    except (ImportError, OSError, ValueError):  # not installed, or of another version than the reader of grammars
+        return None
+
+
+def _marks(parent: "Node", row: int | None, depth: int) -> Iterator[tuple[int, int]]:
+    """Lines and scores of what stands in a node. `row` is the line at which what surrounds the node alone begins."""
+    above: tuple[int, int] | None = None
+    is_import = False
+    for node in parent.children:
+        first, last = node.start_point[0], node.end_point[0]
+        begun = above[0] if above and first <= above[1] + 1 else first
+        if node.type in _ABOVE:
+            above = begun, last - (node.end_point[1] == 0)
+            continue
+        above, kind = None, node.type
+        at = begun if row is None else row
+        if kind in _IMPORTS:
+            if not is_import:
+                yield at, IMPORTS
+        elif kind in _CLASSES or kind in _FUNCTIONS:
+            yield at, CLASS if kind in _CLASSES else FUNCTION
+        if depth < _DEEPEST and (kind in _CLASSES or kind in _AROUND):
+            is_shell = kind in _AROUND and kind not in ("block", "statement_block") and not kind.endswith(("_body", "_list"))
+            yield from _marks(node, at if is_shell and parent.type != "ERROR" else None, depth + 1)
+        is_import = kind in _IMPORTS

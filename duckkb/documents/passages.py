@@ -1,0 +1,117 @@
+"""A document's text as passages: what is shown, what words find, and what is embedded of each; and where a passage stands."""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from duckkb.documents import code, markdown
+from duckkb.documents.chunks import Marks, Piece, Size, chunks, clipped, markdown_marks
+from duckkb.documents.document import format_of
+from duckkb.documents.markdown import Heading
+from duckkb.values import dataclass
+
+TEXT = "text"
+"""The field that is cut into passages."""
+_TITLE, _CONTEXT, _PATH = 16, 24, 24  # of `chunks.PREFIX` estimated tokens
+_LONGEST_KEPT = 1_000_000  # characters of a text that is held for a while
+_MARKDOWN = frozenset({"md", "html", "docx"})
+"""Formats whose text is Markdown, by itself or as it is extracted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk of a document: its `text`, which begins at the character `start` of the whole; `fresh`, what of it the passage
+    before does not have; and `meaning`, the text below what it stands under, which is what a model reads."""
+
+    start: int
+    text: str
+    fresh: str
+    meaning: str
+
+
+def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size: Size) -> list[Passage]:
+    """The passages of a document, by its path and its fields; `contexts` say what its folders are about."""
+    text, found = str(fields.get(TEXT) or ""), list[Passage]()
+    form = str(fields.get("format"))
+    cut = _cut if len(text) <= _LONGEST_KEPT else _cut.__wrapped__
+    headings, pieces = cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
+    paths = _Paths(headings)
+    for start, fresh, end in pieces:
+        above = [one.text for one in paths.to(fresh) if one.text]
+        below = paths.next_one()
+        begins = below.text if below is not None and below.start < end else None
+        prefix = _prefix(str(fields.get("title") or ""), contexts, above, begins)
+        shown = text[start:end]
+        found.append(Passage(start, shown, text[fresh:end], f"{prefix}\n\n{shown}" if prefix else shown))
+    return found
+
+
+@lru_cache(16)  # who shows a hit asks for the same pieces several times
+def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Piece]]:
+    """The headings of a text and its pieces; `name` is that of a file of code."""
+    if form in _MARKDOWN:
+        headings = markdown.headings(text)
+        return headings, chunks(text, markdown_marks(text, headings), size)
+    return [], chunks(text, code_marks(name, text) if form == "code" else Marks(), size)
+
+
+def code_marks(path: str, text: str) -> Marks:
+    """Classes, functions and imports."""
+    scores = code.break_points(path, text)
+    return Marks(scores, sorted(at for at, score in scores.items() if score > code.IMPORTS))
+
+
+def cut_by(patterns: Sequence[str]) -> str:
+    """Names what of this machine shapes the passages of files that match: the grammars of code, where there may be any."""
+    return code.fingerprint() if any(format_of(pattern) in ("", "code") for pattern in patterns) else ""
+
+
+def heading_path(text: str, start: int) -> list[str]:
+    """The headings that a place of a Markdown text stands under, from the outermost.
+
+    >>> heading_path("# Guide\\n\\n## Install\\n\\nPip.\\n\\n## Use\\n", 22)
+    ['Guide', 'Install']
+    """
+    return [one.text for one in _Paths(markdown.headings(text)).to(start + 1)]
+
+
+def page(pages: Sequence[int], start: int) -> int | None:
+    """The page, from 1, of a place in a text, by where its pages begin; None without pages."""
+    return bisect_right(pages, start) or 1 if pages else None
+
+
+def line(fields: Mapping[str, Any], start: int) -> int:
+    """The line of the file, from 1, at which a place of a document's text stands."""
+    return int(fields.get("text_line") or 1) + str(fields.get(TEXT) or "").count("\n", 0, start)
+
+
+class _Paths:
+    """The headings above places that are asked for in their order."""
+
+    def __init__(self, headings: Sequence[Heading]) -> None:
+        self._left, self._path = list(reversed(headings)), list[Heading]()
+
+    def to(self, place: int) -> list[Heading]:
+        """Those that begin before a place and that it stands under."""
+        while self._left and self._left[-1].start < place:
+            one = self._left.pop()
+            while self._path and self._path[-1].level >= one.level:
+                self._path.pop()
+            self._path.append(one)
+        return list(self._path)
+
+    def next_one(self) -> Heading | None:
+        """The first of those that were not reached yet."""
+        return self._left[-1] if self._left else None
+
+
+def _prefix(title: str, contexts: Sequence[str], path: Sequence[str], begins: str | None) -> str:
+    """The title, what the folders are about and the headings above, each as far as there is room. A title that is the first of
+    these, or that the passage `begins` with, stands there once."""
+    if path[:1] == [title]:
+        path = path[1:]
+    elif begins == title:
+        title = ""
+    lines = clipped(title, _TITLE), clipped(" ".join(contexts), _CONTEXT), clipped(" > ".join(path), _PATH)
+    return "\n".join(filter(None, (" ".join(one.split()) for one in lines)))
