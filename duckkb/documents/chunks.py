@@ -173,14 +173,15 @@ class _Cutter:
         window, found, best = self._size.window, 0, 0
         for at in self._line_starts(low, limit):
             distance = target - self._count(at)
-            score = self._base(at) * (10 * window**2 - 7 * distance**2)  # in whole numbers, so that equal ones are equal
+            # in whole numbers, so that equal scores are equal
+            score = self._base(at) * (10 * window**2 - 7 * distance**2)
             if score >= best and not self._around(at) and not splits(self._text, 0, at):
                 found, best = at, score
         return found
 
     def _line_starts(self, low: int, high: int) -> Iterator[int]:
         at = low - 1
-        while 0 <= (at := self._text.find("\n", at, high)):
+        while (at := self._text.find("\n", at, high)) >= 0:
             at += 1
             if at < len(self._text):
                 yield at

@@ -33,28 +33,37 @@ _GRAMMARS = {
 }
 _ENDINGS = {"pyi": "py", "jsx": "js", "mjs": "js", "cjs": "js", "h": "c"} | {ending: ending for ending in _GRAMMARS}
 
-_CLASSES = frozenset(
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CLASSES = _names(
     "class_definition class_declaration abstract_class_declaration interface_declaration enum_declaration record_declaration "
     "struct_declaration namespace_declaration file_scoped_namespace_declaration internal_module type_alias_declaration "
     "annotation_type_declaration type_declaration struct_item enum_item union_item trait_item impl_item mod_item "
-    "struct_specifier union_specifier enum_specifier type_definition".split()
+    "struct_specifier union_specifier enum_specifier type_definition"
 )
-_FUNCTIONS = frozenset(
+_FUNCTIONS = _names(
     "function_definition function_declaration generator_function_declaration method_definition method_declaration "
     "constructor_declaration function_item function_signature_item macro_definition operator_declaration "
-    "property_declaration arrow_function function_expression".split()
+    "property_declaration arrow_function function_expression"
 )
-_IMPORTS = frozenset(
+_IMPORTS = _names(
     "import_statement import_from_statement future_import_statement import_declaration use_declaration using_directive "
-    "extern_crate_declaration preproc_include package_declaration package_clause".split()
+    "extern_crate_declaration preproc_include package_declaration package_clause"
 )
-_AROUND = frozenset(
+_AROUND = _names(
     "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration block "
     "class_body interface_body enum_body enum_body_declarations declaration_list statement_block preproc_ifdef preproc_if "
-    "preproc_else linkage_specification ERROR".split()
+    "preproc_else linkage_specification ERROR"
 )
 """What may hold one of them and is none itself."""
-_ABOVE = frozenset("comment line_comment block_comment attribute_item attribute_list decorator".split())
+_SHELLS = _names(
+    "decorated_definition export_statement lexical_declaration variable_declarator expression_statement declaration"
+)
+"""Those of them that begin with what they hold."""
+_ABOVE = _names("comment line_comment block_comment attribute_item attribute_list decorator")
 """What belongs to what stands below."""
 _DEEPEST = 12
 
@@ -113,6 +122,5 @@ def _marks(parent: "Node", row: int | None, depth: int) -> Iterator[tuple[int, i
         elif kind in _CLASSES or kind in _FUNCTIONS:
             yield at, CLASS if kind in _CLASSES else FUNCTION
         if depth < _DEEPEST and (kind in _CLASSES or kind in _AROUND):
-            is_shell = kind in _AROUND and kind not in ("block", "statement_block") and not kind.endswith(("_body", "_list"))
-            yield from _marks(node, at if is_shell and parent.type != "ERROR" else None, depth + 1)
+            yield from _marks(node, at if kind in _SHELLS else None, depth + 1)
         is_import = kind in _IMPORTS

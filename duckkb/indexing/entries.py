@@ -110,7 +110,9 @@ class EntryBuilder:
         if len(found) < 2:
             return [IndexEntry(field.name, seq, text) for field, seq, text, _ in found]
         tokens = self._tokenizer.tokenize([one.meaning if one else text for _, _, text, one in found])
-        return [IndexEntry(field.name, seq, text, made) for (field, seq, text, _), made in zip(found, tokens, strict=True)]
+        return [
+            IndexEntry(field.name, seq, text, made) for (field, seq, text, _), made in zip(found, tokens, strict=True)
+        ]
 
     def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
         """The text of one chunk of a record as it is shown; None where it has no such chunk."""
