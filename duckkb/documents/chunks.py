@@ -161,17 +161,17 @@ class _Cutter:
             return Piece(start, fresh, bound)
         limit = self._ends[target - 1]
         low = max(self._ends[target - self._size.window - 1], fresh + 1)
-        if best := self._best(low, limit, target):
+        if best := self._best(low, self._ends[target] - 1, target):
             return Piece(start, fresh, best)
         if whole := self._around(limit):
             # longer than what is left of the piece: it begins the next one, or fits into this one without the overlap
             return Piece(start, fresh, whole[0]) if whole[0] > fresh else Piece(fresh, fresh, whole[1])
         return Piece(start, fresh, self._within_line(start, low, limit))
 
-    def _best(self, low: int, limit: int, target: int) -> int:
-        """The break point of the best score in the window, whose end has so many tokens before it; 0 where there is none."""
+    def _best(self, low: int, high: int, target: int) -> int:
+        """The break point of the best score in a window, before whose end are `target` tokens; 0 where there is none."""
         window, found, best = self._size.window, 0, 0
-        for at in self._line_starts(low, limit):
+        for at in self._line_starts(low, high):
             distance = target - self._count(at)
             # in whole numbers, so that equal scores are equal
             score = self._base(at) * (10 * window**2 - 7 * distance**2)

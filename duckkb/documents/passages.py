@@ -21,12 +21,13 @@ _MARKDOWN = frozenset({"md", "html", "docx"})
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk of a document: its `text`, which begins at the character `start` of the whole; `fresh`, what of it the passage
-    before does not have; and `meaning`, the text below what it stands under, which is what a model reads."""
+    """A chunk of a document: its `text`, which begins at the character `start` of the whole; `words`, by which it is found: what
+    the passage before does not have, so that each word counts once, and in the first what its folders are about; and `meaning`,
+    the text below what it stands under, which is what a model reads."""
 
     start: int
     text: str
-    fresh: str
+    words: str
     meaning: str
 
 
@@ -43,7 +44,8 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
         begins = below.text if below is not None and below.start < end else None
         prefix = _prefix(str(fields.get("title") or ""), contexts, above, begins)
         shown = text[start:end]
-        found.append(Passage(start, shown, text[fresh:end], f"{prefix}\n\n{shown}" if prefix else shown))
+        words = text[fresh:end] if found else "\n".join([*contexts, text[fresh:end]])
+        found.append(Passage(start, shown, words, f"{prefix}\n\n{shown}" if prefix else shown))
     return found
 
 

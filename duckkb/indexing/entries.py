@@ -92,7 +92,7 @@ class EntryBuilder:
                     field.name,
                     seq,
                     text,
-                    tokens.get(one.fresh if one else text) if field.lexical else None,
+                    tokens.get(one.words if one else text) if field.lexical else None,
                     *(vectors.get(one.meaning if one else text, pending) if field.vectors else pending),
                     one.meaning if one else "",
                 )
@@ -273,7 +273,7 @@ def _texts(pieces: _Pieces, use: Literal["lexical", "vectors"]) -> list[str]:
     """The different texts that need tokens, or vectors."""
     if use == "vectors":
         return list(dict.fromkeys(_meant(pieces)))
-    found = [one.fresh if one else text for row in pieces for field, _, text, one in row if field.lexical]
+    found = [one.words if one else text for row in pieces for field, _, text, one in row if field.lexical]
     return list(dict.fromkeys(found))
 
 
