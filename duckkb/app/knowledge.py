@@ -19,6 +19,7 @@ from duckkb.truth.commit import lock
 if TYPE_CHECKING:
     from duckkb.actions import asking, caring, embedding, reading, tracing, writing
     from duckkb.actions.collecting import Collections
+    from duckkb.actions.documents import naming as documents_naming
     from duckkb.actions.documents import reading as documents_reading
     from duckkb.actions.documents import searching as documents_searching
     from duckkb.actions.documents import updating as documents_updating
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 else:
     asking = Deferred("actions.asking")
     caring = Deferred("actions.caring")
+    documents_naming = Deferred("actions.documents.naming")
     documents_reading = Deferred("actions.documents.reading")
     documents_searching = Deferred("actions.documents.searching")
     documents_updating = Deferred("actions.documents.updating")
@@ -110,6 +112,7 @@ class KnowledgeBase:
     embed = asks(embedding.embed)
     embed_input = asks(embedding.embed_input)
     vector_input = asks(embedding.vector_input)
+    is_of_documents = asks(documents_naming.is_of_documents)
     ls = asks(documents_reading.ls)
     get_document = asks(documents_reading.get_document)
     multi_get = asks(documents_reading.multi_get)

@@ -103,6 +103,12 @@ def named(base: Base, text: str) -> Named:
     raise NotFound(f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION")
 
 
+def is_of_documents(base: Base, uri: str) -> bool:
+    """Whether a URI without a commit names a document, not a record of another type."""
+    kind = base.ontology.nodes.get(unquote(uri.removeprefix(URI)).strip("/").partition("/")[0])
+    return kind is not None and kind.source is not None
+
+
 def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
     """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
     are none of. A comma inside a name that exists is no separator."""

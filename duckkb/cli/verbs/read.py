@@ -37,8 +37,7 @@ def get_command(
     duckkb get guide/install.md:40 -l 20
     duckkb get "#3fa9c1" --json
     """
-    if identity is None and not _is_citation(type_name):
-        _document(type_name, at, line_numbers, **part)
+    if identity is None and _document(type_name, at, line_numbers, **part):
         return
     if line_numbers or any(part.values()):
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
@@ -50,17 +49,18 @@ def get_command(
         out.tell(kb.notices)
 
 
-def _is_citation(text: str) -> bool:
-    """Whether a URI names a record as citations do: in two parts, or at a commit; others name documents."""
-    return text.startswith("duckkb://") and (text.count("/") == 3 or "@" in text)
-
-
-def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> None:
+def _document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
+    """Print what one argument names, unless that is a citation of a record."""
     from duckkb.cli.verbs.search import print_document
 
+    if text.startswith("duckkb://") and ("@" in text or "#" in text):
+        return False
     with opened(at=at) as kb:
+        if text.startswith("duckkb://") and not kb.is_of_documents(text):
+            return False
         print_document(kb.get_document(text, **part), numbered)
         out.tell(kb.notices)
+    return True
 
 
 def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | None":
