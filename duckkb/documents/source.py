@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duckkb.ontology.model import DocumentSource
 
@@ -72,7 +72,7 @@ def contexts(source: DocumentSource, path: str) -> list[str]:
 
 
 @lru_cache(64)
-def _spec(lines: tuple[str, ...]) -> "PathSpec":
+def _spec(lines: tuple[str, ...]) -> "PathSpec[Any]":
     from pathspec import GitIgnoreSpec  # whom only document collections need
 
     return GitIgnoreSpec.from_lines(lines)

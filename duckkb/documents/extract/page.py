@@ -24,14 +24,11 @@ _MEANT = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": 
 _OF_TEXT = re.compile(r"(?:utf-8|cp\d|iso|gb|hz|big5|shift|euc|koi8|mac|johab|tis|ptcp|kz)")
 _CERTAIN = 8
 """Characters beyond ASCII that, read as UTF-8 without an error, are no accident."""
-_CLOSING = re.compile(r"</(script|style|title|textarea)\b[^>]{0,200}>", re.IGNORECASE)
-_SWALLOWING = tuple(
-    (re.compile(opening, re.IGNORECASE), re.compile(closing, re.IGNORECASE))
-    for opening, closing in (
-        *((rf"<{tag}\b[^>]*>?", f"</{tag}") for tag in ("script", "style", "title", "textarea")),
-        ("<!--", "-->"),
-    )
-)
+_SWALLOWING = re.compile(r"<(script|style|title|textarea)\b[^>]*>?|<!--", re.IGNORECASE)
+"""What takes in all that follows, tags too, up to its end."""
+_END = {None: re.compile("-->")} | {
+    tag: re.compile(rf"</{tag}\b[^>]*>?", re.IGNORECASE) for tag in ("script", "style", "title", "textarea")
+}
 _NOT_SHOWN = ("script", "style", "template", "title")
 _BLOCKS = re.compile(r"(?:p|div|h[1-6]|li|tr|td|th|br|hr|pre|table|ul|ol|dl|d[td]|section|article|blockquote)\Z")
 _STRUCTURE = re.compile(r"^(\s*)(#{1,6}\s|`{3,}|~{3,})", re.MULTILINE)
@@ -50,11 +47,9 @@ def read(raw: bytes) -> FileText:
         return FileText(warnings=("failed",))
     text, guessed = found
     warnings = ["encoding_guessed"] if guessed else []
-    whole = _closed(text)
-    if whole != text:
-        warnings.append("degraded")
-    title, made, is_whole = _read(_CLOSING.sub(r"</\1>", whole))
-    if not is_whole and "degraded" not in warnings:
+    html, is_closed = _closed(text)
+    title, made, is_whole = _read(html)
+    if not (is_closed and is_whole):
         warnings.append("degraded")
     if not made:
         warnings.append("empty")
@@ -118,14 +113,20 @@ def _declared(raw: bytes) -> str:
     return name if _OF_TEXT.match(name) else ""
 
 
-def _closed(html: str) -> str:
-    """A page in which nothing that is not closed takes in all that follows: its opening is left out."""
-    for opening, closing in _SWALLOWING:
-        behind = 0
-        for found in closing.finditer(html):
-            behind = found.end()
-        html = html[:behind] + opening.sub("", html[behind:])
-    return html
+def _closed(html: str) -> tuple[str, bool]:
+    """A page without scripts, styles and comments, and whether all of those were closed: of one that is not, its opening is
+    left out, so that the page does not end there."""
+    pieces, at, unclosed = list[str](), 0, set[str | None]()
+    while found := _SWALLOWING.search(html, at):
+        tag = found[1].lower() if found[1] else None
+        end = None if tag in unclosed else _END[tag].search(html, found.end())
+        pieces.append(html[at : found.start()])
+        if end is None:
+            unclosed.add(tag)
+        elif tag in ("title", "textarea"):
+            pieces.append(html[found.start() : end.end()])
+        at = found.end() if end is None else end.end()
+    return "".join([*pieces, html[at:]]), not unclosed
 
 
 def _read(html: str) -> tuple[str, str, bool]:

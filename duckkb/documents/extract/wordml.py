@@ -43,7 +43,7 @@ def plainer(content: bytes) -> bytes:
             if made is not None:
                 made.tail = child.tail
                 parent[at] = made
-    return Tree.tostring(root, "utf-8")
+    return bytes(Tree.tostring(root, "utf-8"))
 
 
 def paragraphs(content: bytes) -> Iterator[str]:
