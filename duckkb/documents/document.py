@@ -24,10 +24,12 @@ WARNINGS = (
 
 _MARKDOWN = frozenset({"md", "markdown", "mdx", "qmd"})
 _TEXT = frozenset({"txt", "text", "rst", "adoc", "org", "log", "csv", "tsv", "json", "jsonl", "ndjson"})
-_CODE = frozenset(
-    "py pyi js jsx mjs cjs ts tsx go rs java kt c h cc cpp hpp cs rb php swift scala sh bash zsh ps1 sql r jl lua pl ex exs "
-    "erl hs clj dart vue css scss toml yaml yml ini cfg proto graphql tf nix zig xml".split()
-)
+_CODE = frozenset({
+    "py", "pyi", "js", "jsx", "mjs", "cjs", "ts", "tsx", "go", "rs", "java", "kt", "c", "h", "cc", "cpp", "hpp", "cs",
+    "rb", "php", "swift", "scala", "sh", "bash", "zsh", "ps1", "sql", "r", "jl", "lua", "pl", "ex", "exs", "erl",
+    "hs", "clj", "dart", "vue", "css", "scss", "toml", "yaml", "yml", "ini", "cfg", "proto", "graphql", "tf", "nix",
+    "zig", "xml",
+})  # fmt: skip
 _HEADING_LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
 _PLAIN = Extraction()
 

@@ -70,9 +70,11 @@ def headings(text: str, start: int = 0) -> list[Heading]:
     """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
     fenced = fences(text, start)
     found = [Heading(len(one[1]), _plain(_unclosed(one[2] or "")), one.start()) for one in _ATX.finditer(text, start)]
-    for one in _SETEXT.finditer(text, start):
-        if not _NO_PARAGRAPH.match(one[1]):
-            found.append(Heading(1 if one[2][0] == "=" else 2, _plain(one[1]), one.start()))
+    found += [
+        Heading(1 if one[2][0] == "=" else 2, _plain(one[1]), one.start())
+        for one in _SETEXT.finditer(text, start)
+        if not _NO_PARAGRAPH.match(one[1])
+    ]
     return sorted((one for one in found if not _is_inside(fenced, one.start)), key=lambda one: one.start)
 
 
