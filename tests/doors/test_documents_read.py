@@ -19,9 +19,13 @@ collections:
       intents: {allowed: [match, where], default: match}
 """
 FILES = {
-    "orders.pdf": Pdf([lines("Orders are shipped by boat"), lines("Returns travel by train")], title="Shipping").write(),
-    "guide/库.docx": docx.document(docx.paragraph(docx.run("Storage"), style="Heading1") + docx.plain("知识库的记录保存在文本文件里")),
-    "guide/page.html": "<h1>Fees</h1><p>Customs are <b>paid</b> by you, see <a href='../orders.pdf'>orders</a></p>".encode(),
+    "orders.pdf": Pdf(
+        [lines("Orders are shipped by boat"), lines("Returns travel by train")], title="Shipping"
+    ).write(),
+    "guide/库.docx": docx.document(
+        docx.paragraph(docx.run("Storage"), style="Heading1") + docx.plain("知识库的记录保存在文本文件里")
+    ),
+    "guide/page.html": b"<h1>Fees</h1><p>Customs are <b>paid</b> by you, see <a href='../orders.pdf'>orders</a></p>",
     "locked.pdf": Pdf([], password="x").write(),
     "scan.pdf": Pdf([[]], picture=True).write(),
     "half.docx": docx.document(docx.plain("lost"))[:400],
@@ -42,8 +46,14 @@ def test_kx_18_files_are_found_by_what_they_say_and_read_once_for_all_bases(tmp_
             done = run_in(root, ["find", "papers", words, "-m"], env=env)
             return [json.loads(line)["path"] for line in done.out.splitlines()]
 
-        assert found("train") == ["orders.pdf"] and found("记录") == ["guide/库.docx"] and found("customs") == ["guide/page.html"]
-        said = run_in(root, ["sql", "SELECT path, warnings FROM papers WHERE warnings IS NOT NULL ORDER BY path"], env=env)
+        assert (
+            found("train") == ["orders.pdf"]
+            and found("记录") == ["guide/库.docx"]
+            and found("customs") == ["guide/page.html"]
+        )
+        said = run_in(
+            root, ["sql", "SELECT path, warnings FROM papers WHERE warnings IS NOT NULL ORDER BY path"], env=env
+        )
         assert [json.loads(line) for line in said.out.splitlines()] == [
             {"path": "half.docx", "warnings": ["failed"]},
             {"path": "locked.pdf", "warnings": ["encrypted"]},

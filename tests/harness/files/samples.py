@@ -374,7 +374,9 @@ def _broken_html() -> Iterator[Sample]:
     ):
         yield Sample(f"unclosed-{name}.html", f"<p>before</p>{opening}<p>{EN}</p>".encode(), ("before", EN), lost)
     yield Sample("odd-end.html", f"<script>cool</script language><p>{EN}</p>".encode(), (EN,), never=("cool",))
-    quoted = f"<!-- <script> --><p>{EN}</p><script>a = '<style><!--'</script><p>after</p><!-- --><style>x</style><p>end</p>"
+    quoted = (
+        f"<!-- <script> --><p>{EN}</p><script>a = '<style><!--'</script><p>after</p><!-- --><style>x</style><p>end</p>"
+    )
     yield Sample("quoted-tags.html", quoted.encode(), (EN, "after", "end"), never=("<", "a =", "x"))
     yield Sample("only-script.html", b"<html><script>var a</script></html>", (), _warned("empty"))
     yield Sample("noise.html", random.Random(3).randbytes(9_000), (), _warned("failed"))
