@@ -39,10 +39,14 @@ def extracted(form: str, raw: bytes, how: Extraction) -> FileText:
     name, by = key(form, raw), extractor(form)
     found = recall(name, by)
     if found is None:
+        found = _extractor.overran.get((name, how))
+    if found is None:
         with _lock.held:
             found, is_its_own = _extractor.read(form, raw, how)
         if is_its_own:
             remember(name, by, found)
+        elif len(_extractor.overran) < _MOST_FILES:
+            _extractor.overran[name, how] = found
     return found
 
 
@@ -61,9 +65,10 @@ class _Died(Exception):
 
 
 class _Extractor:
-    """The process, and how many files it has been given."""
+    """The process, how many files it has been given, and which ones overran: those this process does not wait for again."""
 
     def __init__(self) -> None:
+        self.overran: dict[tuple[str, Extraction], FileText] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._files = 0
 
