@@ -84,11 +84,12 @@ class LaneHit:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
-    """The chunk a hit is shown by."""
+    """The chunk a hit is shown by; `start` is where it begins in its field's text, in characters."""
 
     field: str
     seq: int
     text: str
+    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ _LINKED = frozenset("\u200d\ufe0e\ufe0f\u20e3" + "".join(map(chr, range(0x1F3FB,
 """Characters that belong to the one before them: joiners, variation selectors, keycaps, skin tones."""
 
 
-class Piece(NamedTuple):
+class Span(NamedTuple):
     """A chunk as places in its text: what comes anew lies from `fresh` to `end`, from `start` on it is said again."""
 
     start: int
@@ -116,7 +116,7 @@ def clipped(text: str, tokens: int) -> str:
     return text[: ends[-2]] if len(ends) > tokens else text
 
 
-def chunks(text: str, marks: Marks, size: Size | None = None) -> list[Piece]:
+def chunks(text: str, marks: Marks, size: Size | None = None) -> list[Span]:
     """The pieces of a text; an empty one has none. None is cut in the middle of a character as readers see it, or inside of what
     must not be cut, unless that is longer than a piece by itself. Takes time in proportion to the text."""
     return list(_Cutter(text, marks, size or Size()).pieces())
@@ -139,7 +139,7 @@ class _Cutter:
         self._whole = [one for one in marks.whole if self._tokens(*one) <= size.target]
         self._starts = [start for start, _ in self._whole]
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[Span]:
         start = end = 0
         for bound in (*self._anchors(), len(self._text)):
             while end < bound:
@@ -154,19 +154,19 @@ class _Cutter:
     def _tokens(self, start: int, end: int) -> int:
         return self._count(end) - self._count(start)
 
-    def _piece(self, start: int, fresh: int, bound: int) -> Piece:
+    def _piece(self, start: int, fresh: int, bound: int) -> Span:
         """The first piece of what is left up to an anchor."""
         target = self._count(start) + self._size.target
         if self._count(bound) <= target:
-            return Piece(start, fresh, bound)
+            return Span(start, fresh, bound)
         limit = self._ends[target - 1]
         low = max(self._ends[target - self._size.window - 1], fresh + 1)
         if best := self._best(low, self._ends[target] - 1, target):
-            return Piece(start, fresh, best)
+            return Span(start, fresh, best)
         if whole := self._around(limit):
             # longer than what is left of the piece: it begins the next one, or fits into this one without the overlap
-            return Piece(start, fresh, whole[0]) if whole[0] > fresh else Piece(fresh, fresh, whole[1])
-        return Piece(start, fresh, self._within_line(start, low, limit))
+            return Span(start, fresh, whole[0]) if whole[0] > fresh else Span(fresh, fresh, whole[1])
+        return Span(start, fresh, self._within_line(start, low, limit))
 
     def _best(self, low: int, high: int, target: int) -> int:
         """The break point of the best score in a window, before whose end are `target` tokens; 0 where there is none."""
@@ -207,7 +207,7 @@ class _Cutter:
                 return best
         return next((at for at in range(high, low - 1, -1) if not splits(text, start, at)), high)
 
-    def _overlap(self, piece: Piece) -> int:
+    def _overlap(self, piece: Span) -> int:
         """Where the next piece begins: as many tokens before the end of this one as the overlap has, at a word; never inside of
         what must not be cut."""
         text, end = self._text, piece.end

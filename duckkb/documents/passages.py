@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from duckkb.documents import code, markdown
-from duckkb.documents.chunks import Marks, Piece, Size, chunks, clipped, markdown_marks
+from duckkb.documents.chunks import Marks, Size, Span, chunks, clipped, markdown_marks
 from duckkb.documents.document import format_of
 from duckkb.documents.markdown import Heading
 from duckkb.values import dataclass
@@ -50,7 +50,7 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
 
 
 @lru_cache(16)  # who shows a hit asks for the same pieces several times
-def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Piece]]:
+def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Span]]:
     """The headings of a text and its pieces; `name` is that of a file of code."""
     if form in _MARKDOWN:
         headings = markdown.headings(text)

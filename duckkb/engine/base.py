@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckkb.engine.loading import Ground
 from duckkb.engine.observed import FEW, Observed, key_of_text
-from duckkb.entries import Fingerprint, IndexEntry
+from duckkb.entries import Chunk, Fingerprint, IndexEntry
 from duckkb.errors import Unavailable
 from duckkb.indexing.cache import SearchCache
 from duckkb.indexing.entries import EntryBuilder
@@ -134,6 +134,10 @@ class TreeRows:
 
     def words(self, record_id: int) -> Sequence[IndexEntry]:
         return self._base.builder.words(self._kind, self.record(record_id))
+
+    def chunk(self, record_id: int, field: str, seq: int) -> Chunk | None:
+        """One chunk with its place; None where the record has no such chunk."""
+        return self._base.builder.chunk(self._kind, self.record(record_id), field, seq)
 
     def text(self, record_id: int, field: str, seq: int) -> str | None:
         """The text of one chunk; None where the record has no such chunk."""

@@ -261,8 +261,8 @@ class Search:
         lane = min(one.ranks, key=lambda lane: (one.ranks[lane], lane != "vector"))
         best = reading.hits[lane][one.key]
         field, seq = words.chunk(asked, best.id) if lane == "fts" else (best.field, best.seq)
-        text = self._base.rows(kind).text(best.id, field, seq)
-        chunk = ChunkRef(field, seq, text) if text else None
+        found = self._base.rows(kind).chunk(best.id, field, seq)
+        chunk = ChunkRef(field, seq, found.text, found.start) if found else None
         return _shown(kind, row, _ENGINES[self._plan.mode], one.score, scores=scores, chunk=chunk, trace=trace)
 
 

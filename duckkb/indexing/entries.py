@@ -60,9 +60,10 @@ class Needs:
     vectors: dict[bytes, str]
 
 
-_Pieces = list[list[tuple[_Field, int, str, Passage | None]]]
-"""For each record its chunks: field, place in the field's text, text, and what else is known of a document's. Plain tuples, as
-there may be millions."""
+_Chunk = tuple[_Field, int, str, Passage | None]
+"""Field, place in the field's text, text, and what else is known of a document's. Plain, as there may be millions."""
+_Pieces = list[list[_Chunk]]
+"""For each record its chunks."""
 
 
 class EntryBuilder:
@@ -85,19 +86,11 @@ class EntryBuilder:
         pieces = self._pieces(kind, records)
         tokens = self._tokens(_texts(pieces, "lexical")) if lane != "vector" else {}
         vectors = self._vectors(self._models(kind), _texts(pieces, "vectors")) if lane != "fts" else {}
-        pending = (None, None)
         made = [
             tuple(
-                IndexEntry(
-                    field.name,
-                    seq,
-                    text,
-                    tokens.get(one.words if one else text) if field.lexical else None,
-                    *(vectors.get(one.meaning if one else text, pending) if field.vectors else pending),
-                    one.meaning if one else "",
-                )
-                for field, seq, text, one in row
-                if lane is None or (field.lexical if lane == "fts" else field.vectors)
+                _entry(piece, tokens, vectors)
+                for piece in row
+                if lane is None or (piece[0].lexical if lane == "fts" else piece[0].vectors)
             )
             for row in pieces
         ]
@@ -116,8 +109,8 @@ class EntryBuilder:
 
     def text(self, kind: RecordType, record: Record, field: str, seq: int) -> str | None:
         """The text of one chunk of a record as it is shown; None where it has no such chunk."""
-        pieces = self._pieces(kind, [record])[0]
-        return next((text for own, number, text, _ in pieces if (own.name, number) == (field, seq)), None)
+        found = self.chunk(kind, record, field, seq)
+        return found.text if found else None
 
     def chunk(self, kind: RecordType, record: Record, field: str, seq: int) -> Chunk | None:
         """One chunk of a record with its place in the field's text; None where it has no such chunk."""
@@ -212,6 +205,16 @@ class EntryBuilder:
         return dict(zip(texts, zip(keys, self._cache.vectors(keys, model), strict=True), strict=True))
 
 
+def _entry(
+    piece: "_Chunk", tokens: Mapping[str, Tokens], vectors: "Mapping[str, tuple[bytes, np.ndarray | None]]"
+) -> IndexEntry:
+    field, seq, text, one = piece
+    words, meaning = (one.words, one.meaning) if one else (text, text)
+    key, vector = (vectors.get(meaning) if field.vectors else None) or (None, None)
+    held = tokens.get(words) if field.lexical else None
+    return IndexEntry(field.name, seq, text, held, key, vector, meaning if one else "")
+
+
 def _of_record(
     kind: RecordType,
     record: Record,
@@ -245,8 +248,8 @@ def _field(
     return _Field(name, own or chunk_size, lexical is not None, vectors is not None, passages)
 
 
-def _cut(fields: Sequence[_Field], record: Record) -> list[tuple[_Field, int, str, Passage | None]]:
-    pieces: list[tuple[_Field, int, str, Passage | None]] = []
+def _cut(fields: Sequence[_Field], record: Record) -> list[_Chunk]:
+    pieces: list[_Chunk] = []
     for field in fields:
         text = record.fields.get(field.name)
         if type(text) is not str:

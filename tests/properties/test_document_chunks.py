@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from duckkb.documents import chunks as chunker
 from duckkb.documents import markdown
-from duckkb.documents.chunks import Marks, Piece, Size, chunks, markdown_marks
+from duckkb.documents.chunks import Marks, Size, Span, chunks, markdown_marks
 
 LAW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 SMALL = Size(40, 6, 20)
@@ -38,11 +38,31 @@ BLOCKS = st.sampled_from(
 )
 DOCUMENTS = st.lists(BLOCKS, max_size=60).map("".join)
 ODD = st.sampled_from(
-    ["a", " ", "\n", "\r\n", "\t", ". ", "。", "内存", "é", "\u0301", "👩‍💻", "👍🏽", "🇨🇳", "🇩🇪", "x" * 50, "```\n", "# h\n", "~~~", "\u200d"]
+    [
+        "a",
+        " ",
+        "\n",
+        "\r\n",
+        "\t",
+        ". ",
+        "。",
+        "内存",
+        "é",
+        "\u0301",
+        "👩‍💻",
+        "👍🏽",
+        "🇨🇳",
+        "🇩🇪",
+        "x" * 50,
+        "```\n",
+        "# h\n",
+        "~~~",
+        "\u200d",
+    ]
 )
 
 
-def cut(text: str, size: Size = SMALL) -> list[Piece]:
+def cut(text: str, size: Size = SMALL) -> list[Span]:
     return chunks(text, markdown_marks(text, markdown.headings(text)), size)
 
 
@@ -127,9 +147,19 @@ def lines(count: int, **others: str) -> str:
 
 @pytest.mark.parametrize(
     ("line", "beats_a_blank_line"),
-    [("# a", True), ("## a", True), ("### a", True), ("#### a", True), ("##### a", False), ("###### a", False), ("---", False)],
+    [
+        ("# a", True),
+        ("## a", True),
+        ("### a", True),
+        ("#### a", True),
+        ("##### a", False),
+        ("###### a", False),
+        ("---", False),
+    ],
 )
-def test_kx_06_a_heading_at_the_edge_of_the_window_has_three_tenths_of_its_score(line: str, beats_a_blank_line: bool) -> None:
+def test_kx_06_a_heading_at_the_edge_of_the_window_has_three_tenths_of_its_score(
+    line: str, beats_a_blank_line: bool
+) -> None:
     """Of 100, 90, 80 and 70 that is more than the 20 of a blank line at the target, of 60 and 50 less."""
     before, tokens = lines(50) + "\n", chunker.estimated_tokens(line)
     blank = before + line + "\n" + lines(50 - tokens) + "\n"
@@ -181,7 +211,7 @@ def test_kx_06_each_chunk_ends_at_the_break_point_of_the_best_score(text: str) -
 @given(DOCUMENTS)
 def test_kx_06_a_chunk_begins_before_the_end_of_the_last_one_by_the_overlap(text: str) -> None:
     oracle = Oracle(text, SMALL)
-    before = Piece(0, 0, 0)
+    before = Span(0, 0, 0)
     for piece in cut(text):
         assert piece.fresh == before.end and before.start <= piece.start <= piece.fresh < piece.end
         common = oracle.count(piece.fresh) - oracle.count(piece.start)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
+from duckkb.documents.chunks import estimated_tokens, size_for
+from duckkb.documents.passages import passages
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.e5_weights import find_weights
 from duckkb.llm.providers.local import LocalE5
@@ -304,3 +306,20 @@ def assert_unavailable(embedder: LocalE5) -> None:
             use(["text"])
         assert caught.value.code == "E_MODEL" and caught.value.suggestion
         assert caught.value.__cause__ is not None
+
+
+def test_kx_06_chunks_of_documents_are_as_long_as_the_model_reads(model: LocalE5) -> None:
+    """Tokens are estimated; nothing may be cut off, and not half of the model's reach be wasted."""
+    root = Path(__file__).parents[2]
+    files = [*root.glob("docs/*.md"), *root.glob("duckkb/indexing/*.py")]
+    texts = {path.name: (path.read_text("utf-8"), "md" if path.suffix == ".md" else "code") for path in files}
+    texts["chinese.md"] = (f"# 说明\n\n{LONG}", "md")
+    counts = []
+    for name, (text, form) in texts.items():
+        fields = {"title": name, "text": text, "format": form}
+        found = passages(name, fields, ["What the folder is about"], size_for(512))
+        counts += model.count_tokens([one.meaning for one in found])
+        full = [one.text for one in found if estimated_tokens(one.text) > 200]
+        for text, count in zip(full, model.count_tokens(full), strict=True):
+            assert 0.7 < count / estimated_tokens(text) < 1.3, text
+    assert len(counts) > 100 and max(counts) <= 508 and sum(counts) / len(counts) > 250
