@@ -89,8 +89,14 @@ def fingerprint() -> str:
     if find_spec("tree_sitter") is None:
         return ""
     modules = dict.fromkeys(f"tree_sitter_{name}" for name, _ in _GRAMMARS.values())
-    found = (f"{one} {version_of(one, one)}" for one in ("tree_sitter", *modules) if find_spec(one))
-    return ", ".join(found)
+    return ", ".join(f"{one} {_version(one)}" for one in ("tree_sitter", *modules) if find_spec(one))
+
+
+def _version(module: str) -> str:
+    try:
+        return version_of(module, module)
+    except ImportError:  # nothing beside it says which it is
+        return ""
 
 
 @cache
