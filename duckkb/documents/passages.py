@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from duckkb.documents import code, markdown
-from duckkb.documents.chunks import Marks, Size, Span, chunks, clipped, markdown_marks
+from duckkb.documents.chunks import PREFIX, Marks, Size, Span, chunks, clipped, estimated_tokens, markdown_marks
 from duckkb.documents.document import format_of
 from duckkb.documents.markdown import Heading
 from duckkb.values import dataclass
 
 TEXT = "text"
 """The field that is cut into passages."""
-_TITLE, _CONTEXT, _PATH = 16, 24, 24  # of `chunks.PREFIX` estimated tokens
+_LINE = PREFIX // 3  # estimated tokens of each line that stands before a passage
 _LONGEST_KEPT = 1_000_000  # characters of a text that is held for a while
 _MARKDOWN = frozenset({"md", "html", "docx"})
 """Formats whose text is Markdown, by itself or as it is extracted."""
@@ -37,12 +37,11 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
     form = str(fields.get("format"))
     cut = _cut if len(text) <= _LONGEST_KEPT else _cut.__wrapped__
     headings, pieces = cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
-    paths = _Paths(headings)
+    paths, title = _Paths(headings), clipped(str(fields.get("title") or ""), _LINE)
+    about = clipped(" ".join(contexts), _LINE)
     for start, fresh, end in pieces:
-        above = [one.text for one in paths.to(fresh) if one.text]
-        below = paths.next_one()
-        begins = below.text if below is not None and below.start < end else None
-        prefix = _prefix(str(fields.get("title") or ""), contexts, above, begins)
+        above, begins = paths.to(fresh), paths.next_one(end)
+        prefix = _prefix(title, about, above, begins)
         shown = text[start:end]
         words = text[fresh:end] if found else "\n".join([*contexts, text[fresh:end]])
         found.append(Passage(start, shown, words, f"{prefix}\n\n{shown}" if prefix else shown))
@@ -103,17 +102,19 @@ class _Paths:
             self._path.append(one)
         return list(self._path)
 
-    def next_one(self) -> Heading | None:
-        """The first of those that were not reached yet."""
-        return self._left[-1] if self._left else None
+    def next_one(self, end: int) -> Heading | None:
+        """The first one that was not reached yet, up to a place."""
+        return self._left[-1] if self._left and self._left[-1].start < end else None
 
 
-def _prefix(title: str, contexts: Sequence[str], path: Sequence[str], begins: str | None) -> str:
-    """The title, what the folders are about and the headings above, each as far as there is room. A title that is the first of
-    these, or that the passage `begins` with, stands there once."""
+def _prefix(title: str, about: str, above: Sequence[Heading], begins: Heading | None) -> str:
+    """The title, what the folders are about, and the headings above: of too many, those next to the passage. A title that is the
+    first of these, or that the passage `begins` with, stands there once."""
+    path = [clipped(one.text, _LINE) for one in above if one.text]
     if path[:1] == [title]:
         path = path[1:]
-    elif begins == title:
+    elif begins is not None and clipped(begins.text, _LINE) == title:
         title = ""
-    lines = clipped(title, _TITLE), clipped(" ".join(contexts), _CONTEXT), clipped(" > ".join(path), _PATH)
-    return "\n".join(filter(None, (" ".join(one.split()) for one in lines)))
+    while len(path) > 1 and estimated_tokens(" > ".join(path)) > _LINE:
+        path = path[1:]
+    return "\n".join(filter(None, (" ".join(one.split()) for one in (title, about, " > ".join(path)))))
