@@ -13,7 +13,7 @@ from duckkb.values import dataclass
 
 TEXT = "text"
 """The field that is cut into passages."""
-_LINE = PREFIX // 3  # estimated tokens of each line that stands before a passage
+_LINE = PREFIX // 2  # estimated tokens of each line that stands before a passage
 _LONGEST_KEPT = 1_000_000  # characters of a text that is held for a while
 _MARKDOWN = frozenset({"md", "html", "docx"})
 """Formats whose text is Markdown, by itself or as it is extracted."""
@@ -37,11 +37,10 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
     form = str(fields.get("format"))
     cut = _cut if len(text) <= _LONGEST_KEPT else _cut.__wrapped__
     headings, pieces = cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
-    paths, title = _Paths(headings), clipped(str(fields.get("title") or ""), _LINE)
-    about = clipped(" ".join(contexts), _LINE)
+    paths, about = _Paths(headings), clipped(" ".join(contexts), _LINE)
+    title = clipped(str(fields.get("title") or ""), _LINE)
     for start, fresh, end in pieces:
-        above, begins = paths.to(fresh), paths.next_one(end)
-        prefix = _prefix(title, about, above, begins)
+        prefix = _prefix(about, title, paths.to(fresh))
         shown = text[start:end]
         words = text[fresh:end] if found else "\n".join([*contexts, text[fresh:end]])
         found.append(Passage(start, shown, words, f"{prefix}\n\n{shown}" if prefix else shown))
@@ -102,19 +101,12 @@ class _Paths:
             self._path.append(one)
         return list(self._path)
 
-    def next_one(self, end: int) -> Heading | None:
-        """The first one that was not reached yet, up to a place."""
-        return self._left[-1] if self._left and self._left[-1].start < end else None
 
-
-def _prefix(title: str, about: str, above: Sequence[Heading], begins: Heading | None) -> str:
-    """The title, what the folders are about, and the headings above: of too many, those next to the passage. A title that is the
-    first of these, or that the passage `begins` with, stands there once."""
+def _prefix(about: str, title: str, above: Sequence[Heading]) -> str:
+    """What the folders are about, and the headings above but for the title, which all of a document have in common: of too many,
+    those next to the passage."""
     path = [clipped(one.text, _LINE) for one in above if one.text]
-    if path[:1] == [title]:
-        path = path[1:]
-    elif begins is not None and clipped(begins.text, _LINE) == title:
-        title = ""
+    path = path[1:] if path[:1] == [title] else path
     while len(path) > 1 and estimated_tokens(" > ".join(path)) > _LINE:
         path = path[1:]
-    return "\n".join(filter(None, (" ".join(one.split()) for one in (title, about, " > ".join(path)))))
+    return "\n".join(filter(None, (" ".join(one.split()) for one in (about, " > ".join(path)))))

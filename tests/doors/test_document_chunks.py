@@ -94,9 +94,9 @@ def test_kx_07_an_edit_of_one_section_embeds_its_chunks_and_no_others(ground: Gr
     ground.write("other.md", "# Other\n\nThis stays as it is.\n")
     changed, total, asked = ground.refresh()
     assert changed == len(asked) == total - 4 > 10, "titles and headings have no vectors"
-    first, *others = sorted((text for text in asked if "Lantern" in text), key=lambda text: "# Lantern" not in text)
+    first, *others = sorted((text for text in asked if "tools" in text), key=lambda text: "# Lantern" not in text)
     assert first.startswith("Everything about lanterns For people with tools\n\n# Lantern\n")
-    assert all(text.startswith("Lantern\nEverything about lanterns For people with tools\nStep ") for text in others)
+    assert all(text.startswith("Everything about lanterns For people with tools\nStep ") for text in others)
     sections[2] = sections[2].replace("\n\n", "\n\nA paragraph about porcelain, written later.\n\n", 1)
     ground.write("repairs/long.md", "".join(sections))
     again, after, asked = ground.refresh()
@@ -153,7 +153,7 @@ def test_kx_06_code_is_cut_where_the_grammar_has_classes_and_functions(ground: G
     body = "".join(f"    step_{number} = measure(flame, {number})\n\n" for number in range(12))
     ground.write("lamp.py", "".join(f"@lit\ndef burn_{number}(flame):\n{body}\n" for number in range(40)))
     ground.refresh()
-    asked = [text.partition("\n\n")[2] for text in ground.endpoint.texts if text.startswith("lamp.py")]
+    asked = [text.partition("\n\n")[2] for text in ground.endpoint.texts if "flame" in text]
     assert len(asked) > 4
     ends = [text.rstrip().rsplit("\n", 1)[-1] for text in asked]
     assert ends == ["    step_11 = measure(flame, 11)"] * len(asked), "behind a function, not at a blank line in it"
