@@ -32,7 +32,7 @@ def as_markdown(lines: Sequence[Line]) -> list[str]:
     made = []
     for line in lines:
         made.append(f"## {markup.span(line.get('title') or line['file'])}")
-        known = [(name, line[name]) for name in ("file", "docid", "score", "line", "context", "skipped") if name in line]
+        known = [(name, line[name]) for name in ("file", "docid", "score", "where", "line", "context", "skipped") if name in line]
         made += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in known), ""]
         text = next((line[name] for name in _TEXTS if name in line), None)
         if text is not None:

@@ -2,7 +2,7 @@
 
 Where a piece ends is chosen among break points in a window before its target:
 `score = base x (1 - (distance / window)^2 x 0.7)`, the best wins, of equal ones the later
-([ADR 41](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so that the pieces of a file are the
+([ADR 42](../../docs/adr/0042-chunks-of-documents.md)). Nothing here depends on a model, so that the pieces of a file are the
 same in every clone: tokens are estimated by a pattern.
 """
 

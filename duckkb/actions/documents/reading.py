@@ -5,7 +5,7 @@ from typing import Any
 
 from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import Document, catalogue, docids, matching, named
-from duckkb.documents.document import EXTRACTOR
+from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, UsageError
 
@@ -67,7 +67,7 @@ def _line(base: Base, one: Document, docid: str) -> dict[str, Any]:
 def _diagnosed(base: Base, one: Document) -> dict[str, Any]:
     """What was found when a file was read."""
     fields = one.row(base).record.fields
-    return {"sha256": one.digest, "extractor": EXTRACTOR, "warnings": list(fields.get("warnings", ())), "context": about(base, one.kind, one.path)}
+    return {"sha256": one.digest, "extractor": extractor(fields["format"]), "warnings": list(fields.get("warnings", ())), "context": about(base, one.kind, one.path)}
 
 
 def _read(base: Base, one: Document, docid: str, first: int | None, most: int | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from duckkb.actions.documents.collections import about, documents_of
 from duckkb.actions.documents.naming import Document, catalogue, docids
 from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
+from duckkb.documents.passages import heading_path, page
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
 from duckkb.engine.pipeline import query
@@ -100,22 +101,25 @@ def _line(
     line = {"docid": docid, "score": score, "file": one.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context
-    start = _start(fields, hit)
+    chunk = hit.chunk if hit.chunk is not None and hit.chunk.field == "text" else None
+    start = chunk.start if chunk else 0
+    if where := _where(fields, start):
+        line["where"] = where
     if options.full:
         line["body"] = fields.get("text", "")
         line["line"] = fields.get("text_line", 1)
     else:
-        line["line"], line["snippet"] = snippet(fields, start, hit.chunk.text if hit.chunk else "", question)
+        line["line"], line["snippet"] = snippet(fields, start, chunk.text if chunk else "", question)
     if options.explain:
         line["explain"] = hit.trace
     return line
 
 
-def _start(fields: Mapping[str, Any], hit: Hit) -> int:
-    """Where the chunk that a document was found by begins in its text."""
-    if hit.chunk is None or hit.chunk.field != "text":
-        return 0
-    return max(fields.get("text", "").find(hit.chunk.text), 0)
+def _where(fields: Mapping[str, Any], start: int) -> str:
+    """The page and the headings that a place in a document's text lies on and under."""
+    number = page(fields.get("pages", ()), start)
+    above = heading_path(fields.get("text", ""), start) if fields.get("headings") else []
+    return ", ".join(filter(None, (f"page {number}" if number else "", f"§ {' > '.join(above)}" if above else "")))
 
 
 def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) -> tuple[int, str]:
