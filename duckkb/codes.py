@@ -90,7 +90,10 @@ _STATE = {
     ),
     "E_UNKNOWN_TYPE": ("No type, table or label has this name.", "`duckkb schema` lists the types."),
     "E_NOT_FOUND": ("No record has this identity.", "`duckkb list TYPE` or `duckkb find TYPE QUERY`."),
-    "E_AMBIGUOUS_KEY": ("Several records have keys, or several documents names, that a text may mean.", "Give more of it."),
+    "E_AMBIGUOUS_KEY": (
+        "Several records have keys, or several documents names, that a text may mean.",
+        "Give more of it.",
+    ),
     "E_NO_RESULTS": ("Nothing matched.", "Loosen the query or the filter."),
     "E_RESERVED": (
         "A collection, table or label has a name that a system, DuckDB or duckkb keeps for itself.",

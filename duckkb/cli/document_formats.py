@@ -32,7 +32,11 @@ def as_markdown(lines: Sequence[Line]) -> list[str]:
     made = []
     for line in lines:
         made.append(f"## {markup.span(line.get('title') or line['file'])}")
-        known = [(name, line[name]) for name in ("file", "docid", "score", "where", "line", "context", "skipped") if name in line]
+        known = [
+            (name, line[name])
+            for name in ("file", "docid", "score", "where", "line", "context", "skipped")
+            if name in line
+        ]
         made += ["", *(f"- {name}: {markup.span(str(value))}" for name, value in known), ""]
         text = next((line[name] for name in _TEXTS if name in line), None)
         if text is not None:
@@ -44,7 +48,11 @@ def as_xml(lines: Sequence[Line]) -> list[str]:
     """One root, an element a document; characters that XML 1.0 has no place for are left out."""
     made = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
     for line in lines:
-        known = ((name, value) for name, value in line.items() if name not in (*_TEXTS, "context", "title", "explain", "warnings"))
+        known = (
+            (name, value)
+            for name, value in line.items()
+            if name not in (*_TEXTS, "context", "title", "explain", "warnings")
+        )
         attributes = "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in known)
         made.append(f"  <document{attributes}>")
         for name in ("title", "context", *_TEXTS):
@@ -67,7 +75,11 @@ def as_csv(lines: Sequence[Line]) -> list[str]:
 def _columns(line: Line) -> tuple[str, ...]:
     """With the column of the text that these have."""
     own = next((name for name in _TEXTS if name in line), "text")
-    return (*(name for name in CSV if name != "snippet" and (name != "score" or "score" in line)), own, *(("skipped",) if own == "text" else ()))
+    return (
+        *(name for name in CSV if name != "snippet" and (name != "score" or "score" in line)),
+        own,
+        *(("skipped",) if own == "text" else ()),
+    )
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Line]], list[str]]] = {

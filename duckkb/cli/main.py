@@ -42,7 +42,12 @@ VERBS = (
     Verb("graph", "find", "knowledge", "Walk edges: neighbors, path."),
     Verb("embed", "find", "knowledge", "Print the vector of a text."),
     Verb("col", "collect", "collections", "Make, list, show, rename, remove, snapshot and restore collections."),
-    Verb("collection", "documents", "documents", "Folders of files as knowledge: add, list, show, remove, rename, include, exclude."),
+    Verb(
+        "collection",
+        "documents",
+        "documents",
+        "Folders of files as knowledge: add, list, show, remove, rename, include, exclude.",
+    ),
     Verb("context", "documents", "documents", "Say what folders are about: add, list, rm."),
     Verb("ls", "documents", "documents", "Print document collections, or the documents of one."),
     Verb("update", "documents", "documents", "Read folders again, and make what searches need."),

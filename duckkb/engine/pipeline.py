@@ -96,7 +96,9 @@ def _search(base: Base, kinds: Sequence[RecordType], text: str, lanes: tuple[Lan
     intent = Intent(text, "hybrid", limit=50, expansion=feedback_of(base.settings), kinds=tuple(kinds))
     chosen = plan(intent, max(sum(base.tree.count(kind) for kind in kinds), 1), base.settings)
     served = tuple(lane for lane in chosen.lanes if lane in lanes)
-    return Search(base, intent, replace(chosen, mode="hybrid", lanes=served), dict.fromkeys((kind.name for kind in kinds)))
+    return Search(
+        base, intent, replace(chosen, mode="hybrid", lanes=served), dict.fromkeys((kind.name for kind in kinds))
+    )
 
 
 def _hit(found: _Lists, one: Candidate) -> Hit:
@@ -126,7 +128,9 @@ def _blended(
 
 
 def _account(base: Base, found: _Lists, reranked: Reranked[Key]) -> dict[str, Any]:
-    asked = [{"lane": one.lane, "query_kind": one.kind, "query": one.query, "hits": len(one.ranking)} for one in found.lists]
+    asked = [
+        {"lane": one.lane, "query_kind": one.kind, "query": one.query, "hits": len(one.ranking)} for one in found.lists
+    ]
     method = base.settings.rerank.method
     return {
         "mode": "query",

@@ -130,7 +130,9 @@ def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
     for index, (kind, path) in enumerate(found):
         for other, theirs in found[:index]:
             if is_inside(path, theirs) or is_inside(theirs, path):
-                said = f"{path} and {theirs}, the folder of {other.name}, overlap: a file is a document of one collection"
+                said = (
+                    f"{path} and {theirs}, the folder of {other.name}, overlap: a file is a document of one collection"
+                )
                 remedy = "name folders beside each other, or have one collection with several patterns"
                 nodes[kind.name].problem(said, "source", remedy=remedy)
 

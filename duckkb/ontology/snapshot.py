@@ -55,7 +55,9 @@ def renamed(data: bytes, name: str) -> bytes:
 def with_source(data: bytes, name: str, source: Mapping[str, Any]) -> bytes:
     """A definition of documents with another `source`; settings that are as where nothing is said are left out."""
     values = dict(read_yaml(data, _place(source)).value)["collections"][name]
-    return _dump(name, {**values, "source": {key: value for key, value in source.items() if value not in (None, "", [], {})}})
+    return _dump(
+        name, {**values, "source": {key: value for key, value in source.items() if value not in (None, "", [], {})}}
+    )
 
 
 def values_of(data: bytes, name: str) -> dict[str, Any]:

@@ -122,14 +122,21 @@ def test_kx_08_patterns_and_ignored_files(base: Path) -> None:
     }  # fmt: skip
     definition = base / "ontology/collections/docs.yaml"
     text = definition.read_text("utf-8")
-    definition.write_text(text.replace("path: docs\n", 'path: docs\n      ignore: [drafts/]\n      pattern: ["**/*.md", "*.txt"]\n'), "utf-8")
+    definition.write_text(
+        text.replace("path: docs\n", 'path: docs\n      ignore: [drafts/]\n      pattern: ["**/*.md", "*.txt"]\n'),
+        "utf-8",
+    )
     found = {str(line["path"]) for line in _lines(run_in(base, ["ls", "docs"]))}
     assert "docs/drafts/idea.md" not in found and "docs/notes.txt" in found
     assert not any("drafts" in str(hit["file"]) for hit in _lines(run_in(base, ["search", "archive"])))
 
 
 def test_kx_03_formats_without_a_hit_are_still_well_formed(base: Path) -> None:
-    for form, expected in (("--json", "[]\n"), ("--csv", "docid,score,file,title,context,line,snippet\n"), ("--files", "")):
+    for form, expected in (
+        ("--json", "[]\n"),
+        ("--csv", "docid,score,file,title,context,line,snippet\n"),
+        ("--files", ""),
+    ):
         ran = run_in(base, ["search", "zzzzzz", form])
         assert (ran.code, ran.out.replace("\r\n", "\n")) == (1, expected), form
     ran = run_in(base, ["search", "zzzzzz", "--xml"])
@@ -166,7 +173,13 @@ def test_kx_02_limits_scores_and_whole_texts(base: Path) -> None:
 
 def test_kx_04_documents_are_read_by_path_line_and_docid(base: Path) -> None:
     text = FILES["docs/guide/backup.md"]
-    for name in ("docs/guide/backup.md", "guide/backup.md", "backup.md", "duckkb://docs/guide/backup.md", "//docs/guide/backup.md"):
+    for name in (
+        "docs/guide/backup.md",
+        "guide/backup.md",
+        "backup.md",
+        "duckkb://docs/guide/backup.md",
+        "//docs/guide/backup.md",
+    ):
         assert run_in(base, ["get", name]).out == text, name
     assert run_in(base, ["get", "backup.md:3", "-l", "1"]).out == text.splitlines()[2] + "\n"
     docid = json.loads(run_in(base, ["get", "backup.md", "--json"]).out)["docid"]
@@ -179,14 +192,20 @@ def test_kx_04_documents_are_read_by_path_line_and_docid(base: Path) -> None:
     (base / "docs/copy").mkdir()
     (base / "docs/copy/backup.md").write_text(text, "utf-8")
     both = run_in(base, ["get", docid])
-    assert both.code == 1 and both.out == "" and "docs/copy/backup.md" in both.err and "docs/guide/backup.md" in both.err
+    assert (
+        both.code == 1 and both.out == "" and "docs/copy/backup.md" in both.err and "docs/guide/backup.md" in both.err
+    )
 
 
 def test_kx_04_multi_get_takes_globs_lists_and_docids_and_says_what_it_skips(base: Path) -> None:
     (base / "docs/large.md").write_text("# Large\n\n" + "word " * 4_000, "utf-8")
     (base / "docs/a,b.md").write_text("# Comma\n", "utf-8")
     found = {str(one["file"]): one for one in _lines(run_in(base, ["multi-get", "**/*.md"]))}
-    assert len(found) == 7 and "skipped" in found["duckkb://docs/large.md"] and "text" not in found["duckkb://docs/large.md"]
+    assert (
+        len(found) == 7
+        and "skipped" in found["duckkb://docs/large.md"]
+        and "text" not in found["duckkb://docs/large.md"]
+    )
     assert "SKIPPED" in run_in(base, ["multi-get", "large.md", "--files"]).out
     assert len(_lines(run_in(base, ["multi-get", "guide/{install,backup}.md"]))) == 2
     assert len(_lines(run_in(base, ["multi-get", "说明/*.md"]))) == 1
@@ -202,7 +221,9 @@ def test_kx_15_chinese_is_found_read_and_listed(base: Path) -> None:
 
 
 def test_documents_are_records_to_every_verb_and_are_not_written(base: Path) -> None:
-    assert _ids(run_in(base, ["find", "docs", "-w", "owner = 'mei' AND tags = ['setup', 'linux']"])) == ["guide/install.md"]
+    assert _ids(run_in(base, ["find", "docs", "-w", "owner = 'mei' AND tags = ['setup', 'linux']"])) == [
+        "guide/install.md"
+    ]
     rows = _lines(run_in(base, ["sql", "SELECT count(*) AS n, max(size) AS s FROM docs"]))
     assert rows[0]["n"] == 5
     near = _lines(run_in(base, ["graph", "neighbors", "docs", "guide/upgrade.md"]))
@@ -216,7 +237,11 @@ def test_documents_are_records_to_every_verb_and_are_not_written(base: Path) -> 
     assert "guide/upgrade.md" in told.out and "Halt" in told.out
     assert "Stop" in run_in(base, ["get", "docs", "guide/upgrade.md", "--at", before]).out
     assert len(_lines(run_in(base, ["log", "docs", "guide/upgrade.md"]))) == 2
-    for args in (["put", "docs", '{"path": "x.md", "text": "t"}'], ["delete", "docs", "guide/upgrade.md"], ["rename", "docs", "guide/upgrade.md", "y.md"]):
+    for args in (
+        ["put", "docs", '{"path": "x.md", "text": "t"}'],
+        ["delete", "docs", "guide/upgrade.md"],
+        ["rename", "docs", "guide/upgrade.md", "y.md"],
+    ):
         ran = run_in(base, args)
         assert ran.code == 1 and "E_DOCUMENT" in run_in(base, [*args, "--json"]).out, args
     assert git(base, "status", "--short") == ""

@@ -278,4 +278,3 @@ def _all_about(base: Base, text: str) -> Changed:
 
 def _no_context(place: str) -> NotFound:
     return NotFound(f"nothing is said of {place} itself", suggestion="`duckkb context list` has what is said")
-

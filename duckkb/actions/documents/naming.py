@@ -100,7 +100,9 @@ def named(base: Base, text: str) -> Named:
         said = f"{told} names {len(found)} documents: {names}{more}"
         raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
     near = _nearest(told, documents)
-    raise NotFound(f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION")
+    raise NotFound(
+        f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION"
+    )
 
 
 def is_of_documents(base: Base, uri: str) -> bool:

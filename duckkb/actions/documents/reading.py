@@ -35,12 +35,16 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
     return _read(base, found.document, docids(catalogue(base))[found.document.name], first or found.line, lines)
 
 
-def multi_get(base: Base, pattern: str, *, lines: int | None = None, most: int = LARGEST) -> tuple[list[dict[str, Any]], list[str]]:
+def multi_get(
+    base: Base, pattern: str, *, lines: int | None = None, most: int = LARGEST
+) -> tuple[list[dict[str, Any]], list[str]]:
     """The documents of a list or glob as `get_document` has them, and what of a list there is not; one whose file has more
     than `most` bytes comes as `skipped`, with why. Raises `errors.NotFound` where there is none at all."""
     found, lacking = matching(base, pattern)
     if not found:
-        raise NotFound(lacking[0].partition("; ")[0] if lacking else f"no document matches {pattern!r}", suggestion="duckkb ls")
+        raise NotFound(
+            lacking[0].partition("; ")[0] if lacking else f"no document matches {pattern!r}", suggestion="duckkb ls"
+        )
     shown = docids(catalogue(base))
     made = []
     for one in found:
@@ -61,13 +65,24 @@ def _named(base: Base, one: Document, docid: str) -> dict[str, Any]:
 
 def _line(base: Base, one: Document, docid: str) -> dict[str, Any]:
     fields = one.row(base).record.fields
-    return {"path": one.name, "docid": docid, "title": fields.get("title", ""), "format": fields["format"], "bytes": one.size}
+    return {
+        "path": one.name,
+        "docid": docid,
+        "title": fields.get("title", ""),
+        "format": fields["format"],
+        "bytes": one.size,
+    }
 
 
 def _diagnosed(base: Base, one: Document) -> dict[str, Any]:
     """What was found when a file was read."""
     fields = one.row(base).record.fields
-    return {"sha256": one.digest, "extractor": extractor(fields["format"]), "warnings": list(fields.get("warnings", ())), "context": about(base, one.kind, one.path)}
+    return {
+        "sha256": one.digest,
+        "extractor": extractor(fields["format"]),
+        "warnings": list(fields.get("warnings", ())),
+        "context": about(base, one.kind, one.path),
+    }
 
 
 def _read(base: Base, one: Document, docid: str, first: int | None, most: int | None) -> dict[str, Any]:

@@ -58,7 +58,9 @@ class DocumentHits(Sequence[dict[str, Any]]):
         return self.hits[index]
 
 
-def search_documents(base: Base, question: str, how: How = "query", options: SearchOptions = SearchOptions()) -> DocumentHits:
+def search_documents(
+    base: Base, question: str, how: How = "query", options: SearchOptions = SearchOptions()
+) -> DocumentHits:
     """Answer a question from document collections. Scores lie in 0..1: by words |s|/(1+|s|) of the BM25 score s, by meaning
     1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
     text = text_or_none(question, "a question") or ""
@@ -126,7 +128,11 @@ def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) ->
     """Some lines of a chunk that begins at `start` in a document's text, around the line with the most words of the question;
     with the number of their first line in the file."""
     text = fields.get("text", "")
-    lines = list(source_lines({"text": chunk or text[:4000], "text_line": fields.get("text_line", 1) + text.count("\n", 0, start)}))
+    lines = list(
+        source_lines(
+            {"text": chunk or text[:4000], "text_line": fields.get("text_line", 1) + text.count("\n", 0, start)}
+        )
+    )
     if not lines:
         return fields.get("text_line", 1), ""
     words = {word.casefold() for word in _WORDS.findall(question)}
@@ -138,4 +144,3 @@ def snippet(fields: Mapping[str, Any], start: int, chunk: str, question: str) ->
         chosen = chosen[1:]
     shown = "".join(line for _, line in chosen).rstrip()
     return (chosen[0][0] if chosen else lines[0][0]), shown[:_SNIPPET_CHARACTERS].rstrip()
-

@@ -59,7 +59,10 @@ def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
             told = run.answer(folder, ["pull", "--ff-only", "--quiet"])
             if told.code:
                 said = told.errors.decode("utf-8", "replace").strip().splitlines()
-                raise Refused(f"{kind.name}: git pull failed: {said[-1] if said else told.code}", suggestion="git status in that folder says more")
+                raise Refused(
+                    f"{kind.name}: git pull failed: {said[-1] if said else told.code}",
+                    suggestion="git status in that folder says more",
+                )
 
 
 def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
@@ -68,7 +71,9 @@ def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
     wanted = [kind for kind in kinds if kind.name in commands]
     if wanted and not config.are_commands_trusted(base.root, commands, base.wiring.env):
         names = ", ".join(kind.name for kind in wanted)
-        yield Notice("W_UPDATE", f"{names}: the update command has not been trusted and did not run", "duckkb trust --show")
+        yield Notice(
+            "W_UPDATE", f"{names}: the update command has not been trusted and did not run", "duckkb trust --show"
+        )
         return
     for kind in wanted:
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
@@ -79,10 +84,17 @@ def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
                 capture_output=True, timeout=_COMMAND_SECONDS, check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Refused(f"{kind.name}: the update command did not end: {error}", suggestion="run it by hand") from error
+            raise Refused(
+                f"{kind.name}: the update command did not end: {error}", suggestion="run it by hand"
+            ) from error
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise Refused(f"{kind.name}: the update command ended with {done.returncode}: {said[-1] if said else ''}".rstrip(": "), suggestion="run it by hand in the folder of the collection")
+            raise Refused(
+                f"{kind.name}: the update command ended with {done.returncode}: {said[-1] if said else ''}".rstrip(
+                    ": "
+                ),
+                suggestion="run it by hand in the folder of the collection",
+            )
 
 
 def _compared(base: Base, kind: NodeType) -> dict[str, Any]:
@@ -104,15 +116,21 @@ def _compared(base: Base, kind: NodeType) -> dict[str, Any]:
     }
 
 
-def watch(turn: Callable[[], AbstractContextManager[Base]], names: Sequence[str], tell: Callable[[Updated], None]) -> None:
+def watch(
+    turn: Callable[[], AbstractContextManager[Base]], names: Sequence[str], tell: Callable[[Updated], None]
+) -> None:
     """Update collections whenever a file of theirs is added, changed, renamed or removed, until the process is interrupted.
     A burst of changes is one update. Needs the extra `documents`."""
     try:
         from watchfiles import watch as changes
     except ImportError as error:
-        raise Refused("watching folders needs the extra `documents`", suggestion="pip install 'duckkb[documents]'") from error
+        raise Refused(
+            "watching folders needs the extra `documents`", suggestion="pip install 'duckkb[documents]'"
+        ) from error
     with turn() as base:
-        folders = {str((base.root / source_of(kind).path).resolve()): source_of(kind) for kind in documents_of(base, names)}
+        folders = {
+            str((base.root / source_of(kind).path).resolve()): source_of(kind) for kind in documents_of(base, names)
+        }
         tell(update(base, names))
     present = [folder for folder in folders if Path(folder).is_dir()]
 

@@ -25,8 +25,12 @@ def collection_command() -> None:
 @base_verb("add", group=collection_command)
 @click.argument("path", type=PathName())
 @click.option("--name", metavar="NAME", help="Without it, the name of the folder.")
-@click.option("--mask", "masks", multiple=True, metavar="GLOB", help="Which files, as in .gitignore (**/*.md); repeatable.")
-def collection_add_command(kb: "KnowledgeBase", path: str, *, name: str | None, masks: tuple[str, ...]) -> Mapping[str, Any]:
+@click.option(
+    "--mask", "masks", multiple=True, metavar="GLOB", help="Which files, as in .gitignore (**/*.md); repeatable."
+)
+def collection_add_command(
+    kb: "KnowledgeBase", path: str, *, name: str | None, masks: tuple[str, ...]
+) -> Mapping[str, Any]:
     """Have the files of a folder be knowledge. The folder is written down in ontology/collections/NAME.yaml; one outside of
     the base is known to this machine alone.
 

@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 @click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
 @options.at
 def get_command(
-    type_name: str, identity: str | None, *, asked: FieldChoice | None, at: str | None, line_numbers: bool, **part: int | None
+    type_name: str,
+    identity: str | None,
+    *,
+    asked: FieldChoice | None,
+    at: str | None,
+    line_numbers: bool,
+    **part: int | None,
 ) -> None:
     """Print one record as a JSON line: all of its fields, __id, times, _type and _etag; or those that --fields names.
 

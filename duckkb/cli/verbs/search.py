@@ -72,7 +72,9 @@ def vsearch_command(question: str | None, **how: Any) -> None:
 
 @verb("query", formats=_OWN)
 @_how
-@click.option("--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N", help="How many a reranker reads.")
+@click.option(
+    "--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N", help="How many a reranker reads."
+)
 @click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N", help="How long it may take.")
 def query_command(question: str | None, **how: Any) -> None:
     """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
@@ -86,7 +88,9 @@ def query_command(question: str | None, **how: Any) -> None:
     _search("query", question, **how)
 
 
-def _search(how: "How", question: str | None, *, limit: int | None, everything: bool, at: str | None, **given: Any) -> None:
+def _search(
+    how: "How", question: str | None, *, limit: int | None, everything: bool, at: str | None, **given: Any
+) -> None:
     from duckkb.actions.documents.searching import SearchOptions
 
     text = question if question not in (None, "-") else _typed()
@@ -94,13 +98,23 @@ def _search(how: "How", question: str | None, *, limit: int | None, everything: 
         raise click.UsageError("-n and --all contradict each other; give one of them")
     most = None if everything else limit or (_MANY if chosen_format() in ("files", "json") else _FEW)
     numbered = given.pop("line_numbers")
-    chosen = SearchOptions(given["collections"], most, given["min_score"], given["full"], given["explain"], given.get("candidates"), given.get("rerank_timeout_ms"))
+    chosen = SearchOptions(
+        given["collections"],
+        most,
+        given["min_score"],
+        given["full"],
+        given["explain"],
+        given.get("candidates"),
+        given.get("rerank_timeout_ms"),
+    )
     with opened(at=at) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)
         print_documents([_numbered(hit) if numbered else hit for hit in found])
         if not found:
-            end(printed.error("no results", "E_NO_RESULTS", "loosen the question, or `duckkb ls` says what there is", 1))
+            end(
+                printed.error("no results", "E_NO_RESULTS", "loosen the question, or `duckkb ls` says what there is", 1)
+            )
 
 
 def _typed() -> str:
@@ -144,7 +158,9 @@ def _numbered(line: Mapping[str, Any]) -> dict[str, Any]:
 @click.option("--line-numbers", is_flag=True, help="Number the lines as their files do.")
 @_formats
 @options.at
-def multi_get_command(pattern: str, lines: int | None, max_bytes: int | None, line_numbers: bool, at: str | None) -> None:
+def multi_get_command(
+    pattern: str, lines: int | None, max_bytes: int | None, line_numbers: bool, at: str | None
+) -> None:
     """Print several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why.
 
     \b

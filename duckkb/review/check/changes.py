@@ -85,7 +85,10 @@ def _masses(compared: Comparison, diff: Diff, allow_shrink: bool) -> Iterator[Fi
             continue  # links follow from the documents
         before = revisions.lines(compared.root, base, layout.part_folder(kind, table))
         if source is not None:
-            before = sum(type_at(compared.both.old.ontology, file) is of for file in revisions.entries(compared.root, base, [source.path]))
+            before = sum(
+                type_at(compared.both.old.ontology, file) is of
+                for file in revisions.entries(compared.root, base, [source.path])
+            )
         if number > limit.most(before):
             code = ("W_MASS_DELETE" if allow_shrink else "E_SHRINK") if is_deletion else "W_MASS_CHANGE"
             said = f"the change {'removes' if is_deletion else 'edits'} {number:,} of {before:,} records"

@@ -189,7 +189,9 @@ class _Surveyor:
 
     def _look_into_folder(self, kind: NodeType, source: DocumentSource) -> None:
         """The documents of a collection, each with what it links to."""
-        links = next((edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None)
+        links = next(
+            (edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None
+        )
         try:
             for seen in walk(self._root, source):
                 if isinstance(seen, Finding):
