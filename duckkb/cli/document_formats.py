@@ -12,6 +12,7 @@ from duckkb.review.reports import markup
 Line = Mapping[str, Any]
 CSV = ("docid", "score", "file", "title", "context", "line", "snippet")
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BREAKS = {"\r": "&#13;"}
 _TEXTS = ("snippet", "body", "text")
 
 
@@ -55,9 +56,8 @@ def as_xml(lines: Sequence[Line]) -> list[str]:
         )
         attributes = "".join(f" {name}={quoteattr(_xml(str(value)))}" for name, value in known)
         made.append(f"  <document{attributes}>")
-        for name in ("title", "context", *_TEXTS):
-            if name in line:
-                made.append(f"    <{name}>{escape(_xml(str(line[name])), {chr(13): '&#13;'})}</{name}>")
+        inner = [(name, _xml(str(line[name]))) for name in ("title", "context", *_TEXTS) if name in line]
+        made += [f"    <{name}>{escape(text, _BREAKS)}</{name}>" for name, text in inner]
         made.append("  </document>")
     return [*made, "</documents>"]
 

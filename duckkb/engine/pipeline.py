@@ -97,7 +97,7 @@ def _search(base: Base, kinds: Sequence[RecordType], text: str, lanes: tuple[Lan
     chosen = plan(intent, max(sum(base.tree.count(kind) for kind in kinds), 1), base.settings)
     served = tuple(lane for lane in chosen.lanes if lane in lanes)
     return Search(
-        base, intent, replace(chosen, mode="hybrid", lanes=served), dict.fromkeys((kind.name for kind in kinds))
+        base, intent, replace(chosen, mode="hybrid", lanes=served), dict.fromkeys(kind.name for kind in kinds)
     )
 
 

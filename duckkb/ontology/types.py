@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, MARKDOWN_FILES, EdgeType, Fields, NodeType, Policy, SearchField, DocumentSource
+from duckkb.ontology.model import EVERY, MARKDOWN_FILES, DocumentSource, EdgeType, Fields, NodeType, Policy, SearchField
 from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
 from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown

@@ -26,7 +26,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import writable
 from duckkb.errors import Finding, NotFound, UsageError
-from duckkb.ontology.model import NodeType, DocumentSource
+from duckkb.ontology.model import DocumentSource, NodeType
 from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -73,7 +74,7 @@ def docids(documents: Sequence[Document]) -> dict[str, str]:
     them, as many as tell them apart."""
     contents = sorted({one.digest for one in documents})
     lengths = dict.fromkeys(contents, SHORTEST)
-    for first, second in zip(contents, contents[1:], strict=False):
+    for first, second in pairwise(contents):
         same = next((at for at, (a, b) in enumerate(zip(first, second, strict=True)) if a != b), len(first))
         for digest in (first, second):
             lengths[digest] = max(lengths[digest], same + 1)

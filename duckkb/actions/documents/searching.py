@@ -59,10 +59,11 @@ class DocumentHits(Sequence[dict[str, Any]]):
 
 
 def search_documents(
-    base: Base, question: str, how: How = "query", options: SearchOptions = SearchOptions()
+    base: Base, question: str, how: How = "query", options: SearchOptions | None = None
 ) -> DocumentHits:
     """Answer a question from document collections. Scores lie in 0..1: by words |s|/(1+|s|) of the BM25 score s, by meaning
     1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
+    options = options or SearchOptions()
     text = text_or_none(question, "a question") or ""
     kinds = documents_of(base, options.collections, included=True)
     if not kinds:

@@ -17,9 +17,9 @@ from duckkb.review.diff.configuration import ontology_changes
 from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versions
 from duckkb.settings import Shrink
 from duckkb.truth import layout
+from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
-from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in
 from duckkb.truth.git.revisions import WATCHED, Revision, TreeEntry
 from duckkb.values import dataclass, field
 

@@ -16,7 +16,7 @@ from duckkb.documents import document
 from duckkb.documents.document import Extracted
 from duckkb.documents.source import enters, is_document, placed, within
 from duckkb.errors import Finding
-from duckkb.ontology.model import Ontology, RecordType, DocumentSource
+from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode

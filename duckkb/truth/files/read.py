@@ -14,7 +14,7 @@ from stat import S_ISREG
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
-from duckkb.ontology.model import NodeType, Ontology, RecordType, DocumentSource
+from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
 from duckkb.truth.files.document_parts import LINKS, file_of, part_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
