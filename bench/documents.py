@@ -1,11 +1,12 @@
 """Documents: how well judged questions find files by words, by meaning and by both, and what an edit of a section embeds anew.
 
 usage: python bench/documents.py [--trees fastapi_en,fastapi_zh] [--modes match,similar,hybrid] [--without prefix,overlap]
-       [--keep FOLDER] [--edits N] [--out FILE]
+       [--others N] [--keep FOLDER] [--edits N] [--out FILE]
 
 The questions are `questions_docs.jsonl` beside this file, each with the paths that answer it; the files are the Markdown trees
 of DUCKKB_EVAL_DATA/docs, but for release notes, of which one file is as long as all others. Everything else is default.
---without leaves out what stands before a chunk for the model, or what chunks have in common. --keep keeps the bases, so that a
+--others takes
+so many files beside those that answer, drawn by lot. --without leaves out what stands before a chunk for the model, or what chunks have in common. --keep keeps the bases, so that a
 second run embeds nothing. --edits inserts a paragraph in a section, so many times, and counts chunks.
 """
 
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from chunks import BLANK, PARAGRAPHS, sections
 from quality import ndcg
@@ -50,18 +52,30 @@ def leave_out(what: set[str]) -> None:
         chunks.size_for = lambda reads: chunks.Size(whole(reads).target, 0, whole(reads).window)
 
 
-def prepare(home: Path, source: Path, model: str) -> None:
+def questions(tree: str) -> list[dict[str, Any]]:
+    lines = (Path(__file__).parent / "questions_docs.jsonl").read_text("utf-8").splitlines()
+    return [one for one in map(json.loads, lines) if one["tree"] == tree]
+
+
+def prepare(home: Path, source: Path, model: str, others: int | None = None) -> None:
     if not (home / "docs").exists():
         (home / "ontology" / "collections").mkdir(parents=True)
-        shutil.copytree(source, home / "docs", ignore=shutil.ignore_patterns("release-notes.md"))
+        asked = [path for one in questions(source.name) for path in one["paths"]]
+        files = sorted(
+            str(path.relative_to(source)) for path in source.rglob("*.md") if path.name != "release-notes.md"
+        )
+        rest = [path for path in files if path not in asked]
+        random.Random(7).shuffle(rest)
+        for path in dict.fromkeys([*asked, *rest[:others]]):
+            (home / "docs" / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / path, home / "docs" / path)
         (home / "ontology" / "collections" / "docs.yaml").write_text(COLLECTION, "utf-8")
     (home / "config.yaml").write_text(CONFIG.format(model=model), "utf-8")
 
 
 def measure(home: Path, tree: str, modes: list[str]) -> dict[str, object]:
     """Mean nDCG@10 by mode, with the number of chunks."""
-    lines = (Path(__file__).parent / "questions_docs.jsonl").read_text("utf-8").splitlines()
-    asked = [one for one in map(json.loads, lines) if one["tree"] == tree]
+    asked = questions(tree)
     found: dict[str, object] = {"questions": len(asked)}
     with duckkb.open(home) as kb:
         found["chunks"] = kb.index_refresh().total
@@ -104,7 +118,7 @@ def lines(chosen: argparse.Namespace, home: Path, data: Path) -> Iterator[tuple[
             continue
         modes = chosen.modes.split(",")
         own = home / re.sub(r"\W+", "-", f"{tree} {chosen.without}")
-        prepare(own, data / tree, "none" if modes == ["match"] else "multilingual-e5-small")
+        prepare(own, data / tree, "none" if modes == ["match"] else "multilingual-e5-small", chosen.others)
         yield tree, measure(own, tree, modes)
 
 
@@ -113,6 +127,7 @@ def main() -> int:
     parser.add_argument("--trees", default=",".join(PARAGRAPHS))
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--without", default="")
+    parser.add_argument("--others", type=int)
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--edits", type=int, default=0)
     parser.add_argument("--out", type=Path)
