@@ -5,9 +5,8 @@ usage: python bench/documents.py [--trees fastapi_en,fastapi_zh] [--modes match,
 
 The questions are `questions_docs.jsonl` beside this file, each with the paths that answer it; the files are the Markdown trees
 of DUCKKB_EVAL_DATA/docs, but for release notes, of which one file is as long as all others. Everything else is default.
---others takes
-so many files beside those that answer, drawn by lot. --without leaves out what stands before a chunk for the model, or what chunks have in common. --keep keeps the bases, so that a
-second run embeds nothing. --edits inserts a paragraph in a section, so many times, and counts chunks.
+--others takes so many files beside those that answer, drawn by lot. --without leaves out what stands before a chunk for the
+model, or what chunks have in common. --keep keeps the bases, so that a second run embeds nothing. --edits inserts a paragraph in a section, so many times, and counts chunks.
 """
 
 import argparse
