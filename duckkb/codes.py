@@ -261,6 +261,7 @@ _WARNINGS = {
     "W_PARTIAL": ("git left files of the base out of this checkout; what stands in them is not found.", "The command named brings them back, such as `git sparse-checkout add DIR`."),
     "W_UNWATCHED": ("git does not look whether a file of the base changed (skip-worktree, assume-unchanged), so no commit has what is written there.", "`git update-index --no-skip-worktree FILE`, or `--no-assume-unchanged`."),
     "W_DOCUMENT": ("A file in the folder of a document collection is no record, or could not be read as one.", "Rename, replace or mend the file, or name it under `ignore`."),
+    "W_UPDATE": ("A document collection was read as it lies: nothing was pulled, or its command did not run.", "See the message; `duckkb trust` accepts commands."),
     "W_DEGRADED": ("A search answered without one of its lanes, its reranker or the variants of its question, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),

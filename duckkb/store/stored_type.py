@@ -61,7 +61,6 @@ def value_name(kind: RecordType) -> str:
 
 def key_of(kind: RecordType, limits: Limits) -> str:
     """Names everything that what a line is read as depends on."""
-    shaped_by = (_FORMAT, kind.kind, kind.name, kind.table, kind.identity_fields, kind.generated, limits)
-    if kind.source is not None:
-        shaped_by = (*shaped_by, kind.source, extractor(kind.source.pattern))
+    shape = (_FORMAT, kind.kind, kind.name, kind.table, kind.identity_fields, kind.generated, limits)
+    shaped_by = shape if kind.source is None else (*shape, kind.source, extractor(kind.source.pattern))
     return blake2b(repr(shaped_by).encode(), digest_size=8).hexdigest()

@@ -26,7 +26,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.guard import refuse_agent_of
 from duckkb.engine.write import writable
 from duckkb.errors import Finding, NotFound, UsageError
-from duckkb.ontology.model import DocumentSource, NodeType
+from duckkb.ontology.model import MARKDOWN_FILES, DocumentSource, NodeType
 from duckkb.ontology.names import is_folder, is_policy_name, name_known
 from duckkb.ontology.snapshot import define, dumped, path_of, values_of, with_source
 from duckkb.truth.commit import outside, protocol
@@ -55,11 +55,12 @@ class DocumentCollections:
             folder = outside.granted(path, base.root, base.wiring.env).resolve()
             if not folder.is_dir():
                 raise outside.refusal(path, "is no folder", "give the folder of the files")
-            source = {"path": _placed(base, folder, path), **({"pattern": list(masks)} if masks else {})}
+            placed = _placed(base, folder, path)
+            source = {"path": placed, **({"pattern": list(masks)} if masks else {})}
             named = checked_name(name) if name is not None else _name_of(folder)
             definition = define(named, policy_named(base, POLICY), {}, source)
-            count = _count(base, DocumentSource(source["path"], *([tuple(masks)] if masks else [])))
-            if source["path"].startswith("/"):
+            count = _count(base, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES))
+            if placed.startswith("/"):
                 refuse_taken(base, named)
                 _remember(base, {named: values_of(definition, named)})
                 return Changed(named, count, ())
@@ -169,7 +170,7 @@ def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = Fals
     """The document collections, all of them or those named; of all only those `included` in searches that name none. Raises
     `errors.NotFound` (E_UNKNOWN_TYPE)."""
     if names:
-        return list(dict.fromkeys(_named(base, name)[0] for name in names))
+        return list({kind.name: kind for kind, _ in (_named(base, name) for name in names)}.values())
     found = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
     return [kind for kind in found if source_of(kind).included or not included]
 
@@ -257,7 +258,7 @@ def _remember(base: Base, changed: Mapping[str, Any]) -> None:
     after = {name: one for name, one in {**before, **changed}.items() if one is not None}
     config.remember_outside(base.root, env, after)
     try:
-        refuse_unfit(base, next(reversed(changed)), {})
+        refuse_unfit(base, [*changed][-1], {})
     except BaseException:
         config.remember_outside(base.root, env, before)
         raise

@@ -137,11 +137,9 @@ def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
 def _candidates(base: Base, documents: Sequence[Document], text: str) -> Iterator[Document]:
     """Every document that a text may mean, by the first of the forms in which there is any."""
     told = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
-    for test in (lambda one: one.name == told, lambda one: one.path == told):
-        found = [one for one in documents if test(one)]
-        if found:
-            yield from found
-            return
+    if exact := [one for one in documents if one.name == told] or [one for one in documents if one.path == told]:
+        yield from exact
+        return
     if text.startswith(URI):
         return
     if digits := _DOCID.fullmatch(text):

@@ -1,6 +1,7 @@
 """update and watch: folders are fetched, read again, and what a search needs is made."""
 
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -53,16 +54,11 @@ def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
         folder = base.root / source_of(kind).path
         found = run.find_repository(folder) if folder.is_dir() else None
         if found is None:
-            yield Notice("W_UPDATE", f"{kind.name}: {folder.name} is no git work tree; nothing was pulled")
+            said = f"{kind.name}: {source_of(kind).path} is no git work tree; nothing was pulled"
+            yield Notice("W_UPDATE", said, "leave --pull out, or clone a repository there")
         elif found.work_tree not in seen:
             seen.add(found.work_tree)
-            told = run.answer(folder, ["pull", "--ff-only", "--quiet"])
-            if told.code:
-                said = told.errors.decode("utf-8", "replace").strip().splitlines()
-                raise Refused(
-                    f"{kind.name}: git pull failed: {said[-1] if said else told.code}",
-                    suggestion="git status in that folder says more",
-                )
+            _run(kind, folder, ["git", "pull", "--ff-only", "--quiet"], "git pull")
 
 
 def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
@@ -70,31 +66,33 @@ def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
     commands = base.ontology.update_commands
     wanted = [kind for kind in kinds if kind.name in commands]
     if wanted and not config.are_commands_trusted(base.root, commands, base.wiring.env):
-        names = ", ".join(kind.name for kind in wanted)
-        yield Notice(
-            "W_UPDATE", f"{names}: the update command has not been trusted and did not run", "duckkb trust --show"
-        )
+        said = f"{', '.join(kind.name for kind in wanted)}: the update command has not been trusted and did not run"
+        yield Notice("W_UPDATE", said, "duckkb trust --show, and duckkb trust")
         return
     for kind in wanted:
-        environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
-        folder = base.root / source_of(kind).path
-        try:
-            done = subprocess.run(
-                commands[kind.name], shell=True, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-                capture_output=True, timeout=_COMMAND_SECONDS, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Refused(
-                f"{kind.name}: the update command did not end: {error}", suggestion="run it by hand"
-            ) from error
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise Refused(
-                f"{kind.name}: the update command ended with {done.returncode}: {said[-1] if said else ''}".rstrip(
-                    ": "
-                ),
-                suggestion="run it by hand in the folder of the collection",
-            )
+        _run(kind, base.root / source_of(kind).path, commands[kind.name], "the update command")
+
+
+def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> None:
+    """Run a command as its user would in that folder, who fetches with keys and hosts of their own. Raises `errors.Refused`."""
+    remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {command if isinstance(command, str) else shlex.join(command)}"
+    try:
+        done = subprocess.run(
+            command,
+            shell=isinstance(command, str),
+            cwd=folder,
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Refused(f"{kind.name}: {what} did not end: {error}", suggestion=remedy) from error
+    if done.returncode:
+        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        said = f"{kind.name}: {what} ended with {done.returncode}"
+        raise Refused(f"{said}: {told[-1]}" if told else said, suggestion=remedy)
 
 
 def _compared(base: Base, kind: NodeType) -> dict[str, Any]:

@@ -112,9 +112,10 @@ def _search(
         out.tell(found.notices)
         print_documents([_numbered(hit) if numbered else hit for hit in found])
         if not found:
-            end(
-                printed.error("no results", "E_NO_RESULTS", "loosen the question, or `duckkb ls` says what there is", 1)
-            )
+            printed.note(
+                "no results; loosen the question, or `duckkb ls` says what there is"
+            )  # stdout has its empty payload
+            end(1)
 
 
 def _typed() -> str:
@@ -131,9 +132,8 @@ def print_documents(lines: Sequence[Mapping[str, Any]]) -> None:
     elif form == "table":
         out.lines(lines)
     elif form in FORMATS:
-        written = FORMATS[form](lines)
-        for line in written:
-            printed.result(line)
+        for text in FORMATS[form](lines):
+            printed.result(text)
     else:
         for line in lines:
             printed.result(dumps(line))
