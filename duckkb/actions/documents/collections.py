@@ -1,4 +1,4 @@
-"""Document collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
+"""CollectionDocument collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
 ontology/collections, one outside of it is known to this machine alone."""
 
 import json

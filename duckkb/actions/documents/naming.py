@@ -27,7 +27,7 @@ _NEAR = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CollectionDocument:
     """A file of a collection: its path there, the SHA-256 of its content in hex, and its size in bytes."""
 
     kind: NodeType
@@ -56,20 +56,20 @@ class Document:
 class Named:
     """A document, and the line that was named with it."""
 
-    document: Document
+    document: CollectionDocument
     line: int | None = None
 
 
-def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Document]:
+def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[CollectionDocument]:
     """The documents of collections, by collection and path."""
     return [
-        Document(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
+        CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
         for kind in (documents_of(base) if kinds is None else kinds)
         for part in base.tree.parts_of(kind)
     ]
 
 
-def docids(documents: Sequence[Document]) -> dict[str, str]:
+def docids(documents: Sequence[CollectionDocument]) -> dict[str, str]:
     """By name the docid of each document: `#` and the first digits of the SHA-256 of its content, six or, where other content shares
     them, as many as tell them apart."""
     contents = sorted({one.digest for one in documents})
@@ -112,7 +112,7 @@ def is_of_documents(base: Base, uri: str) -> bool:
     return kind is not None and kind.source is not None
 
 
-def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
+def matching(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
     """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
     are none of. A comma inside a name that exists is no separator."""
     documents = catalogue(base)
@@ -123,7 +123,7 @@ def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
     if _GLOB.search(pattern) and not pattern.lstrip().startswith("#"):
         lines = tuple(_expanded(pattern.strip().removeprefix(URI).lstrip("/")))
         return [one for one in documents if matches(lines, one.name) or matches(lines, one.path)], []
-    found: dict[str, Document] = {}
+    found: dict[str, CollectionDocument] = {}
     lacking = []
     for item in filter(None, map(str.strip, pattern.split(","))):
         try:
@@ -134,7 +134,7 @@ def matching(base: Base, pattern: str) -> tuple[list[Document], list[str]]:
     return list(found.values()), lacking
 
 
-def _candidates(base: Base, documents: Sequence[Document], text: str) -> Iterator[Document]:
+def _candidates(base: Base, documents: Sequence[CollectionDocument], text: str) -> Iterator[CollectionDocument]:
     """Every document that a text may mean, by the first of the forms in which there is any."""
     told = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
     if exact := [one for one in documents if one.name == told] or [one for one in documents if one.path == told]:
@@ -160,7 +160,7 @@ def _candidates(base: Base, documents: Sequence[Document], text: str) -> Iterato
         yield from (one for one in documents if one.path.endswith(f"/{told}"))
 
 
-def _nearest(text: str, documents: Sequence[Document]) -> list[str]:
+def _nearest(text: str, documents: Sequence[CollectionDocument]) -> list[str]:
     told = text.removeprefix(URI).strip("/").rpartition("/")[2].casefold()
     names: dict[str, list[str]] = {}
     for one in documents:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.actions.documents.collections import about, documents_of
-from duckkb.actions.documents.naming import Document, catalogue, docids, matching, named
+from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named
 from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, UsageError
@@ -56,14 +56,14 @@ def multi_get(
     return made, lacking
 
 
-def _named(base: Base, one: Document, docid: str) -> dict[str, Any]:
+def _named(base: Base, one: CollectionDocument, docid: str) -> dict[str, Any]:
     """What every line of a document begins with; without what it has none of."""
     context = about(base, one.kind, one.path)
     title = one.row(base).record.fields.get("title", "")
     return {"docid": docid, "file": one.uri, "title": title, **({"context": context} if context else {})}
 
 
-def _line(base: Base, one: Document, docid: str) -> dict[str, Any]:
+def _line(base: Base, one: CollectionDocument, docid: str) -> dict[str, Any]:
     fields = one.row(base).record.fields
     return {
         "path": one.name,
@@ -74,7 +74,7 @@ def _line(base: Base, one: Document, docid: str) -> dict[str, Any]:
     }
 
 
-def _diagnosed(base: Base, one: Document) -> dict[str, Any]:
+def _diagnosed(base: Base, one: CollectionDocument) -> dict[str, Any]:
     """What was found when a file was read."""
     fields = one.row(base).record.fields
     return {
@@ -85,7 +85,7 @@ def _diagnosed(base: Base, one: Document) -> dict[str, Any]:
     }
 
 
-def _read(base: Base, one: Document, docid: str, first: int | None, most: int | None) -> dict[str, Any]:
+def _read(base: Base, one: CollectionDocument, docid: str, first: int | None, most: int | None) -> dict[str, Any]:
     fields = one.row(base).record.fields
     numbered = list(source_lines(fields))
     begins = first if first is not None else (numbered[0][0] if numbered else 1)

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from duckkb.actions.documents.collections import about, documents_of
-from duckkb.actions.documents.naming import Document, catalogue, docids
+from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids
 from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.documents.passages import heading_path, page
@@ -77,7 +78,7 @@ def search_documents(
         score = _score(hit, how)
         if score >= options.least:
             one = documents[hit.type, hit.identity]
-            hits.append(_line(base, one, shown[one.name], hit, round(score, 6), text, options))
+            hits.append(_line(base, one, shown[one.name], replace(hit, score=round(score, 6)), text, options))
     return DocumentHits(tuple(hits), found.notices)
 
 
@@ -98,10 +99,11 @@ def _score(hit: Hit, how: How) -> float:
 
 
 def _line(
-    base: Base, one: Document, docid: str, hit: Hit, score: float, question: str, options: SearchOptions
+    base: Base, one: CollectionDocument, docid: str, hit: Hit, question: str, options: SearchOptions
 ) -> dict[str, Any]:
+    """A hit with its score as it is given."""
     context, fields = about(base, one.kind, one.path), hit.record
-    line = {"docid": docid, "score": score, "file": one.uri, "title": fields.get("title", "")}
+    line = {"docid": docid, "score": hit.score, "file": one.uri, "title": fields.get("title", "")}
     if context:
         line["context"] = context
     chunk = hit.chunk if hit.chunk is not None and hit.chunk.field == "text" else None

@@ -101,7 +101,7 @@ def context_command() -> None:
 
 
 @base_verb("add", group=context_command)
-@click.argument("place", metavar="[PATH] TEXT")
+@click.argument("place", metavar="[PATH] TEXT", type=PathName())
 @click.argument("text", required=False, metavar="")
 def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Mapping[str, Any]:
     """Say what a folder is about; `/` stands for all collections, and without PATH the working directory is meant.
@@ -121,7 +121,7 @@ def context_list_command(kb: "KnowledgeBase") -> Any:
 
 
 @base_verb("rm", group=context_command)
-@click.argument("place", metavar="PATH")
+@click.argument("place", metavar="PATH", type=PathName())
 def context_rm_command(kb: "KnowledgeBase", place: str) -> Mapping[str, Any]:
     """Take back what is said of a folder."""
     return _said(kb.documents.remove_context(place))

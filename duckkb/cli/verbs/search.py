@@ -29,7 +29,9 @@ def _as(name: str) -> Any:
                 raise click.UsageError(f"--{name} and --format {before} contradict each other; give one of them", ctx)
             ctx.obj["format"] = name
 
-    return click.option(f"--{name}", is_flag=True, expose_value=False, callback=choose, help=f"--format {name}.")
+    return click.option(
+        f"--{name}", f"as{name}", is_flag=True, expose_value=False, callback=choose, help=f"--format {name}."
+    )
 
 
 _formats = options.several(*map(_as, ("files", "csv", "md", "xml")))
