@@ -185,6 +185,10 @@ _GIT = {
         "A write to records that are files: those of a document collection.",
         "Edit, add or delete the file itself; the next command sees it.",
     ),
+    "E_EXTRACT": (
+        "A file of a document collection whose `extraction` is `strict` could not be read whole; nothing of it is a record.",
+        "Mend the file, name it under `ignore`, or have the policy `fallback`; `duckkb ls COLLECTION --long` says why.",
+    ),
     "E_REVIEW": (
         "The ontology has changes of this type or field reviewed, and an agent tried to write one directly.",
         "Write it with `duckkb propose put|import|delete|rename ...`, which makes a branch to review.",

@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.documents import markdown
-from duckkb.documents.extract.result import FORMATS, Extraction
+from duckkb.documents.extract.result import FORMATS
 from duckkb.documents.text import decoded
+from duckkb.ontology.model import Extraction
 from duckkb.ontology.source import read_yaml
 from duckkb.values import dataclass, field
 
@@ -21,6 +22,7 @@ WARNINGS = (
     "too_large", "empty", "timeout", "front_matter",
 )  # fmt: skip
 """All that can be said of a file."""
+_NOT_WHOLE = frozenset(WARNINGS) - {"encoding_guessed", "empty", "front_matter"}
 
 _MARKDOWN = frozenset({"md", "markdown", "mdx", "qmd"})
 _TEXT = frozenset({"txt", "text", "rst", "adoc", "org", "log", "csv", "tsv", "json", "jsonl", "ndjson"})
@@ -41,6 +43,11 @@ class Extracted:
 
     fields: dict[str, Any]
     links: dict[str, list[int]] = field(default_factory=dict)
+
+
+def is_whole(fields: Mapping[str, Any]) -> bool:
+    """Whether all text of a file is in its fields."""
+    return _NOT_WHOLE.isdisjoint(fields.get("warnings", ()))
 
 
 def format_of(path: str) -> str:

@@ -35,6 +35,23 @@ class SearchField:
     dimension: int | None = None
 
 
+EXTRACTED = ("docx", "html", "pdf")
+"""Formats whose text is taken out of files that are more than text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """How the files of a collection are read. `strict` has no record of a file that could not be read whole; without it
+    there is one, with warnings. `off` are formats that are not read, `largest` is the largest file (bytes); one may take so many
+    `seconds` by the clock, and so many bytes of `memory` on top of what the process that reads it has."""
+
+    strict: bool = False
+    off: tuple[str, ...] = ()
+    largest: int = 25 * 1024 * 1024
+    seconds: float = 30.0
+    memory: int = 1024**3
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentSource:
     """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
@@ -47,6 +64,7 @@ class DocumentSource:
     included: bool = True
     update_command: str = ""
     contexts: Mapping[str, str] = field(default_factory=dict)
+    extraction: Extraction = Extraction()
 
     def __hash__(self) -> int:
         return hash((self.path, self.pattern, self.ignore))

@@ -4,10 +4,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from duckkb.ontology.kinds import identity_kind, is_searchable
-from duckkb.ontology.model import EVERY, MARKDOWN_FILES, DocumentSource, EdgeType, Fields, NodeType, Policy, SearchField
+from duckkb.ontology.model import (
+    EVERY,
+    EXTRACTED,
+    MARKDOWN_FILES,
+    DocumentSource,
+    EdgeType,
+    Extraction,
+    Fields,
+    NodeType,
+    Policy,
+    SearchField,
+)
 from duckkb.ontology.names import collection_table, is_folder, is_policy_name, is_table_name, is_type_name, name_known
 from duckkb.ontology.policies import FIELD_RULES, policy
-from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Text, shown
+from duckkb.ontology.rules import CARDINALITIES, GRANULARITIES, REVIEWS, Choice, Flag, Number, Text, Whole, shown
 from duckkb.ontology.schema import MERGE_BY_SIDE, check_schema
 from duckkb.ontology.source import THIS_MACHINE, Section
 from duckkb.records import FROM, TO
@@ -15,7 +26,8 @@ from duckkb.records import FROM, TO
 NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review")
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
 COLLECTION_KEYS = ("table", "policy", "merge", "review", "source")
-SOURCE_KEYS = ("path", "pattern", "ignore", "included", "update_command", "contexts")
+SOURCE_KEYS = ("path", "pattern", "ignore", "included", "update_command", "contexts", "extraction")
+EXTRACTION_KEYS = ("policy", "off", "max_bytes", "max_seconds", "max_memory")
 SEARCH_KEYS = ("full_text", "vectors")
 
 PATH = "path"
@@ -137,6 +149,23 @@ def _source(section: Section) -> DocumentSource:
         section.get("included", Flag(), True),
         section.get("update_command", Text(LONGEST_CONTEXT), ""),
         {place.strip("/"): text for place, text in contexts.items() if text},
+        _extraction(section.sub("extraction")),
+    )
+
+
+def _extraction(section: Section) -> Extraction:
+    """How the files of a collection are read."""
+    section.refuse_unknown(EXTRACTION_KEYS)
+    usual, gib = Extraction(), 1024**3
+    off = dict(section.names("off")) if "off" in section else {}
+    for form in [form for form in off if form not in EXTRACTED]:
+        section.problem(f"{shown(form)} cannot be switched off; {', '.join(EXTRACTED)} can", "off")
+    return Extraction(
+        section.get("policy", Choice(("fallback", "strict")), "fallback") == "strict",
+        tuple(sorted(off)),
+        section.get("max_bytes", Whole(1, gib), usual.largest),
+        section.get("max_seconds", Number(0.1, 3_600), usual.seconds),
+        section.get("max_memory", Whole(64 * 1024**2, 64 * gib), usual.memory),
     )
 
 

@@ -45,6 +45,17 @@ def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             yield Finding("E_NOT_CANONICAL", said, part.path, remedy="duckkb fmt")
 
 
+def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
+    """A file of a document collection is read, and all of it."""
+    for part in view.parts(kind) if kind.source is not None and kind.kind == "node" else ():
+        yield from part.findings
+        for row in part.rows:
+            if warnings := row.record.fields.get("warnings"):
+                yield at(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
+        if not part.rows and not part.findings:
+            yield Finding("E_EXTRACT", "could not be read whole, and is no record", part.path, remedy=f"`duckkb ls {kind.name} --long` says why")
+
+
 def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """A line is complete, in canonical form and in the folder of its day, and shows all that it holds."""
     for row in (row for part in view.parts(kind) for row in part.rows):
@@ -180,9 +191,8 @@ def _lost(kind: EdgeType, row: StoredRow, name: str, end: Ambiguous | None) -> F
         said = f"{shown} exists as {' and '.join(end.types)}"
         return at(row, "E_AMBIGUOUS_END", said, f'write it as {{"type": "{end.types[0]}", "id": ...}}', f"/{name}")
     types = (value.type,) if isinstance(value, TypedEnd) else kind.from_types if name == FROM else kind.to_types
-    return at(
-        row, "E_DANGLING_EDGE", f"no {' or '.join(types)} {shown}", "add the node, or delete the edge", f"/{name}"
-    )
+    remedy = "add the node, or delete the edge" if kind.source is None else "mend the link, or add the file"
+    return at(row, "E_DANGLING_EDGE", f"no {' or '.join(types)} {shown}", remedy, f"/{name}")
 
 
 def left_behind(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -218,7 +228,7 @@ def limited_sides(kind: EdgeType) -> tuple[int, ...]:
 
 
 RULES = (
-    *(IntegrityRule(find, written=False, merged=False) for find in (type_names, parts, lines)),
+    *(IntegrityRule(find, written=False, merged=False) for find in (type_names, parts, documents, lines)),
     IntegrityRule(schema),
     IntegrityRule(lengths),
     IntegrityRule(duplicates),

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from duckkb.documents import document
-from duckkb.documents.document import Extracted, Extraction
+from duckkb.documents.document import Extracted
+from duckkb.ontology.model import Extraction
 from tests.harness.campaign import Campaign
 from tests.harness.files.samples import Sample, mutated, samples
 from tests.harness.fuzz.loop import Hang, limited

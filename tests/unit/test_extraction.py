@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from duckkb.documents import document
-from duckkb.documents.document import WARNINGS, Extracted, Extraction
+from duckkb.documents.document import WARNINGS, Extracted
+from duckkb.ontology.model import Extraction
 from duckkb.documents.extract import child, libraries, process, remembered
 from duckkb.documents.extract.result import FileText
 from tests.harness.files import docx
@@ -147,7 +148,7 @@ def test_kx_18_a_format_that_is_switched_off_or_not_installed_is_said_and_nothin
         "a.docx": docx.document(docx.plain(EN)),
         "a.html": f"<p>{EN}</p>".encode(),
     }
-    off = Extraction(off=frozenset({"pdf", "docx", "html"}))
+    off = Extraction(off=("docx", "html", "pdf"))
     for name, raw in files.items():
         said = document.read(name, raw, off).fields
         assert (said["text"], said["warnings"], said["title"]) == ("", ["disabled"], "a")

@@ -8,11 +8,13 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from duckkb.actions.documents.collections import URI, documents_of, source_of
+from duckkb.documents import document
 from duckkb.documents.source import matches, within
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, Refused
 from duckkb.ontology.model import NodeType
-from duckkb.truth.files.part import StoredRow
+from duckkb.truth.files.part import Part, StoredRow
+from duckkb.truth.layout import read_regular
 from duckkb.values import dataclass
 
 SHORTEST = 6
@@ -62,11 +64,27 @@ class Named:
 
 def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[CollectionDocument]:
     """The documents of collections, by collection and path."""
-    return [
-        CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
-        for kind in (documents_of(base) if kinds is None else kinds)
-        for part in base.tree.parts_of(kind)
-    ]
+    found = documents_of(base) if kinds is None else kinds
+    return [_document(kind, part) for kind in found for part in base.tree.parts_of(kind) if part.rows]
+
+
+def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
+    """The files that are no documents, as they could not be read whole, with what was wrong with each."""
+    found = []
+    for kind in kinds:
+        for part in (part for part in base.tree.parts_of(kind) if not part.rows):
+            one, source = _document(kind, part), source_of(kind)
+            try:
+                raw = read_regular(base.root / source.path / one.path)[0]
+            except OSError:
+                raw = None
+            said = document.read(one.path, raw, source.extraction).fields.get("warnings", ()) if raw is not None else ("failed",)
+            found.append((one, tuple(said)))
+    return found
+
+
+def _document(kind: NodeType, part: Part) -> CollectionDocument:
+    return CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
 
 
 def docids(documents: Sequence[CollectionDocument]) -> dict[str, str]:

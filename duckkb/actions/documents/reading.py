@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckkb.actions.documents.collections import about, documents_of
-from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named
+from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids, matching, named, refused
+from duckkb.documents.document import format_of
 from duckkb.documents.extract.libraries import extractor
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, UsageError
@@ -21,9 +22,13 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     documents = catalogue(base, kinds)
     shown = docids(catalogue(base))
     within = [one for one in documents if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")]
-    if prefix and not within:
+    unread = [(one, said) for one, said in refused(base, kinds) if f"{one.path}/".startswith(f"{prefix}/" if prefix else "")] if long else []
+    if prefix and not within and not unread:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
-    return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within]
+    return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within] + [
+        {"path": one.name, "format": format_of(one.path), "bytes": one.size, "sha256": one.digest, "warnings": list(said), "refused": True}
+        for one, said in unread
+    ]
 
 
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:

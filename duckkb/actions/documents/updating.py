@@ -10,11 +10,12 @@ from typing import Any
 
 from duckkb import config
 from duckkb.actions.documents.collections import documents_of, source_of
-from duckkb.documents.source import matches, within
+from duckkb.actions.documents.naming import refused
+from duckkb.documents.source import matches, placed, within
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
-from duckkb.errors import Refused
+from duckkb.errors import Finding, Refused
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.truth.git import run
@@ -27,13 +28,15 @@ _STATE = "documents/"
 @dataclass(frozen=True, slots=True)
 class Updated:
     """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
-    texts embedded, and pieces of text that wait for a vector."""
+    texts embedded, and pieces of text that wait for a vector. `refused` are files that could not be read whole and are no
+    documents."""
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
     chunks: int
     pending: int
     notices: tuple[Notice, ...]
+    refused: tuple[Finding, ...] = ()
 
 
 def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Updated:
@@ -44,8 +47,12 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     notices = [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)]
     boot.refresh(base)
     built = jobs.refresh(base, wait=True)
-    lines = tuple(_compared(base, kind) for kind in kinds)
-    return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices))
+    lines = tuple(_compared(base, kind, notices) for kind in kinds)
+    unread = [
+        Finding("E_EXTRACT", f"could not be read whole ({', '.join(said)}), and is no record", placed(source_of(one.kind), one.path))
+        for one, said in refused(base, kinds)
+    ]
+    return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), tuple(unread))
 
 
 def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
@@ -95,22 +102,25 @@ def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> N
         raise Refused(f"{said}: {told[-1]}" if told else said, suggestion=remedy)
 
 
-def _compared(base: Base, kind: NodeType) -> dict[str, Any]:
-    """A collection beside what it was at the last update."""
+def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
+    """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
     now = {within(source_of(kind), part.path) or part.path: part.digest[:16] for part in base.tree.parts_of(kind)}
     name = f"{_STATE}{kind.name}"
     before = base.notes.note(name)
     before = before if isinstance(before, dict) else {}
     base.notes.keep(name, now)
     added = now.keys() - before.keys()
-    changed = sum(now[path] != digest for path, digest in before.items() if path in now)
+    changed = {path for path, digest in before.items() if now.get(path, digest) != digest}
+    found = (base.tree.get(kind, (path,)) for path in sorted(added | changed))
+    if warned := sum("warnings" in row.record.fields for row in found if row is not None):
+        notices.append(Notice("W_DOCUMENT", f"{kind.name}: {warned} files were read with warnings", f"duckkb ls {kind.name} --long"))
     return {
         "name": kind.name,
         "documents": len(now),
         "added": len(added),
-        "changed": changed,
+        "changed": len(changed),
         "removed": len(before.keys() - now.keys()),
-        "unchanged": len(now) - len(added) - changed,
+        "unchanged": len(now) - len(added) - len(changed),
     }
 
 

@@ -144,9 +144,15 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
 @click.option("--pull", is_flag=True, help="`git pull --ff-only` first, where a folder is a git work tree.")
 def update_command(names: tuple[str, ...], pull: bool) -> None:
     """Read the folders of document collections again, and make what searches need."""
+    from duckkb.errors import Refused
+
     with opened() as kb:
-        _tell(kb.update(names, pull=pull))
+        updated = kb.update(names, pull=pull)
+        _tell(updated)
         out.tell(kb.notices)
+        if updated.refused:
+            said = f"{len(updated.refused)} files could not be read whole"
+            raise Refused(said, code="E_EXTRACT", findings=updated.refused)
 
 
 @verb("watch")

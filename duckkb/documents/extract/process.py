@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from duckkb.documents.extract.child import receive, send
 from duckkb.documents.extract.libraries import extractor, is_readable
 from duckkb.documents.extract.remembered import key, recall, remember
-from duckkb.documents.extract.result import Extraction, FileText
+from duckkb.documents.extract.result import FileText
+from duckkb.ontology.model import Extraction
 
 if TYPE_CHECKING:
     import subprocess

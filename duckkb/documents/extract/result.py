@@ -3,24 +3,13 @@
 import re
 from typing import Any
 
+from duckkb.ontology.model import EXTRACTED
 from duckkb.values import dataclass
 
-FORMATS = frozenset({"pdf", "docx", "html"})
-LARGEST = 25 * 1024 * 1024
+FORMATS = frozenset(EXTRACTED)
 MOST_TEXT = 16 * 1024 * 1024
 """Characters of one text; what lies behind them is left out, and said to be (`truncated`)."""
 _NEVER_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f\xad\u200b\u2060\ufeff\ufffe\uffff\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """How files are extracted: formats that are not (`off`), the largest file (bytes), and what one may take: seconds by the
-    clock, and bytes of memory on top of what the process has."""
-
-    off: frozenset[str] = frozenset()
-    largest: int = LARGEST
-    seconds: float = 30.0
-    memory: int = 1024**3
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from duckkb.documents import document
 from duckkb.documents.document import Extracted
 from duckkb.documents.source import enters, is_document, placed, within
 from duckkb.errors import Finding
-from duckkb.ontology.model import DocumentSource, Ontology, RecordType
+from duckkb.ontology.model import DocumentSource, Extraction, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
@@ -122,17 +122,20 @@ def part_of_file(path: str, kind: RecordType, raw: bytes, stamp: Stamp) -> Part:
     inner = within(kind.source, file_of(path))
     assert inner is not None, f"{path} lies elsewhere"
     digest = hashlib.sha256(raw).hexdigest()
-    told = _read(inner, raw)
-    if kind.kind == "edge":
-        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in sorted(told.links.items())]
+    told = _read(inner, raw, kind.source.extraction)
+    if kind.source.extraction.strict and not document.is_whole(told.fields):
+        rows = []
+    elif kind.kind == "edge":
+        links = (link for link in sorted(told.links.items()) if is_document(kind.source, link[0]))
+        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links]
     else:
         rows = [_row(kind, path, {"path": inner, **told.fields})]
     return Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
 @lru_cache(2)  # the same file is a part of edges too
-def _read(inner: str, raw: bytes) -> Extracted:
-    return document.read(inner, raw)
+def _read(inner: str, raw: bytes, how: Extraction) -> Extracted:
+    return document.read(inner, raw, how)
 
 
 def _row(kind: RecordType, path: str, values: dict[str, Any]) -> StoredRow:

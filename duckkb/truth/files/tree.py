@@ -87,10 +87,11 @@ class Tree:
 
     @property
     def unreadable(self) -> list[Finding]:
-        """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line that cannot be read,
+        """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line of a stored type that cannot be read,
         in path order: records may be missing there."""
         hidden = [one for one in self.findings if one.code in _IN_THE_WAY and self._leads_to_parts(one.path)]
-        return hidden + [finding for part in self.parts.values() for finding in part.findings]
+        stored = (part for part in self.parts.values() if part.kind.source is None)
+        return hidden + [finding for part in stored for finding in part.findings]
 
     def _leads_to_parts(self, path: str) -> bool:
         found = leads_to_parts(path)
