@@ -53,7 +53,12 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             if warnings := row.record.fields.get("warnings"):
                 yield at(row, "W_DOCUMENT", f"was read with warnings: {', '.join(warnings)}")
         if not part.rows and not part.findings:
-            yield Finding("E_EXTRACT", "could not be read whole, and is no record", part.path, remedy=f"`duckkb ls {kind.name} --long` says why")
+            yield Finding(
+                "E_EXTRACT",
+                "could not be read whole, and is no record",
+                part.path,
+                remedy=f"`duckkb ls {kind.name} --long` says why",
+            )
 
 
 def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:

@@ -16,9 +16,9 @@ import pytest
 
 from duckkb.documents import document
 from duckkb.documents.document import WARNINGS, Extracted
-from duckkb.ontology.model import Extraction
 from duckkb.documents.extract import child, libraries, process, remembered
 from duckkb.documents.extract.result import FileText
+from duckkb.ontology.model import Extraction
 from tests.harness.files import docx
 from tests.harness.files.pdf import Pdf, lines
 from tests.harness.files.samples import EN, Sample, samples

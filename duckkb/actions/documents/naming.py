@@ -78,7 +78,11 @@ def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocum
                 raw = read_regular(base.root / source.path / one.path)[0]
             except OSError:
                 raw = None
-            said = document.read(one.path, raw, source.extraction).fields.get("warnings", ()) if raw is not None else ("failed",)
+            said = (
+                document.read(one.path, raw, source.extraction).fields.get("warnings", ())
+                if raw is not None
+                else ("failed",)
+            )
             found.append((one, tuple(said)))
     return found
 

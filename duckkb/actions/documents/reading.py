@@ -22,11 +22,22 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     documents = catalogue(base, kinds)
     shown = docids(catalogue(base))
     within = [one for one in documents if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")]
-    unread = [(one, said) for one, said in refused(base, kinds) if f"{one.path}/".startswith(f"{prefix}/" if prefix else "")] if long else []
+    unread = (
+        [(one, said) for one, said in refused(base, kinds) if f"{one.path}/".startswith(f"{prefix}/" if prefix else "")]
+        if long
+        else []
+    )
     if prefix and not within and not unread:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
     return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within] + [
-        {"path": one.name, "format": format_of(one.path), "bytes": one.size, "sha256": one.digest, "warnings": list(said), "refused": True}
+        {
+            "path": one.name,
+            "format": format_of(one.path),
+            "bytes": one.size,
+            "sha256": one.digest,
+            "warnings": list(said),
+            "refused": True,
+        }
         for one, said in unread
     ]
 

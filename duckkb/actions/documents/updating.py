@@ -49,7 +49,11 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     built = jobs.refresh(base, wait=True)
     lines = tuple(_compared(base, kind, notices) for kind in kinds)
     unread = [
-        Finding("E_EXTRACT", f"could not be read whole ({', '.join(said)}), and is no record", placed(source_of(one.kind), one.path))
+        Finding(
+            "E_EXTRACT",
+            f"could not be read whole ({', '.join(said)}), and is no record",
+            placed(source_of(one.kind), one.path),
+        )
         for one, said in refused(base, kinds)
     ]
     return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), tuple(unread))
@@ -113,7 +117,11 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
     changed = {path for path, digest in before.items() if now.get(path, digest) != digest}
     found = (base.tree.get(kind, (path,)) for path in sorted(added | changed))
     if warned := sum("warnings" in row.record.fields for row in found if row is not None):
-        notices.append(Notice("W_DOCUMENT", f"{kind.name}: {warned} files were read with warnings", f"duckkb ls {kind.name} --long"))
+        notices.append(
+            Notice(
+                "W_DOCUMENT", f"{kind.name}: {warned} files were read with warnings", f"duckkb ls {kind.name} --long"
+            )
+        )
     return {
         "name": kind.name,
         "documents": len(now),
