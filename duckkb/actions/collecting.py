@@ -33,6 +33,9 @@ from duckkb.truth.commit import outside, protocol
 from duckkb.truth.files import render
 from duckkb.values import dataclass
 
+DOCUMENTS = "documents"
+"""The policy of collections whose records are files."""
+
 BaseNow = Callable[[], AbstractContextManager[Base]]
 """Gives a base as its files are now, for one call."""
 
@@ -59,6 +62,9 @@ class Collections:
         """
         with self._base() as base:
             checked, chosen = checked_name(name), policy_named(base, policy)
+            if chosen.name == DOCUMENTS:
+                said = f"the policy {DOCUMENTS} is for the files of a folder"
+                raise UsageError(said, code="E_POLICY", suggestion=f"duckkb collection add FOLDER --name {checked}")
             return create(base, checked, define(checked, chosen, params or {}))
 
     def list(self) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What a mistyped command line should have been: verbs and options of other tools, by the names that they have here."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import click
@@ -71,18 +72,21 @@ _MODES = _by_word({
     "--match": "match keyword fts lexical bm25 text words m",
     "--hybrid": "hybrid both h",
 })  # fmt: skip
+_OF_FIND = {"-m", "--match", "-s", "--similar", "-H", "--hybrid", "-w", "--where", "-l", "--limit", "--fields"}
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 _MANY = "1000000"  # a limit is never more than there are records
 
 
 def advice(problem: click.ClickException, args: Sequence[str]) -> str:
     """The command line as it should be, where its only slip is one of these; else the empty string."""
+    if (of_documents := _of_documents(problem, args)) or (merged := _merged(args)):
+        return of_documents or merged
     if isinstance(problem, click.NoSuchOption):
         return _option(problem, args)
     if isinstance(problem, NoSuchVerb):
         if problem.word in ("count", "length"):
             return _counted(args)
-        return _merged(args) or (_command(args, problem.word, problem.better) if problem.better else "")
+        return _command(args, problem.word, problem.better) if problem.better else ""
     if (
         isinstance(problem, click.BadParameter)
         and problem.param is not None
@@ -95,6 +99,19 @@ def advice(problem: click.ClickException, args: Sequence[str]) -> str:
     if isinstance(problem, click.BadOptionUsage) and any(one.startswith(f"{problem.option_name}=") for one in args):
         return _typed([problem.option_name if one.startswith(f"{problem.option_name}=") else one for one in args])
     return ""
+
+
+def _of_documents(problem: click.ClickException, args: Sequence[str]) -> str:
+    """`search TYPE QUESTION -m` is a `find`; `search several words` one question."""
+    path = problem.ctx.command_path.split() if isinstance(problem, click.UsageError) and problem.ctx else []
+    verb = path[-1] if len(path) == 2 else ""
+    if verb not in ("search", "vsearch", "query") or verb not in args:
+        return ""
+    if isinstance(problem, click.NoSuchOption) and problem.option_name in _OF_FIND:
+        return _command(args, verb, "find")
+    at = args.index(verb) + 1
+    words = list(takewhile(lambda word: not word.startswith("-"), args[at:]))
+    return _typed([*args[:at], " ".join(words), *args[at + len(words) :]]) if len(words) > 1 else ""
 
 
 def _merged(args: Sequence[str]) -> str:

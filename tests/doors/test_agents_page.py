@@ -38,7 +38,14 @@ def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(r
 @pytest.mark.model
 def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     _, (made, put, many, found, told, refused, counted, read, raised, whole, stored, acted, tools, own) = ran
-    assert made.splitlines()[3:8] == ["feature-store", "knowledge-base", "simple-kv", "structured-logs", "vector-store"]
+    assert made.splitlines()[3:9] == [
+        "documents",
+        "feature-store",
+        "knowledge-base",
+        "simple-kv",
+        "structured-logs",
+        "vector-store",
+    ]
     assert re.search(r"^[0-9a-f]{8}-[0-9a-f-]{27}$", put, re.MULTILINE)
     assert [json.loads(line)["errors"] for line in many.splitlines()] == [0, 0, 1]
     lines = [json.loads(line) for line in found.splitlines()]

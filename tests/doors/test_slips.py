@@ -92,7 +92,7 @@ def test_what_cannot_be_a_text_is_not_advised_as_one(base: Path, slip: str) -> N
 
 LINES = [
     ("search notes crash -m", "find notes crash -m"),
-    ("query notes crash", "find notes crash"),
+    ("query notes crash", "query 'notes crash'"),
     ('add notes \'{"id": "wal"}\' --dry-run', 'put notes \'{"id": "wal"}\' --dry-run'),
     ("ls notes", "list notes"),
     ("remove notes nobody", "delete notes nobody"),
@@ -126,7 +126,7 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert ran.code == 2 and ran.out == ""
     advised = shlex.split(ran.error["suggestion"].removesuffix(" --json"))
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
-    if not {"nobody", "vector", "propose"} & {*slip.split()}:
+    if not {"nobody", "vector", "propose", "query"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
 
 

@@ -47,10 +47,12 @@ KEEPING = {
 SINGLE = ("vector store", "vector delete", "vector import-file", "vector run", "vector set-database")
 # Verbs that write no record.
 READING = (
-    "blame", "cleanup", "col list", "col show", "col snapshot", "config show", "doctor", "embed", "export", "find", "get",
+    "blame", "cleanup", "col list", "col show", "col snapshot", "collection add", "collection exclude", "collection include",
+    "collection list", "collection remove", "collection rename", "collection show", "collection update-cmd", "config show",
+    "context add", "context list", "context rm", "doctor", "embed", "export", "find", "get",
     "git install", "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index plan",
-    "index refresh", "index status", "init", "list", "log", "policy check", "policy list", "policy show", "schema", "sql",
-    "status", "trust", "vector list", "vector retrieve", "vector schema", "vector search", "why",
+    "index refresh", "index status", "init", "list", "log", "ls", "multi-get", "policy check", "policy list", "policy show", "query", "schema", "search", "sql",
+    "status", "trust", "update", "vector list", "vector retrieve", "vector schema", "vector search", "vsearch", "watch", "why",
 )  # fmt: skip
 
 

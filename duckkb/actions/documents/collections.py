@@ -9,6 +9,7 @@ from typing import Any
 
 from duckkb import config
 from duckkb.actions.collecting import (
+    DOCUMENTS,
     BaseNow,
     Changed,
     Collections,
@@ -33,7 +34,6 @@ from duckkb.truth.commit import outside, protocol
 from duckkb.truth.commit.journal import digest
 from duckkb.truth.files.document_parts import walk
 
-POLICY = "documents"
 URI = "duckkb://"
 _CONTEXT_FILE = "ontology/context.yaml"
 _NO_FOLDERS = ("data", "ontology", ".duckkb", ".git")
@@ -58,7 +58,7 @@ class DocumentCollections:
             placed = _placed(base, folder, path)
             source = {"path": placed, **({"pattern": list(masks)} if masks else {})}
             named = checked_name(name) if name is not None else _name_of(folder)
-            definition = define(named, policy_named(base, POLICY), {}, source)
+            definition = define(named, policy_named(base, DOCUMENTS), {}, source)
             count = _count(base, DocumentSource(placed, tuple(masks) or MARKDOWN_FILES))
             if placed.startswith("/"):
                 refuse_taken(base, named)
@@ -168,7 +168,7 @@ class DocumentCollections:
 
 def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = False) -> list[NodeType]:
     """The document collections, all of them or those named; of all only those `included` in searches that name none. Raises
-    `errors.NotFound` (E_UNKNOWN_TYPE)."""
+    `errors.NotFound` (E_UNKNOWN_TYPE), and `errors.UsageError` for a type that has no folder."""
     if names:
         return list({kind.name: kind for kind, _ in (_named(base, name) for name in names)}.values())
     found = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
@@ -205,10 +205,10 @@ def _named(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
     kind = base.ontology.find(name.removeprefix(URI).strip("/"))
     if isinstance(kind, NodeType) and kind.source is not None:
         return kind, kind.source
-    known = [one.name for one in documents_of(base)]
-    said = f"{kind.name} has no folder of files" if kind is not None else f"no collection {name!r}"
-    other = f"`duckkb find {kind.name}` searches it" if kind is not None else name_known(name, known)
-    raise NotFound(said, code="E_UNKNOWN_TYPE", suggestion=other or "duckkb collection list")
+    if kind is not None:
+        raise UsageError(f"{kind.name} has no folder of files", suggestion=f"duckkb list {kind.name}")
+    near = name_known(name, [one.name for one in documents_of(base)])
+    raise NotFound(f"no collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=near or "duckkb collection list")
 
 
 def _line(base: Base, kind: NodeType) -> dict[str, Any]:

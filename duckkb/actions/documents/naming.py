@@ -11,7 +11,7 @@ from duckkb.actions.documents.collections import URI, documents_of, source_of
 from duckkb.documents import document
 from duckkb.documents.source import matches, within
 from duckkb.engine.base import Base
-from duckkb.errors import NotFound, Refused
+from duckkb.errors import NotFound, Refused, UsageError
 from duckkb.ontology.model import NodeType
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.layout import read_regular
@@ -107,7 +107,8 @@ def named(base: Base, text: str) -> Named:
     """The document that a text names, and the line behind a colon: `#docid`, duckkb://COLLECTION/PATH, COLLECTION/PATH, a path
     on this machine, PATH, or the end of a path from a `/` on where one document alone has it.
 
-    Raises `errors.NotFound` (E_NOT_FOUND) with the nearest names, `errors.Refused` (E_AMBIGUOUS_KEY) with the candidates.
+    Raises `errors.NotFound` (E_NOT_FOUND) with the nearest names, `errors.Refused` (E_AMBIGUOUS_KEY) with the candidates,
+    `errors.UsageError` for a type of records.
     """
     documents = catalogue(base)
     told = text.strip().strip("\"'").strip()
@@ -122,6 +123,8 @@ def named(base: Base, text: str) -> Named:
         more = f" and {len(found) - _MOST_NEAR} more" if len(found) > _MOST_NEAR else ""
         said = f"{told} names {len(found)} documents: {names}{more}"
         raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
+    if (kind := base.ontology.find(told)) is not None and kind.source is None:
+        raise UsageError(f"{told} is a type: say which record", suggestion=f"duckkb get {told} IDENTITY")
     near = _nearest(told, documents)
     raise NotFound(
         f"no document {told!r}", suggestion=f"did you mean {' or '.join(near)}?" if near else "duckkb ls COLLECTION"

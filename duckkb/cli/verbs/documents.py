@@ -146,6 +146,8 @@ def update_command(names: tuple[str, ...], pull: bool) -> None:
     """Read the folders of document collections again, and make what searches need."""
     from duckkb.errors import Refused
 
+    if names and names[-1].lstrip().startswith("{"):
+        raise click.UsageError("collections are updated by name; `duckkb put` changes records")
     with opened() as kb:
         updated = kb.update(names, pull=pull)
         _tell(updated)

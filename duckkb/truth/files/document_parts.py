@@ -6,14 +6,12 @@ record. A file that cannot be read as what it should be is a record that says so
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from duckkb.codes import CODES
 from duckkb.documents import document
-from duckkb.documents.document import Extracted
 from duckkb.documents.source import enters, is_document, placed, within
 from duckkb.errors import Finding
 from duckkb.ontology.model import DocumentSource, Extraction, Ontology, RecordType
@@ -28,6 +26,11 @@ _EPOCH = "1970-01-01T00:00:00.000000Z"
 """The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
 
 Seen = tuple[str, os.stat_result]
+Links = Mapping[str, list[int]]
+"""The files that a file links to, with the lines that do."""
+
+_MOST_HELD = 100_000
+_links: dict[tuple[str, str, Extraction], Links] = {}
 
 
 def file_of(path: str) -> str:
@@ -122,20 +125,30 @@ def part_of_file(path: str, kind: RecordType, raw: bytes, stamp: Stamp) -> Part:
     inner = within(kind.source, file_of(path))
     assert inner is not None, f"{path} lies elsewhere"
     digest = hashlib.sha256(raw).hexdigest()
-    told = _read(inner, raw, kind.source.extraction)
-    if kind.source.extraction.strict and not document.is_whole(told.fields):
-        rows = []
-    elif kind.kind == "edge":
-        links = (link for link in sorted(told.links.items()) if is_document(kind.source, link[0]))
-        rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links]
+    how = kind.source.extraction
+    if kind.kind == "edge" and (known := _links.pop((inner, digest, how), None)) is not None:
+        rows = _edges(kind, path, inner, known)
     else:
-        rows = [_row(kind, path, {"path": inner, **told.fields})]
+        told = document.read(inner, raw, how)
+        is_record = not how.strict or document.is_whole(told.fields)
+        links = {to: lines for to, lines in sorted(told.links.items()) if is_record and is_document(kind.source, to)}
+        if kind.kind == "edge":
+            rows = _edges(kind, path, inner, links)
+        else:
+            _expect(inner, digest, how, links)
+            rows = [_row(kind, path, {"path": inner, **told.fields})] if is_record else []
     return Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
-@lru_cache(2)  # the same file is a part of edges too
-def _read(inner: str, raw: bytes, how: Extraction) -> Extracted:
-    return document.read(inner, raw, how)
+def _expect(inner: str, digest: str, how: Extraction, links: Links) -> None:
+    """Hold the links of a file that was read for its record until they are asked for: types are read one after the other."""
+    if len(_links) >= _MOST_HELD:
+        _links.clear()
+    _links[inner, digest, how] = links
+
+
+def _edges(kind: RecordType, path: str, inner: str, links: Links) -> list[StoredRow]:
+    return [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links.items()]
 
 
 def _row(kind: RecordType, path: str, values: dict[str, Any]) -> StoredRow:
