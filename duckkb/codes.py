@@ -141,6 +141,10 @@ _STATE = {
         "A collection's snapshot file is no such file, damaged, or of another version.",
         "Take the snapshot again: `duckkb col snapshot NAME FILE`.",
     ),
+    "E_FOREIGN": (
+        "A file or folder of another program (Chroma, OpenClaw) is damaged, or is not what it was taken for.",
+        "Give the one that the message asks for; nothing was written.",
+    ),
     "E_PATCH": (
         "A patch is no patch of duckkb, damaged, or does not fit the types of this base.",
         "Make it again: `duckkb diff BASE..HEAD --format patch`.",
@@ -288,6 +292,7 @@ _WARNINGS = {
     "W_DUPLICATE": ("A record stands in two files and was read as their field-wise merge.", "`duckkb dedupe`."),
     "W_INCOMPLETE": ("A hand-written line got its id and times in memory only.", "`duckkb fmt`."),
     "W_LENIENT": ("Lines that cannot be read were left out.", "`duckkb check` lists them."),
+    "W_MIGRATED": ("Something of another program is here otherwise than there: under another name, left out, or as it was changed here.", "None needed if that is meant; see the message."),
     "W_READ_ONLY": ("The base cannot be written; it was read without lock.", "None needed for reading."),
     "W_NO_STORE": ("The user's cache folder cannot be used, so that all of the base is read anew each time.", "Free space, or name another folder with DUCKKB_CACHE_HOME."),
     "W_MERGED": ("A merge, pick or revert that git made by lines holds a record otherwise than a merge by records would.", "Look at both sides (`git log -p`), and put what is meant; `duckkb merge` asks instead."),

@@ -18,6 +18,7 @@ from duckkb.truth.commit import lock
 
 if TYPE_CHECKING:
     from duckkb.actions import asking, caring, embedding, reading, tracing, writing
+    from duckkb.actions.agents.migrating import Migrations
     from duckkb.actions.collecting import Collections
     from duckkb.actions.documents import naming as documents_naming
     from duckkb.actions.documents import reading as documents_reading
@@ -156,6 +157,13 @@ class KnowledgeBase:
         from duckkb.actions.documents.collections import DocumentCollections
 
         return DocumentCollections(self._now)
+
+    @property
+    def migrate(self) -> "Migrations":
+        """Knowledge that other programs keep, taken over: of Chroma, of OpenClaw."""
+        from duckkb.actions.agents.migrating import Migrations
+
+        return Migrations(self._now)
 
     def watch(self, names: "Sequence[str]", tell: "Callable[[Updated], None]") -> None:
         """Update document collections (all without `names`) whenever a file of theirs changes, and tell what became of them,

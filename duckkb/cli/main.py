@@ -56,6 +56,7 @@ VERBS = (
     Verb("vsearch", "search", "documents", "Search documents by meaning."),
     Verb("query", "search", "documents", "Search documents by words and meaning."),
     Verb("multi-get", "search", "documents", "Print several documents: of a glob or a list."),
+    Verb("migrate", "collect", "collections", "Take over what other programs keep: chroma, openclaw."),
     Verb("policy", "collect", "collections", "Show the policies that collections are made by."),
     Verb("vector", "vector", "vector store", "Keep values behind texts, and find them by nearness."),
     Verb("diff", "diff", "review", "Print what became of each record between two versions."),
@@ -80,6 +81,7 @@ VERBS = (
     Verb("recover", "care", "care", "Finish or show a write that was interrupted."),
     Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
     Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),
+    Verb("skill", "base", "care", "Have coding agents know duckkb: install."),
 )
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
@@ -120,6 +122,14 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
+def _print_skill(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from duckkb.actions.agents import skill
+
+        printed.result(skill.text(), end="")
+        ctx.exit()
+
+
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--kb",
@@ -132,6 +142,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Results and errors as JSON (before or after the verb).")
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+@click.option(
+    "--skill", is_flag=True, is_eager=True, expose_value=False, callback=_print_skill, help="Print the page for agents."
 )
 @click.pass_context
 def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""init, status, config, trust: the base as a whole."""
+"""init, status, config, trust: the base as a whole; and skill, which is of none."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -102,3 +102,21 @@ def trust_command(show: bool) -> None:
     from duckkb.actions import folder
 
     out.emit(folder.trust(chosen().get("kb"), accept=not show))
+
+
+@group("skill")
+def skill_command() -> None:
+    """The page by which coding agents know how to use duckkb; `duckkb --skill` prints it."""
+
+
+@verb("install", group=skill_command)
+@click.option(
+    "--to", metavar="DIR", type=options.PathName(written=True), help="The folder of skills (~/.claude/skills)."
+)
+@options.force
+def skill_install_command(to: str | None, force: bool) -> None:
+    """Write DIR/duckkb/SKILL.md, which agents read. One that is there and differs stays, unless --force."""
+    from duckkb.actions.agents import skill
+
+    path, written = skill.install(*([to] if to else []), force=force)
+    out.emit({"file": str(path), "written": written})

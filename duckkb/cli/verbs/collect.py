@@ -1,15 +1,16 @@
-"""col, policy: collections and what they are made by."""
+"""col, policy, migrate: collections, what they are made by, and what of other programs becomes one."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import options
+from duckkb.cli import options, out, printed
 from duckkb.cli.options import PathName
-from duckkb.cli.verb import base_verb, group
+from duckkb.cli.verb import base_verb, group, opened, verb
 
 if TYPE_CHECKING:
+    from duckkb.actions.agents.migrating import Migrated
     from duckkb.actions.collecting import Changed
     from duckkb.app import KnowledgeBase
 
@@ -125,3 +126,55 @@ def policy_show_command(kb: "KnowledgeBase", name: str) -> Any:
 def policy_check_command(kb: "KnowledgeBase", files: tuple[str, ...]) -> Any:
     """Check policies in YAML files before they go to ontology/, or those of the base; print each that is sound."""
     return kb.collections.check_policies(*files)
+
+
+@group("migrate")
+def migrate_command() -> None:
+    """Take over knowledge that other programs keep. What it is taken from is never changed, and a second run adds nothing."""
+
+
+@verb("chroma", group=migrate_command)
+@click.argument("file", type=PathName())
+@click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection of Chroma; repeatable.")
+@click.option("--update", is_flag=True, help="Also change records that differ, in the fields that Chroma has.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be done.")
+def migrate_chroma_command(file: str, **how: Any) -> None:
+    """Make a collection of each one in a local Chroma: FILE is its chroma.sqlite3, or the folder of that.
+
+    Ids, documents (`content`) and metadata become records under the policy knowledge-base. Vectors are made anew by the
+    base's own model; what Chroma says of a collection as a whole stays behind. Each collection is written whole or not at all.
+
+    \b
+    duckkb migrate chroma ./chroma
+    duckkb migrate chroma ./chroma --collection articles --dry-run
+    """
+    with opened() as kb:
+        out.lines(_migrated(kb.migrate.chroma(file, **how)), under="collections")
+        if how["dry_run"]:
+            printed.note("dry run: nothing was written")
+        out.tell(kb.notices)
+
+
+def _migrated(found: "Iterable[Migrated]") -> Iterator[Mapping[str, Any]]:
+    for one in found:
+        out.tell(one.notices)
+        counts = {"inserted": one.inserted, "updated": one.updated, "unchanged": one.unchanged, "skipped": one.skipped}
+        yield {"collection": one.collection, "from": one.source, **counts}
+
+
+@base_verb("openclaw", group=migrate_command)
+@click.argument("folder", type=PathName())
+@click.option("--name", metavar="NAME", help="Without it, the name of the folder.")
+def migrate_openclaw_command(kb: "KnowledgeBase", folder: str, *, name: str | None) -> Mapping[str, Any]:
+    """Have the memory of an OpenClaw workspace be a document collection: MEMORY.md and memory/**/*.md. Nothing is copied.
+
+    Its sessions and its indices (~/.openclaw/agents/ID/sessions and qmd) are no part of a workspace and stay as they are;
+    transcripts that it exported as Markdown can be added by `duckkb collection add ~/.openclaw/agents/ID/qmd/sessions`.
+
+    \b
+    duckkb migrate openclaw ~/.openclaw/workspace --name memory
+    """
+    found = kb.migrate.openclaw(folder, name=name)
+    if not found["added"]:
+        printed.note(f"{found['folder']} is the collection {found['name']} already")
+    return found

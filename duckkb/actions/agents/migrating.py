@@ -1,0 +1,204 @@
+"""`kb.migrate`: knowledge that other programs keep, taken over: collections of Chroma, the memory of OpenClaw."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions import writing
+from duckkb.actions.collecting import BaseNow, Collections, create, policy_named
+from duckkb.actions.documents.collections import DocumentCollections, documents_of, source_of
+from duckkb.actions.resolve import given_records, granted, regular_file
+from duckkb.engine.base import Base
+from duckkb.engine.draft import same_fields
+from duckkb.errors import DuckkbError, Finding, NotFound, StateError
+from duckkb.ontology.model import DocumentSource, NodeType
+from duckkb.ontology.names import collection_table, is_policy_name, name_known, reserved
+from duckkb.ontology.snapshot import collection_of, define, path_of
+from duckkb.queries import Notice
+from duckkb.store import chroma
+from duckkb.truth.files.document_parts import walk
+from duckkb.values import dataclass
+
+MEMORY = ("/MEMORY.md", "/memory.md", "/memory/**/*.md")
+"""The files of an OpenClaw workspace that are its memory, as lines of .gitignore; `memory.md` is an older name."""
+_OWN = ("id", "content")
+_LONGEST_NAME, _SHOWN = 48, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What became of one collection of Chroma: its name here, and there (`source`). The four numbers add up to its entries;
+    `skipped` were left out, or left as they are here."""
+
+    collection: str
+    source: str
+    inserted: int
+    updated: int
+    unchanged: int
+    skipped: int
+    notices: tuple[Notice, ...] = ()
+
+
+class Migrations:
+    """`kb.migrate`: a second call adds nothing, and what it is taken from is never changed."""
+
+    def __init__(self, base: BaseNow) -> None:
+        self._base = base
+
+    def chroma(
+        self, file: str | Path, *, names: Sequence[str] = (), update: bool = False, dry_run: bool = False
+    ) -> Iterator[Migrated]:
+        """Take over the collections (those with these `names`) of a local Chroma, by its `chroma.sqlite3` or its folder: an
+        entry becomes a record with its id, its document as `content`, and its metadata. Each collection is written whole or not
+        at all, and given once it is. Records that are there already stay; those that differ are changed with `update` alone,
+        in the fields that Chroma has. Vectors are made anew by the base's own model.
+
+        Raises `errors.UsageError` (E_PATH), `errors.StateError` (E_FOREIGN), `errors.NotFound`, `errors.InvalidRecord`.
+        """
+        with self._base() as base:
+            place = granted(base, file)
+            path = regular_file(base, place / chroma.FILE if place.is_dir() else place, f"a {chroma.FILE}")
+        found, taken = chroma.read(path), set[str]()
+        known = [one.name for one in found]
+        for name in {*names} - {*known}:
+            raise NotFound(f"no collection {name!r} in {path}", suggestion=name_known(name, known))
+        for source in found:
+            if not names or source.name in names:
+                yield self._migrated(source, taken, update=update, dry_run=dry_run)
+
+    def openclaw(self, folder: str | Path, *, name: str | None = None) -> dict[str, Any]:
+        """Have the memory of an OpenClaw workspace, `MEMORY.md` and `memory/**/*.md`, be a document collection over its folder:
+        name, folder, number of documents, and whether it was added now; one that is there stays as it is. Raises
+        `errors.StateError` (E_FOREIGN) for a folder without memory."""
+        with self._base() as base:
+            place = granted(base, folder).resolve()
+            for kind in documents_of(base):
+                if (base.root / source_of(kind).path).resolve() == place:
+                    documents = len(base.tree.parts_of(kind))
+                    return {"name": kind.name, "folder": str(place), "documents": documents, "added": False}
+            if not _has_memory(base, place):
+                inner = place / "workspace"
+                said = f"{folder} is no workspace of OpenClaw with a memory: neither MEMORY.md nor memory/**/*.md is there"
+                remedy = f"give {inner}" if _has_memory(base, inner) else "give the folder that has these files"
+                raise StateError(said, "E_FOREIGN", remedy)
+        changed = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
+        return {"name": changed.name, "folder": str(place), "documents": changed.records, "added": True}
+
+    def _migrated(self, source: chroma.ChromaCollection, taken: set[str], *, update: bool, dry_run: bool) -> Migrated:
+        fields = _field_names({key for entry in source.entries.values() for key in entry})
+        records = [
+            {"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in source.entries.items() if entry
+        ]
+        with self._base() as base:
+            kind, definition = _kind_of(base, source, taken)
+            taken.add(collection_table(kind.name))
+            new, differing = _compared(base, kind, records)
+            wanted = [*new, *(differing if update else ())]
+            items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in wanted)
+            given_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
+            if definition and not dry_run:
+                create(base, kind.name, definition)
+        pending = self._put(kind.name, wanted, is_new=bool(definition)) if wanted and not dry_run else 0
+        empty, left = len(source.entries) - len(records), 0 if update else len(differing)
+        counts = len(new), len(differing) - left, len(records) - len(new) - len(differing), empty + left
+        return Migrated(kind.name, source.name, *counts, (*_renamed(source, kind, fields), *_told(empty, left, pending)))
+
+    def _put(self, name: str, records: Sequence[Mapping[str, Any]], *, is_new: bool) -> int:
+        """Write records; where that fails a collection that was made for them goes again. Returns the chunks without vectors."""
+        try:
+            with self._base() as base:
+                return writing.put(base, name, records, merge=True, embed=False).pending
+        except BaseException:
+            if is_new:
+                with suppress(DuckkbError):  # one that holds records stays
+                    Collections(self._base).remove(name)
+            raise
+
+
+def _kind_of(base: Base, source: chroma.ChromaCollection, taken: set[str]) -> tuple[NodeType, bytes]:
+    """The collection that was made of one of Chroma, known by the UUID in its description; else one to be made, with its
+    definition."""
+    mark = f"({source.id})"
+    for kind in base.ontology.nodes.values():
+        if kind.policy is not None and mark in kind.policy.description:
+            return kind, b""
+    name = _free_name(base, source.name, taken)
+    chosen = policy_named(base, "knowledge-base")
+    described = {**chosen.source, "description": f"The collection {source.name} of Chroma {mark}."}
+    definition = define(name, replace(chosen, source=described), {})
+    made, findings = collection_of(definition, path_of(name))
+    assert made is not None, findings
+    return made, definition
+
+
+def _compared(base: Base, kind: NodeType, records: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """The records that are not there, and those that have other values there in some of their fields."""
+    new, differing = [], []
+    for record in records:
+        row = base.tree.get(kind, (record["id"],))
+        if row is None:
+            new.append(record)
+        elif not same_fields({**row.record.fields, **record}, dict(row.record.fields)):
+            differing.append(record)
+    return new, differing
+
+
+def _free_name(base: Base, name: str, taken: set[str]) -> str:
+    """A name for a new collection that is as near to this one as can be; `taken` are tables of others."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST_NAME].strip("-_")
+    if not is_policy_name(plain) or reserved(plain):
+        plain = f"chroma-{plain}".rstrip("-")
+
+    def is_free(one: str) -> bool:
+        table = collection_table(one)
+        known = base.ontology.find(one) or base.ontology.find(table) or table in taken
+        return not known and not (base.root / path_of(one)).exists()
+
+    return next(filter(is_free, _numbered(plain)))
+
+
+def _field_names(keys: Iterable[str]) -> dict[str, str]:
+    """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it.
+
+    >>> _field_names(["chroma:document", "id", "loc.line", "Title", "title"])
+    {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}
+    """
+    safe = {key: re.sub(r"[^\w-]+", "_", key.removeprefix("chroma:")).lstrip("_") or "field" for key in keys}
+    names, taken = {chroma.DOCUMENT: "content"}, {*_OWN}
+    for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key)):
+        plain = f"meta_{safe[key]}" if safe[key].casefold() in _OWN else safe[key]
+        names[key] = next(one for one in _numbered(plain) if one.casefold() not in taken)
+        taken.add(names[key].casefold())
+    return names
+
+
+def _numbered(name: str) -> Iterator[str]:
+    return chain([name], (f"{name}_{number}" for number in count(2)))
+
+
+def _renamed(source: chroma.ChromaCollection, kind: NodeType, fields: Mapping[str, str]) -> Iterator[Notice]:
+    if kind.name != source.name:
+        yield Notice("W_MIGRATED", f"the collection {source.name!r} of Chroma is called {kind.name} here")
+    other = [f"{key!r} is {field}" for key, field in fields.items() if key not in (field, chroma.DOCUMENT)]
+    if other:
+        more = f" and {len(other) - _SHOWN} more" if len(other) > _SHOWN else ""
+        yield Notice("W_MIGRATED", f"{kind.name}: of Chroma's metadata {', '.join(other[:_SHOWN])}{more}")
+
+
+def _told(empty: int, left: int, pending: int) -> Iterator[Notice]:
+    if empty:
+        yield Notice("W_MIGRATED", f"{empty} entries have a vector alone, no document or metadata, and were left out")
+    if left:
+        said = f"{left} records differ from their entries in Chroma, and stay as they are"
+        yield Notice("W_MIGRATED", said, "--update takes what Chroma has")
+    if pending:
+        said = f"{pending} texts wait for vectors: Chroma's are not taken over, this base's own model makes them anew"
+        yield Notice("W_PENDING", said, "duckkb index refresh")
+
+
+def _has_memory(base: Base, folder: Path) -> bool:
+    return any(not isinstance(one, Finding) for one in walk(base.root, DocumentSource(str(folder), MEMORY)))

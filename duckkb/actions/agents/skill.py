@@ -1,0 +1,29 @@
+"""The skill: the page by which coding agents know how to use duckkb."""
+
+from importlib.resources import files
+from pathlib import Path
+
+from duckkb import config
+from duckkb.truth.commit import outside
+
+FOLDER = "~/.claude/skills"
+
+
+def text() -> str:
+    """The page, Markdown with front matter."""
+    return files("duckkb.actions.agents").joinpath("SKILL.md").read_text("utf-8")
+
+
+def install(to: str | Path = FOLDER, *, force: bool = False) -> tuple[Path, bool]:
+    """Write the page to `to`/duckkb/SKILL.md; returns its path, and whether it was written: one that is the same stays. Raises
+    `errors.UsageError` (E_PATH) where another file is there, unless `force`, or the place is no caller's to write."""
+    env = config.environment()
+    target, data = outside.sound(to).expanduser() / "duckkb" / "SKILL.md", text().encode()
+    if env.sandbox:
+        outside.granted(target, config.find_root(Path.cwd(), None, env), env)
+    outside.refuse_kept(target, env)
+    if target.is_file() and target.read_bytes() == data:
+        return target, False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    outside.write(target, [data], target.parent, env, force=force)
+    return target, True

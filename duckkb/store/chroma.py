@@ -1,0 +1,102 @@
+"""The file of a local Chroma, `chroma.sqlite3`, read and never written: its collections, and what each entry of them says.
+
+A write to Chroma lies in a queue until Chroma itself next reads the collection, so that the queue is read too.
+"""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from duckkb.errors import StateError
+from duckkb.values import dataclass
+
+FILE = "chroma.sqlite3"
+DOCUMENT = "chroma:document"
+_ARRAYS = "embedding_metadata_array"
+_TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
+_COLUMNS = "key, string_value, int_value, float_value, bool_value"
+_IN_SEGMENT = "id IN (SELECT id FROM embeddings WHERE segment_id = ?)"
+_ADD, _UPDATE, _UPSERT, _DELETE = range(4)
+
+Metadata = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChromaCollection:
+    """A collection of Chroma: its UUID and its name there, and by the id of each entry its metadata, in which the document
+    stands under `DOCUMENT`. Values are texts, whole numbers, floats, booleans, and lists of one of these."""
+
+    id: str
+    name: str
+    entries: dict[str, Metadata]
+
+
+def read(path: Path) -> list[ChromaCollection]:
+    """All collections in the order of their names. Raises `errors.StateError` (E_FOREIGN) for a file that is damaged, or none
+    of Chroma."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+            file.execute("BEGIN")  # one state of the file, whoever writes to it meanwhile
+            present = {name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if lacking := [name for name in _TABLES if name not in present]:
+                raise _foreign(path, f"it has no table {lacking[0]}")
+            for table in (*_TABLES, *({_ARRAYS} & present)):
+                ((told,), *_) = file.execute(f"PRAGMA quick_check('{table}')")
+                if told != "ok":
+                    raise _foreign(path, f"it is damaged: {told}")
+            found = file.execute("SELECT id, name FROM collections ORDER BY name, id").fetchall()
+            return [ChromaCollection(id, name, _entries(file, id, _ARRAYS in present)) for id, name in found]
+    except (sqlite3.Error, ValueError, UnicodeError) as error:
+        raise _foreign(path, f"it cannot be read: {error}") from error
+
+
+def _entries(file: sqlite3.Connection, collection: str, has_arrays: bool) -> dict[str, Metadata]:
+    """What the entries of a collection say: as its segment of metadata has it, then what the queue changes of that."""
+    entries: dict[str, Metadata] = {}
+    reached = -1
+    of_metadata = "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'"
+    for (segment,) in file.execute(of_metadata, (collection,)).fetchall():
+        rows = file.execute("SELECT id, embedding_id FROM embeddings WHERE segment_id = ? ORDER BY id", (segment,))
+        by_row: dict[int, Metadata] = {row: entries.setdefault(name, {}) for row, name in rows}
+        statement = f"SELECT id, {_COLUMNS} FROM embedding_metadata WHERE {_IN_SEGMENT} ORDER BY id, key"
+        for row, key, *values in file.execute(statement, (segment,)):
+            by_row[row][key] = _value(*values)
+        statement = f"SELECT id, {_COLUMNS} FROM {_ARRAYS} WHERE {_IN_SEGMENT} ORDER BY rowid"
+        for row, key, *values in file.execute(statement, (segment,)) if has_arrays else ():
+            by_row[row].setdefault(key, []).append(_value(*values))
+        for (seq,) in file.execute("SELECT seq_id FROM max_seq_id WHERE segment_id = ?", (segment,)):
+            reached = int.from_bytes(seq, "big") if isinstance(seq, bytes) else int(seq)
+    for operation, name, changed in _queued(file, collection, reached):
+        _apply(entries, operation, name, changed)
+    return entries
+
+
+def _value(text: str | None, whole: int | None, fraction: float | None, truth: int | None) -> Any:
+    if truth is not None:
+        return bool(truth)
+    return next((value for value in (text, whole, fraction) if value is not None), None)
+
+
+def _queued(file: sqlite3.Connection, collection: str, reached: int) -> Iterator[tuple[int, str, Metadata]]:
+    """The writes that the segment of metadata does not have yet; a null in a metadata takes a key away."""
+    statement = "SELECT operation, id, metadata FROM embeddings_queue WHERE topic LIKE ? AND seq_id > ? ORDER BY seq_id"
+    for operation, name, metadata in file.execute(statement, (f"%/{collection}", reached)):
+        yield operation, name, json.loads(metadata) if metadata else {}
+
+
+def _apply(entries: dict[str, Metadata], operation: int, name: str, changed: Metadata) -> None:
+    """As Chroma does: an entry that is there is not added again, and one that is not there is not updated."""
+    if operation == _DELETE:
+        entries.pop(name, None)
+    elif operation == _UPSERT or (operation == _ADD) != (name in entries):
+        merged = {**entries.get(name, {}), **changed}
+        entries[name] = {key: value for key, value in merged.items() if value is not None}
+
+
+def _foreign(path: Path, why: str) -> StateError:
+    said = f"{path} is no file of a Chroma that can be read: {why}; nothing was written"
+    return StateError(said, "E_FOREIGN", f"give the {FILE} of a local Chroma (its PersistentClient), or its folder")
+
