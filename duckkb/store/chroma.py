@@ -99,4 +99,3 @@ def _apply(entries: dict[str, Metadata], operation: int, name: str, changed: Met
 def _foreign(path: Path, why: str) -> StateError:
     said = f"{path} is no file of a Chroma that can be read: {why}; nothing was written"
     return StateError(said, "E_FOREIGN", f"give the {FILE} of a local Chroma (its PersistentClient), or its folder")
-

@@ -19,14 +19,14 @@ from duckkb.ontology.model import DocumentSource, NodeType
 from duckkb.ontology.names import collection_table, is_policy_name, name_known, reserved
 from duckkb.ontology.snapshot import collection_of, define, path_of
 from duckkb.queries import Notice
-from duckkb.store import chroma
+from duckkb.store.chroma import DOCUMENT, FILE, ChromaCollection, read
 from duckkb.truth.files.document_parts import walk
 from duckkb.values import dataclass
 
 MEMORY = ("/MEMORY.md", "/memory.md", "/memory/**/*.md")
 """The files of an OpenClaw workspace that are its memory, as lines of .gitignore; `memory.md` is an older name."""
 _OWN = ("id", "content")
-_LONGEST_NAME, _SHOWN = 48, 8
+_LONGEST_NAME = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Migrations:
         """
         with self._base() as base:
             place = granted(base, file)
-            path = regular_file(base, place / chroma.FILE if place.is_dir() else place, f"a {chroma.FILE}")
-        found, taken = chroma.read(path), set[str]()
+            path = regular_file(base, place / FILE if place.is_dir() else place, f"a {FILE}")
+        found, taken = read(path), set[str]()
         known = [one.name for one in found]
         for name in {*names} - {*known}:
             raise NotFound(f"no collection {name!r} in {path}", suggestion=name_known(name, known))
@@ -82,13 +82,15 @@ class Migrations:
                     return {"name": kind.name, "folder": str(place), "documents": documents, "added": False}
             if not _has_memory(base, place):
                 inner = place / "workspace"
-                said = f"{folder} is no workspace of OpenClaw with a memory: neither MEMORY.md nor memory/**/*.md is there"
+                said = (
+                    f"{folder} is no workspace of OpenClaw with a memory: neither MEMORY.md nor memory/**/*.md is there"
+                )
                 remedy = f"give {inner}" if _has_memory(base, inner) else "give the folder that has these files"
                 raise StateError(said, "E_FOREIGN", remedy)
         changed = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
         return {"name": changed.name, "folder": str(place), "documents": changed.records, "added": True}
 
-    def _migrated(self, source: chroma.ChromaCollection, taken: set[str], *, update: bool, dry_run: bool) -> Migrated:
+    def _migrated(self, source: ChromaCollection, taken: set[str], *, update: bool, dry_run: bool) -> Migrated:
         fields = _field_names({key for entry in source.entries.values() for key in entry})
         records = [
             {"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in source.entries.items() if entry
@@ -105,7 +107,9 @@ class Migrations:
         pending = self._put(kind.name, wanted, is_new=bool(definition)) if wanted and not dry_run else 0
         empty, left = len(source.entries) - len(records), 0 if update else len(differing)
         counts = len(new), len(differing) - left, len(records) - len(new) - len(differing), empty + left
-        return Migrated(kind.name, source.name, *counts, (*_renamed(source, kind, fields), *_told(empty, left, pending)))
+        return Migrated(
+            kind.name, source.name, *counts, (*_renamed(source, kind, fields), *_told(empty, left, pending))
+        )
 
     def _put(self, name: str, records: Sequence[Mapping[str, Any]], *, is_new: bool) -> int:
         """Write records; where that fails a collection that was made for them goes again. Returns the chunks without vectors."""
@@ -119,7 +123,7 @@ class Migrations:
             raise
 
 
-def _kind_of(base: Base, source: chroma.ChromaCollection, taken: set[str]) -> tuple[NodeType, bytes]:
+def _kind_of(base: Base, source: ChromaCollection, taken: set[str]) -> tuple[NodeType, bytes]:
     """The collection that was made of one of Chroma, known by the UUID in its description; else one to be made, with its
     definition."""
     mark = f"({source.id})"
@@ -168,7 +172,7 @@ def _field_names(keys: Iterable[str]) -> dict[str, str]:
     {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}
     """
     safe = {key: re.sub(r"[^\w-]+", "_", key.removeprefix("chroma:")).lstrip("_") or "field" for key in keys}
-    names, taken = {chroma.DOCUMENT: "content"}, {*_OWN}
+    names, taken = {DOCUMENT: "content"}, {*_OWN}
     for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key)):
         plain = f"meta_{safe[key]}" if safe[key].casefold() in _OWN else safe[key]
         names[key] = next(one for one in _numbered(plain) if one.casefold() not in taken)
@@ -180,23 +184,24 @@ def _numbered(name: str) -> Iterator[str]:
     return chain([name], (f"{name}_{number}" for number in count(2)))
 
 
-def _renamed(source: chroma.ChromaCollection, kind: NodeType, fields: Mapping[str, str]) -> Iterator[Notice]:
+def _renamed(source: ChromaCollection, kind: NodeType, fields: Mapping[str, str]) -> Iterator[Notice]:
     if kind.name != source.name:
         yield Notice("W_MIGRATED", f"the collection {source.name!r} of Chroma is called {kind.name} here")
-    other = [f"{key!r} is {field}" for key, field in fields.items() if key not in (field, chroma.DOCUMENT)]
+    other = [f"{key!r} is {field}" for key, field in fields.items() if key not in (field, DOCUMENT)]
     if other:
-        more = f" and {len(other) - _SHOWN} more" if len(other) > _SHOWN else ""
-        yield Notice("W_MIGRATED", f"{kind.name}: of Chroma's metadata {', '.join(other[:_SHOWN])}{more}")
+        yield Notice("W_MIGRATED", f"{kind.name}: of Chroma's metadata {', '.join(other)}")
 
 
 def _told(empty: int, left: int, pending: int) -> Iterator[Notice]:
     if empty:
-        yield Notice("W_MIGRATED", f"{empty} entries have a vector alone, no document or metadata, and were left out")
+        yield Notice(
+            "W_MIGRATED", f"entries that are a vector alone, without document and metadata, were left out: {empty}"
+        )
     if left:
-        said = f"{left} records differ from their entries in Chroma, and stay as they are"
+        said = f"records that differ from their entries in Chroma stay as they are: {left}"
         yield Notice("W_MIGRATED", said, "--update takes what Chroma has")
     if pending:
-        said = f"{pending} texts wait for vectors: Chroma's are not taken over, this base's own model makes them anew"
+        said = f"texts that wait for vectors: {pending}; Chroma's are not taken over, this base's own model makes them anew"
         yield Notice("W_PENDING", said, "duckkb index refresh")
 
 

@@ -135,7 +135,9 @@ def migrate_command() -> None:
 
 @verb("chroma", group=migrate_command)
 @click.argument("file", type=PathName())
-@click.option("--collection", "names", multiple=True, metavar="NAME", help="Only this collection of Chroma; repeatable.")
+@click.option(
+    "--collection", "names", multiple=True, metavar="NAME", help="Only this collection of Chroma; repeatable."
+)
 @click.option("--update", is_flag=True, help="Also change records that differ, in the fields that Chroma has.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; say what would be done.")
 def migrate_chroma_command(file: str, **how: Any) -> None:
