@@ -51,14 +51,20 @@ class Migrations:
 
     def chroma(
         self, file: str | Path, *, names: Sequence[str] = (), update: bool = False, dry_run: bool = False
-    ) -> Iterator[Migrated]:
+    ) -> list[Migrated]:
         """Take over the collections (those with these `names`) of a local Chroma, by its `chroma.sqlite3` or its folder: an
         entry becomes a record with its id, its document as `content`, and its metadata. Each collection is written whole or not
-        at all, and given once it is. Records that are there already stay; those that differ are changed with `update` alone,
+        at all. Records that are there already stay; those that differ are changed with `update` alone,
         in the fields that Chroma has. Vectors are made anew by the base's own model.
 
         Raises `errors.UsageError` (E_PATH), `errors.StateError` (E_FOREIGN), `errors.NotFound`, `errors.InvalidRecord`.
         """
+        return [*self.each_of_chroma(file, names, update=update, dry_run=dry_run)]
+
+    def each_of_chroma(
+        self, file: str | Path, names: Sequence[str] = (), *, update: bool = False, dry_run: bool = False
+    ) -> Iterator[Migrated]:
+        """As `chroma`, each collection once it is written: one that fails leaves those before it."""
         with self._base() as base:
             place = granted(base, file)
             path = regular_file(base, place / FILE if place.is_dir() else place, f"a {FILE}")

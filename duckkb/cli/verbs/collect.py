@@ -151,7 +151,7 @@ def migrate_chroma_command(file: str, **how: Any) -> None:
     duckkb migrate chroma ./chroma --collection articles --dry-run
     """
     with opened() as kb:
-        out.lines(_migrated(kb.migrate.chroma(file, **how)), under="collections")
+        out.lines(_migrated(kb.migrate.each_of_chroma(file, **how)), under="collections")
         if how["dry_run"]:
             printed.note("dry run: nothing was written")
         out.tell(kb.notices)
