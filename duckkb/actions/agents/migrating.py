@@ -88,9 +88,8 @@ class Migrations:
                     return {"name": kind.name, "folder": str(place), "documents": documents, "added": False}
             if not _has_memory(base, place):
                 inner = place / "workspace"
-                said = (
-                    f"{folder} is no workspace of OpenClaw with a memory: neither MEMORY.md nor memory/**/*.md is there"
-                )
+                looked = "no file MEMORY.md (or memory.md), and no memory/**/*.md (links are not followed)"
+                said = f"{folder} is no workspace of OpenClaw with a memory: {looked}"
                 remedy = f"give {inner}" if _has_memory(base, inner) else "give the folder that has these files"
                 raise StateError(said, "E_FOREIGN", remedy)
         changed = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
