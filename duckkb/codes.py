@@ -270,6 +270,7 @@ _WARNINGS = {
     "W_UNWATCHED": ("git does not look whether a file of the base changed (skip-worktree, assume-unchanged), so no commit has what is written there.", "`git update-index --no-skip-worktree FILE`, or `--no-assume-unchanged`."),
     "W_DOCUMENT": ("A file in the folder of a document collection is no record, or could not be read as one.", "Rename, replace or mend the file, or name it under `ignore`."),
     "W_UPDATE": ("A document collection was read as it lies: nothing was pulled, or its command did not run.", "See the message; `duckkb trust` accepts commands."),
+    "W_ARCH": ("A graph of code was imported without attributes that a record of it has no field for, or with edges joined that are alike.", "None needed; `duckkb schema arch` says what is kept."),
     "W_DEGRADED": ("A search answered without one of its lanes, its reranker or the variants of its question, or with vectors missing.", "`duckkb index build`, or mend the model."),
     "W_EXACT": ("All vectors of a type were compared, though its settings want a graph (`ann`); the answer is exact, and slower.", "`duckkb index refresh` makes the graph; it needs `pip install 'duckkb[ann]'`."),
     "W_TYPE": ("A value has another type than its field has had in the collection; it is stored as it is.", "Compare such a field with values of one type, or mend the record."),

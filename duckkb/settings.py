@@ -118,6 +118,16 @@ class ExpandSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchSettings:
+    """`arch.*`: the command that writes a graph of the code to the file `output` of the folder in which it runs, in at most
+    `timeout_s` seconds; None where there is none."""
+
+    command: str | None = None
+    output: str = "graph.json"
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
 class Shrink:
     """How many records of a table one change may delete without anybody having said so: `records`, or where that is more
     the `share` (0 to 1) of all."""
@@ -150,6 +160,7 @@ class Settings:
     shrink: Shrink = field(default_factory=Shrink)
     rerank: RerankSettings = field(default_factory=RerankSettings)
     expand: ExpandSettings = field(default_factory=ExpandSettings)
+    arch: ArchSettings = field(default_factory=ArchSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
 
 

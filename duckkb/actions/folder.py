@@ -239,12 +239,12 @@ def recover(
 
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str, Any]:
-    """What the configuration demands (hosts, key variables, commands that update collections), the hash of the first two, and
+    """What the configuration demands (hosts, key variables, commands), the hash of the first two, and
     whether this machine accepts all of it; with `accept`, it does from now."""
     root = find(path)
     env = config.around(root)
     loaded = config.load(root, env)
-    settings, commands = loaded.settings, loaded.ontology.update_commands
+    settings, commands = loaded.settings, config.commands(loaded.settings, loaded.ontology)
     demands = config.demands(settings)
     if accept and env.sandbox:
         raise Refused(
@@ -255,9 +255,8 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str,
         config.accept(root, settings, env)
     if accept and commands:
         config.accept_commands(root, commands, env)
-    run = {f"collections.{name}.source.update_command": command for name, command in commands.items()}
     return {
-        "demands": {**demands, **run},
+        "demands": {**demands, **commands},
         "hash": config.trust_hash(demands),
         "trusted": config.is_trusted(root, settings, env) and config.are_commands_trusted(root, commands, env),
     }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from duckkb.actions.documents import reading as documents_reading
     from duckkb.actions.documents import searching as documents_searching
     from duckkb.actions.documents import updating as documents_updating
+    from duckkb.actions.documents.arch.building import Architecture
     from duckkb.actions.documents.collections import DocumentCollections
     from duckkb.actions.documents.updating import Updated
     from duckkb.actions.tracing import Provenance
@@ -164,6 +165,13 @@ class KnowledgeBase:
         from duckkb.actions.agents.migrating import Migrations
 
         return Migrations(self._now)
+
+    @property
+    def arch(self) -> "Architecture":
+        """Graphs of code: built by a command, imported, refreshed."""
+        from duckkb.actions.documents.arch.building import Architecture
+
+        return Architecture(self._now)
 
     def watch(self, names: "Sequence[str]", tell: "Callable[[Updated], None]") -> None:
         """Update document collections (all without `names`) whenever a file of theirs changes, and tell what became of them,

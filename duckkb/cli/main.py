@@ -55,6 +55,7 @@ VERBS = (
     Verb("search", "search", "documents", "Search documents by words."),
     Verb("vsearch", "search", "documents", "Search documents by meaning."),
     Verb("query", "search", "documents", "Search documents by words and meaning."),
+    Verb("arch", "documents", "documents", "A graph of the code: status, build, import, refresh."),
     Verb("multi-get", "search", "documents", "Print several documents: of a glob or a list."),
     Verb("migrate", "collect", "collections", "Take over what other programs keep: chroma, openclaw."),
     Verb("policy", "collect", "collections", "Show the policies that collections are made by."),

@@ -14,6 +14,7 @@ from duckkb.config.load import stamp as stamp
 from duckkb.config.remembered import accept as accept
 from duckkb.config.remembered import accept_commands as accept_commands
 from duckkb.config.remembered import are_commands_trusted as are_commands_trusted
+from duckkb.config.remembered import commands as commands
 from duckkb.config.remembered import demands as demands
 from duckkb.config.remembered import is_trusted as is_trusted
 from duckkb.config.remembered import outside_definitions as outside_definitions

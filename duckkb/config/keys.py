@@ -6,6 +6,7 @@ from functools import reduce
 from operator import attrgetter
 from typing import Any
 
+from duckkb.ontology.names import is_folder
 from duckkb.ontology.policies import OVERRIDES
 from duckkb.ontology.rules import (
     CHUNK_SIZE,
@@ -66,6 +67,18 @@ class VariableName:
         if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", value):
             return None
         return "must be the name of an environment variable, not the key itself"
+
+
+@dataclass(frozen=True, slots=True)
+class InnerPath:
+    """A path below the folder that it is relative to."""
+
+    def __str__(self) -> str:
+        return "relative path"
+
+    def problem(self, value: Any) -> str | None:
+        is_path = isinstance(value, str) and value.isprintable() and len(value) <= 200 and is_folder(value)
+        return None if is_path else "must be a relative path, with / and without `..`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +286,13 @@ KEYS: tuple[Key, ...] = (
         "snapshot.min_bytes", "snapshot_bytes", Whole(0, 1 << 40),
         "Size of all parts together from which their lines are kept in the user's cache folder, in bytes; a smaller base is read whole.",
     ),
+    Key(
+        "arch.command", "arch.command", Text(2_000),
+        "What writes a graph of the code that this repository holds: a command of the shell, run in an empty folder after `duckkb"
+        " trust`, with the code's folder in $DUCKKB_CODE. `duckkb arch build` imports what it writes; off where there is none.",
+    ),
+    Key("arch.output", "arch.output", InnerPath(), "The file that it writes in that folder: node-link JSON."),
+    Key("arch.timeout_s", "arch.timeout_s", Number(0.1, 86_400), "How long it may take, in seconds."),
     Key("include", "", Include(), "More files with nodes, edges, policies and questions, beside this one."),
 )  # fmt: skip
 

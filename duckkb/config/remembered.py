@@ -15,6 +15,7 @@ from typing import Any
 
 from duckkb.errors import Unavailable
 from duckkb.ontology import schema_cache
+from duckkb.ontology.model import Ontology
 from duckkb.ontology.source import THIS_MACHINE, Document, read_yaml
 from duckkb.settings import Environment, Settings
 
@@ -85,6 +86,13 @@ def outside_definitions(root: Path, env: Environment) -> dict[str, Any]:
 def remember_outside(root: Path, env: Environment, definitions: Mapping[str, Any]) -> None:
     """Replace them. Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written."""
     _keep(env, OUTSIDE, root, dict(definitions))
+
+
+def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
+    """The commands that the configuration names, by the name of their setting: none runs before it is trusted."""
+    own = {"arch.command": settings.arch.command} if settings.arch.command else {}
+    fetching = ontology.update_commands.items()
+    return {**own, **{f"collections.{name}.source.update_command": command for name, command in fetching}}
 
 
 def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:

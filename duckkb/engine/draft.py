@@ -83,7 +83,14 @@ class Apply:
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
-Request = Upsert | Delete | Rename | Apply
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """Have the records of some types be those given and no others."""
+
+    upserts: tuple[Upsert, ...]
+
+
+Request = Upsert | Delete | Rename | Apply | Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,8 @@ def draft(request: Request, tree: Tree, now: str) -> Draft:
             return _rename(request, state)
         case Apply():
             return _apply(request, state)
+        case Supersede():
+            return _supersede(request, state)
 
 
 def _upsert(request: Upsert, state: Drafting) -> Draft:
@@ -191,6 +200,16 @@ def _free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
     number = ids.free_id(kind.kind, kind.table, identity, is_taken)
     state.taken.add((kind.name, number))
     return number
+
+
+def _supersede(request: Supersede, state: Drafting) -> Draft:
+    drafts = [_upsert(one, state) for one in request.upserts]
+    changes = [change for one in drafts for change in one.changeset.changes]
+    for one in request.upserts:
+        kept = {given.identity for given in one.given}
+        rows = state.tree.rows(one.kind)
+        changes += [Change(row.record, None) for row in rows if row.record.identity not in kept]
+    return Draft(Changeset(tuple(changes)), unchanged=sum(one.unchanged for one in drafts))
 
 
 def _precondition(kind: RecordType, given: Given, stored: StoredRow | None) -> Finding | None:

@@ -9,7 +9,7 @@ from itertools import islice
 from duckkb.codes import CODES
 from duckkb.engine import boot, guard
 from duckkb.engine.base import Base, Proposal
-from duckkb.engine.draft import Apply, Draft, Given, Request, Upsert, draft, plain_request
+from duckkb.engine.draft import Apply, Draft, Given, Request, Supersede, Upsert, draft, plain_request
 from duckkb.engine.index.notes import carry, known_before
 from duckkb.engine.vectors import batches, embed
 from duckkb.errors import Unavailable
@@ -69,7 +69,7 @@ def _kinds(base: Base, request: Request) -> Iterable[RecordType]:
     if isinstance(request, Apply):
         found = (base.ontology.find(change.record.type) for change in request.changeset.changes)
         return [kind for kind in found if kind is not None]
-    return [request.kind]
+    return [one.kind for one in request.upserts] if isinstance(request, Supersede) else [request.kind]
 
 
 @contextmanager

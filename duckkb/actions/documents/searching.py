@@ -33,7 +33,8 @@ _WORDS = re.compile(r"\w+")
 class SearchOptions:
     """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at most
     `limit` of them (None: all) whose score is at least `least`; `full` texts instead of snippets; with `explain` why each
-    ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings have it)."""
+    ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings have it). With
+    `arch_hints` what lies near them in graphs of code."""
 
     collections: tuple[str, ...] = ()
     limit: int | None = 5
@@ -42,15 +43,17 @@ class SearchOptions:
     explain: bool = False
     candidates: int | None = None
     rerank_timeout_ms: int | None = None
+    arch_hints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentHits(Sequence[dict[str, Any]]):
     """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), explain; what
-    there is none of is left out. And what must be said of them."""
+    there is none of is left out. What must be said of them; and what lies near them in graphs of code."""
 
     hits: tuple[dict[str, Any], ...]
     notices: tuple[Notice, ...] = ()
+    hints: tuple[dict[str, Any], ...] = ()
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -79,7 +82,12 @@ def search_documents(
         if score >= options.least:
             one = documents[hit.type, hit.identity]
             hits.append(_line(base, one, shown[one.name], replace(hit, score=round(score, 6)), text, options))
-    return DocumentHits(tuple(hits), found.notices)
+    if not options.arch_hints:
+        return DocumentHits(tuple(hits), found.notices)
+    from duckkb.actions.documents.arch.hints import hints as near
+
+    shown_ones = [documents[hit.type, hit.identity] for hit in found if _score(hit, how) >= options.least]
+    return DocumentHits(tuple(hits), found.notices, near(base, text, shown_ones))
 
 
 def _asked(

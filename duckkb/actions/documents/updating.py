@@ -1,14 +1,12 @@
 """update and watch: folders are fetched, read again, and what a search needs is made."""
 
-import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from duckkb import config
+from duckkb.actions.documents import commands
 from duckkb.actions.documents.collections import documents_of, source_of
 from duckkb.actions.documents.naming import refused
 from duckkb.documents.source import matches, placed, within
@@ -74,36 +72,20 @@ def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
 
 def _commanded(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:
     """Run what collections name, by the shell, in their folders."""
-    commands = base.ontology.update_commands
-    wanted = [kind for kind in kinds if kind.name in commands]
-    if wanted and not config.are_commands_trusted(base.root, commands, base.wiring.env):
+    named = base.ontology.update_commands
+    wanted = [kind for kind in kinds if kind.name in named]
+    if wanted and not commands.are_trusted(base):
         said = f"{', '.join(kind.name for kind in wanted)}: the update command has not been trusted and did not run"
         yield Notice("W_UPDATE", said, "duckkb trust --show, and duckkb trust")
         return
     for kind in wanted:
-        _run(kind, base.root / source_of(kind).path, commands[kind.name], "the update command")
+        _run(kind, base.root / source_of(kind).path, named[kind.name], "the update command")
 
 
 def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> None:
-    """Run a command as its user would in that folder, who fetches with keys and hosts of their own. Raises `errors.Refused`."""
+    """Run a command in a collection's folder. Raises `errors.Refused`."""
     remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {command if isinstance(command, str) else shlex.join(command)}"
-    try:
-        done = subprocess.run(
-            command,
-            shell=isinstance(command, str),
-            cwd=folder,
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_COMMAND_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Refused(f"{kind.name}: {what} did not end: {error}", suggestion=remedy) from error
-    if done.returncode:
-        told = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        said = f"{kind.name}: {what} ended with {done.returncode}"
-        raise Refused(f"{said}: {told[-1]}" if told else said, suggestion=remedy)
+    commands.run(command, folder, f"{kind.name}: {what}", _COMMAND_SECONDS, remedy)
 
 
 def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:

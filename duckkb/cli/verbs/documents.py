@@ -1,16 +1,17 @@
-"""collection, context, ls, update, watch: folders of files as knowledge."""
+"""collection, context, ls, update, watch: folders of files as knowledge; arch: a graph of code beside them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import out, printed
+from duckkb.cli import options, out, printed
 from duckkb.cli.options import PathName
 from duckkb.cli.verb import base_verb, group, opened, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.collecting import Changed
+    from duckkb.actions.documents.arch.building import ArchImport
     from duckkb.actions.documents.updating import Updated
     from duckkb.app import KnowledgeBase
 
@@ -129,6 +130,59 @@ def context_rm_command(kb: "KnowledgeBase", place: str) -> Mapping[str, Any]:
 
 def _said(changed: "Changed") -> Mapping[str, Any]:
     return {"name": changed.name, "files": list(changed.files)}
+
+
+_graph = click.option("--name", default="arch", show_default=True, metavar="NAME", help="The type of its nodes.")
+
+
+@group("arch")
+def arch_command() -> None:
+    """A graph of the code around the base: its nodes and edges as records. A command that config.yaml names (`arch.command`)
+    writes it; without one there is none."""
+
+
+@base_verb("status", group=arch_command)
+@_graph
+def arch_status_command(kb: "KnowledgeBase", name: str) -> Any:
+    """Say whether a command is configured and trusted, which commit was imported here, and what there is of it."""
+    return kb.arch.status(name)
+
+
+@base_verb("build", group=arch_command)
+@_graph
+@options.allow_shrink
+def arch_build_command(kb: "KnowledgeBase", name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+    """Run the command, once `duckkb trust` has accepted it, and make the records those of the graph that it writes."""
+    return _built(kb.arch.build(name, allow_shrink=allow_shrink))
+
+
+@base_verb("import", group=arch_command)
+@click.argument("file", type=PathName())
+@_graph
+@options.allow_shrink
+def arch_import_command(kb: "KnowledgeBase", file: str, name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+    """Make the records those of a graph in a file: node-link JSON, as networkx and graphify write it. Nothing is run.
+
+    \b
+    duckkb arch import graphify-out/graph.json
+    """
+    return _built(kb.arch.import_file(file, name, allow_shrink=allow_shrink))
+
+
+@base_verb("refresh", group=arch_command)
+@_graph
+@options.allow_shrink
+def arch_refresh_command(kb: "KnowledgeBase", name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
+    """Build where the code changed since the last build on this machine; else do nothing."""
+    built = kb.arch.refresh(name, allow_shrink=allow_shrink)
+    return {"name": name, "built": False} if built is None else _built(built)
+
+
+def _built(done: "ArchImport") -> Mapping[str, Any]:
+    out.tell(done.notices)
+    counts = {key: getattr(done.receipt, key) for key in ("inserted", "updated", "unchanged", "deleted")}
+    line = {"name": done.name, "built": True, "commit": done.commit, "nodes": done.nodes, "edges": done.edges}
+    return {**line, **counts, "files": list(done.receipt.files)}
 
 
 @base_verb("ls", under="documents")

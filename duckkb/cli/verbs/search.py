@@ -78,6 +78,7 @@ def vsearch_command(question: str | None, **how: Any) -> None:
     "--max-rerank-candidates", "candidates", type=click.IntRange(min=0), metavar="N", help="How many a reranker reads."
 )
 @click.option("--rerank-timeout-ms", type=click.IntRange(min=1), metavar="N", help="How long it may take.")
+@click.option("--arch-hints", is_flag=True, help="Say on stderr what lies near the answers in the graph of the code.")
 def query_command(question: str | None, **how: Any) -> None:
     """Search documents by words and by meaning, fused; reranked, and the question expanded, where models for that are configured.
 
@@ -108,16 +109,29 @@ def _search(
         given["explain"],
         given.get("candidates"),
         given.get("rerank_timeout_ms"),
+        given.get("arch_hints", False),
     )
     with opened(at=at) as kb:
         found = kb.search_documents(text, how, chosen)
         out.tell(found.notices)
         print_documents([_numbered(hit) if numbered else hit for hit in found])
+        for hint in found.hints:
+            _tell_hint(hint)
         if not found:
             printed.note(
                 "no results; loosen the question, or `duckkb ls` says what there is"
             )  # stdout has its empty payload
             end(1)
+
+
+def _tell_hint(hint: Mapping[str, Any]) -> None:
+    if printed.says_json():
+        printed.data({"hint": hint})
+        return
+    of, near = hint["of"], f"{hint['label']} ({hint['file']})" if hint["file"] else hint["label"]
+    ends = (of, near) if hint["direction"] == "out" else (near, of)
+    sure = "" if hint["confidence"] is None else f" [{hint['confidence']:g}]"
+    printed.note(f"hint: {ends[0]} {hint['relation']} {ends[1]}{sure}")
 
 
 def _typed() -> str:

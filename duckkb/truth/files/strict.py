@@ -87,11 +87,17 @@ def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
 
 def parse_value(raw: bytes, limits: Limits) -> Any:
     """One JSON value as a caller gives it, with space around it; raises `LineError` with all that is wrong."""
-    findings: list[Finding] = []
-    value = _value(raw, limits, findings)
+    value, findings = parse_whole(raw, limits)
     if findings:
         raise LineError(findings)
     return value
+
+
+def parse_whole(raw: bytes, limits: Limits) -> tuple[Any, list[Finding]]:
+    """As `parse_value`: the value, with null in place of numbers that cannot be held, and all that is wrong; where it cannot
+    be parsed at all, None."""
+    findings: list[Finding] = []
+    return _value(raw, limits, findings), findings
 
 
 def parse_object(raw: bytes, limits: Limits) -> dict[str, Any]:

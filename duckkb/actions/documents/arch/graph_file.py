@@ -1,0 +1,197 @@
+"""A graph of code as tools write it, node-link JSON (networkx, d3, graphify), as the records that are made of it; or everything
+that is wrong with it. Pure: bytes in, values out."""
+
+import posixpath
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duckkb.errors import Finding, InvalidRecord
+from duckkb.ontology.rules import shown
+from duckkb.queries import Notice
+from duckkb.records import FROM, TO
+from duckkb.truth.files.ids import scalar_problem
+from duckkb.truth.files.strict import MOST_FINDINGS, Limits, parse_whole
+from duckkb.values import dataclass, field
+
+LARGEST = 256 * 1024 * 1024  # bytes
+_LIMITS = Limits(LARGEST)
+_LONGEST = 1_000  # characters of a field
+_TEXTS = {
+    "kind": ("kind", "type", "file_type"),
+    "file": ("file", "source_file"),
+    "location": ("location", "source_location", "line"),
+}
+_NODE = {"label": ("label", "name"), **_TEXTS}
+_EDGE = {"relation": ("relation", "type", "label"), "file": _TEXTS["file"], "location": _TEXTS["location"]}
+"""By field of a record the attributes that give it: the first that is there."""
+_CONFIDENCE = ("confidence_score", "confidence")
+_WORDS = {"EXTRACTED": 1.0, "INFERRED": 0.5, "AMBIGUOUS": 0.2}
+"""What graphify says in words, as numbers of its own."""
+_UNNAMED = "related"
+_OF_GRAPH = {"nodes", "links", "edges", "directed", "multigraph", "graph", "built_at_commit"}
+_OF_NODE = {"id", *(name for names in _NODE.values() for name in names)}
+_OF_EDGE = {"source", "target", "key", *_CONFIDENCE, *(name for names in _EDGE.values() for name in names)}
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CodeGraph:
+    """Nodes as fields of records, edges too; the `commit` of which the tool says that it saw it, None where it says nothing."""
+
+    nodes: Sequence[Mapping[str, Any]]
+    edges: Sequence[Mapping[str, Any]]
+    commit: str | None
+    notices: tuple[Notice, ...]
+
+
+def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
+    """The graph that a file at `path` holds. Files of the code are named from its folder `home` on. Raises
+    `errors.InvalidRecord` with what is wrong with it, the first hundred problems by JSON pointer."""
+    too_long = Finding("E_TOO_LARGE", f"a graph has at most {LARGEST:,} bytes")
+    value, wrong = parse_whole(data, _LIMITS) if len(data) <= LARGEST else (None, [too_long])
+    reading = _GraphReading(home, wrong)
+    if isinstance(value, dict):
+        reading.read(value)
+    elif not wrong:
+        reading.problem("", f"is {shown(value)}, no graph: an object with `nodes` and `links`")
+    if reading.wrong:
+        told = [Finding(one.code, one.message, path, field=one.field) for one in reading.wrong[:MOST_FINDINGS]]
+        count = f"{len(told)} problem{'s' if len(told) > 1 else ''}"
+        said = f"more than {count}" if len(reading.wrong) > MOST_FINDINGS else count
+        raise InvalidRecord(
+            f"{said} in {path}; nothing was written", suggestion="mend what writes it", findings=told, exit_code=1
+        )
+    commit = value.get("built_at_commit")
+    known = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else None
+    return CodeGraph([*reading.nodes.values()], [*reading.edges.values()], known, tuple(reading.notices()))
+
+
+@dataclass(slots=True)
+class _GraphReading:
+    """What was read so far, by identity; where ids stand; what is wrong, what is left out, and how many edges were joined."""
+
+    home: str
+    wrong: list[Finding]
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    edges: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, None] = field(default_factory=dict)
+    joined: int = 0
+
+    def problem(self, place: str, message: str, code: str = "E_INVALID") -> None:
+        self.wrong.append(Finding(code, message, field=place))
+
+    def read(self, graph: Mapping[str, Any]) -> None:
+        self.left_out |= dict.fromkeys(name for name, value in graph.items() if name not in _OF_GRAPH and value)
+        if "links" in graph and "edges" in graph:
+            self.problem("/edges", "stands beside `links`: which of them has the edges?")
+        for place, node in self._objects(graph, "nodes", _OF_NODE):
+            self._node(place, node)
+        for place, edge in self._objects(graph, "links" if "links" in graph else "edges", _OF_EDGE):
+            self._edge(place, edge)
+
+    def _objects(self, graph: Mapping[str, Any], name: str, known: set[str]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """The objects of a list with their places; none once there is more wrong than is told."""
+        values = graph.get(name)
+        if not isinstance(values, list):
+            self.problem(f"/{name}", f"is {shown(values)}, not a list")
+            return
+        for at, value in enumerate(values):
+            if len(self.wrong) > MOST_FINDINGS:
+                return
+            if isinstance(value, dict):
+                self.left_out |= dict.fromkeys(value.keys() - known)
+                yield f"/{name}/{at}", value
+            else:
+                self.problem(f"/{name}/{at}", f"is {shown(value)}, not an object")
+
+    def _node(self, place: str, node: Mapping[str, Any]) -> None:
+        identity = self._id(place, node, "id")
+        fields = self._texts(place, node, _NODE)
+        if identity is None:
+            return
+        if identity in self.places:
+            said = f"{shown(identity)} is the id of {self.places[identity]} too"
+            self.problem(f"{place}/id", said, "E_DUP_IDENTITY")
+        self.places.setdefault(identity, place)
+        self.nodes[identity] = {"id": identity, "label": identity, **fields}
+
+    def _edge(self, place: str, edge: Mapping[str, Any]) -> None:
+        ends = [self._id(place, edge, name) for name in ("source", "target")]
+        for name, end in zip(("source", "target"), ends, strict=True):
+            if end is not None and end not in self.places:
+                self.problem(f"{place}/{name}", f"no node has the id {shown(end)}", "E_DANGLING_EDGE")
+        fields = {"relation": _UNNAMED, **self._texts(place, edge, _EDGE), **self._confidence(place, edge)}
+        if problem := scalar_problem(fields["relation"]):
+            self.problem(f"{place}/relation", problem, "E_IDENTITY")
+        if None in ends:
+            return
+        key = (str(ends[0]), str(ends[1]), fields["relation"])
+        record = {FROM: key[0], TO: key[1], **fields}
+        other = self.edges.get(key)
+        self.joined += other is not None
+        self.edges[key] = record if other is None else min(record, other, key=_surest)
+
+    def _id(self, place: str, given: Mapping[str, Any], name: str) -> str | None:
+        value = given.get(name)
+        if type(value) is int:
+            return str(value)
+        value = unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+        if problem := scalar_problem(value):
+            self.problem(f"{place}/{name}", problem, "E_IDENTITY")
+            return None
+        return str(value)
+
+    def _texts(self, place: str, given: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+        """The fields that are texts on the one hand, and given on the other."""
+        found = {}
+        for field_name, names in wanted.items():
+            name = next((name for name in names if given.get(name) not in (None, "")), None)
+            value = given[name] if name is not None else None
+            if type(value) is int:
+                value = str(value)
+            if isinstance(value, str) and len(value) <= _LONGEST:
+                found[field_name] = self._file(value) if field_name == "file" else unicodedata.normalize("NFC", value)
+            elif isinstance(value, str):
+                self.problem(f"{place}/{name}", f"has {len(value):,} characters, more than {_LONGEST:,}")
+            elif name is not None:
+                self.problem(f"{place}/{name}", f"is {shown(value)}, not a text")
+        return found
+
+    def _file(self, name: str) -> str:
+        """A file as every clone names it."""
+        path = posixpath.normpath(name.replace("\\", "/"))
+        return path.removeprefix(f"{self.home}/")
+
+    def _confidence(self, place: str, edge: Mapping[str, Any]) -> dict[str, Any]:
+        """`confidence`, 0 to 1, and `evidence`: the word that stands for it, or beside it."""
+        given = {name: edge[name] for name in _CONFIDENCE if edge.get(name) is not None}
+        word = given.pop("confidence") if isinstance(given.get("confidence"), str) else None
+        for name, value in given.items():
+            if type(value) not in (int, float) or not 0 <= value <= 1:
+                self.problem(f"{place}/{name}", f"must be a number from 0 to 1, is {shown(value)}")
+        number = next(iter(given.values()), None)
+        if word is not None and (len(word) > _LONGEST or (number is None and word not in _WORDS)):
+            self.problem(
+                f"{place}/confidence", f"must be a number from 0 to 1, or {', '.join(_WORDS)}; is {shown(word)}"
+            )
+        number = _WORDS.get(word or "") if number is None else number
+        told = {"confidence": float(number) if type(number) in (int, float) else None, "evidence": word}
+        return {name: value for name, value in told.items() if value is not None}
+
+    def notices(self) -> Iterator[Notice]:
+        if self.left_out:
+            names = sorted(self.left_out)
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            yield Notice("W_ARCH", f"not kept of the graph: {', '.join(map(shown, names[:_MOST_NAMED]))}{more}")
+        if self.joined:
+            said = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
+            yield Notice("W_ARCH", said)
+
+
+def _surest(edge: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The order in which one of several edges that are alike is kept, whatever the order of the file."""
+    return (-edge.get("confidence", 0.0), *(edge.get(name, "") for name in ("file", "location", "evidence")))

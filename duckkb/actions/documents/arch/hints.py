@@ -1,0 +1,69 @@
+"""What lies near the answers of a question in the graphs of code that a base has: said beside the answers, whose order stays."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Any
+
+from duckkb.actions.documents.arch.building import graphs, home_of
+from duckkb.actions.documents.collections import source_of
+from duckkb.actions.documents.naming import CollectionDocument
+from duckkb.engine import graph
+from duckkb.engine.base import Base
+from duckkb.ontology.model import EdgeType, NodeType
+from duckkb.truth.files.part import StoredRow
+
+MOST = 5
+_SHORTEST = 3  # letters of a label
+_WORDS = re.compile(r"[\w./-]+")
+
+
+def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tuple[dict[str, Any], ...]:
+    """The neighbours, five at most, of what the question names by label or file, then of what stands in the files found:
+    `of`, `relation`, `direction`, `label`, `file`, `confidence`. Those in other files come first, then the surest."""
+    words = {word.strip("./-").casefold() for word in _WORDS.findall(question)}
+    words |= {re.split(r"[./]", word)[-1] for word in words} | {word.rpartition("/")[2] for word in words}
+    home, files = home_of(base.root), set()
+    for one in found:
+        path = os.path.realpath(base.root / source_of(one.kind).path / one.path)
+        files.add(path.removeprefix(f"{home}/"))
+    ranked: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
+    for kind, links in graphs(base):
+        for row in base.tree.rows(kind):
+            names = {_plain(row), str(row.record.fields.get("file", "")).casefold()} - {""}
+            is_named = not words.isdisjoint(names)
+            if is_named or row.record.fields.get("file") in files:
+                for rank, edge, line in _around(base, kind, row, links):
+                    hint = ((not is_named, *rank), line)
+                    ranked[links.name, edge] = min(ranked.get((links.name, edge), hint), hint, key=itemgetter(0))
+    return tuple(line for _, line in sorted(ranked.values(), key=itemgetter(0))[:MOST])
+
+
+def _around(base: Base, kind: NodeType, row: StoredRow, links: EdgeType) -> Iterator[tuple[Any, int, dict[str, Any]]]:
+    """The neighbours of a node: how far behind each comes, the edge to it, and the hint."""
+    steps, most = graph.Steps("both", frozenset({links.name})), 2 * base.tree.count(links)
+    for step in graph.neighbors(base.tree, graph.Node(kind, row), steps, 1, most)[0]:
+        assert step.edge is not None, "a neighbour is reached over an edge"
+        edge, way, near = step.edge[1].record, step.edge[2], step.node.row.record.fields
+        sure, file = edge.fields.get("confidence"), near.get("file")
+        line = {
+            "of": _label(row),
+            "relation": edge.fields["relation"],
+            "direction": way,
+            "label": _label(step.node.row),
+            "file": file,
+            "confidence": sure,
+        }
+        rank = (file == row.record.fields.get("file"), 1 if sure is None else -sure, edge.identity, way == "in")
+        yield rank, edge.id, line
+
+
+def _label(row: StoredRow) -> str:
+    return str(row.record.fields.get("label", row.record.identity[0]))
+
+
+def _plain(row: StoredRow) -> str:
+    """A label as a question has it: a function without its brackets; empty for one that is too short to mean much."""
+    plain = _label(row).removesuffix("()").strip(".").casefold()
+    return plain if len(plain) >= _SHORTEST else ""

@@ -1,0 +1,66 @@
+"""Commands that a configuration names: run as their user would run them, once this machine has accepted them."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from duckkb import config
+from duckkb.engine.base import Base
+from duckkb.errors import Refused
+
+_TOLD = 4_096  # bytes
+
+
+def are_trusted(base: Base) -> bool:
+    """Whether this machine accepted the commands that the base's configuration names, all of them as they stand."""
+    commands = config.commands(base.settings, base.ontology)
+    return config.are_commands_trusted(base.root, commands, base.wiring.env)
+
+
+def run(
+    command: str | Sequence[str],
+    folder: Path,
+    what: str,
+    seconds: float,
+    remedy: str,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Run a command (text: by the shell) in a folder, without stdin, with `variables` beside the environment of its user, who
+    fetches with keys and hosts of their own. `what` it is and the `remedy` are for the message. Raises `errors.Refused` where
+    it fails, or takes more than so many seconds; then what it started is ended too."""
+    with TemporaryFile() as told:  # no pipe: what the command leaves behind could hold it open for ever
+        try:
+            process = subprocess.Popen(
+                command,
+                shell=isinstance(command, str),
+                cwd=folder,
+                env={**os.environ, "GIT_TERMINAL_PROMPT": "0", **(variables or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=told,
+                start_new_session=True,
+            )
+            code = _waited(process, seconds)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            reason = f"within {seconds:g} s" if isinstance(error, subprocess.TimeoutExpired) else f"well: {error}"
+            raise Refused(f"{what} did not end {reason}", suggestion=remedy) from error
+        if code:
+            told.seek(max(0, told.seek(0, os.SEEK_END) - _TOLD))
+            lines = told.read().decode("utf-8", "replace").strip().splitlines()
+            said = f"{what} ended with {code}"
+            raise Refused(f"{said}: {lines[-1]}" if lines else said, suggestion=remedy)
+
+
+def _waited(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+    """Its exit code; where that does not come, or somebody interrupts, the command ends with all that it started."""
+    try:
+        return process.wait(seconds)
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+        process.wait()
+        raise
