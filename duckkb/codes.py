@@ -172,7 +172,7 @@ _STATE = {
         "Run it again: what was made is kept, and it does the rest.",
     ),
     "E_UNTRUSTED": (
-        "The configuration names hosts or key variables that this machine has not accepted.",
+        "The configuration names hosts, key variables or commands that this machine has not accepted.",
         "Read them with `duckkb trust --show`, then `duckkb trust`.",
     ),
     "E_LIMIT": ("The query took too much time or memory.", "Make it narrower."),

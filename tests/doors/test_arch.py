@@ -215,8 +215,17 @@ def test_kx_01_arch_hostile_graphs_are_refused_whole_with_every_problem(notes: P
         "/links/4/confidence_score": "E_INVALID", "/links/5/source": "E_IDENTITY",
     }  # fmt: skip
     assert {one["path"] for one in error["details"]["findings"]} == {"g.json"} and "15 problems" in error["error"]
-    for graph in ("", "{", "[]", "null", "\ufeff{}", '{"nodes": []}', {"nodes": {}, "links": []}, "[" * 100_000,
-                  {"nodes": [], "links": [], "edges": []}, '{"nodes": [], "links": []} {}'):  # fmt: skip
+    odd: list[Any] = [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\ufeff{}",
+        '{"nodes": []}',
+        "[" * 100_000,
+        '{"nodes": [], "links": []} {}',
+    ]
+    for graph in (*odd, {"nodes": {}, "links": []}, {"nodes": [], "links": [], "edges": []}):
         assert _refused(_import(notes, graph), "E_INVALID")["details"]["findings"], graph
     many = _refused(_import(notes, {"nodes": [{"id": None}] * 5_000, "links": []}), "E_INVALID")
     assert len(many["details"]["findings"]) == 100 and "more than 100" in many["error"]
@@ -224,7 +233,7 @@ def test_kx_01_arch_hostile_graphs_are_refused_whole_with_every_problem(notes: P
 
 
 def test_kx_01_arch_imports_are_what_the_graph_says_whatever_its_form(notes: Path) -> None:
-    graph = {
+    graph: dict[str, Any] = {
         "nodes": [{"id": 1, "name": "one"}, {"id": "b", "source_file": ".\\\\src\\\\b.py", "type": "CLASS", "line": 7}],
         "edges": [
             {"source": 1, "target": "b", "key": 0, "relation": "uses", "confidence": "INFERRED"},
@@ -245,7 +254,7 @@ def test_kx_01_arch_imports_are_what_the_graph_says_whatever_its_form(notes: Pat
         ("1", "b", "uses"): (1.0, "EXTRACTED"), ("b", "b", "calls"): (0.25, None), ("b", "1", "related"): (None, None),
     }  # fmt: skip
     commit(notes)
-    turned = {"nodes": graph["nodes"][::-1], "links": graph["edges"][::-1]}  # type: ignore[index]
+    turned = {"nodes": graph["nodes"][::-1], "links": graph["edges"][::-1]}
     assert _import(notes, turned).line["files"] == [] and git(notes, "status", "--short") == ""
     assert [hit["id"] for hit in run_in(notes, ["find", "arch", "one", "-m"]).lines] == ["1"]
     near = run_in(notes, ["graph", "neighbors", "arch", "1"]).lines

@@ -98,7 +98,7 @@ def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 @verb("trust")
 @click.option("--show", is_flag=True, help="Print what would be accepted; change nothing.")
 def trust_command(show: bool) -> None:
-    """Accept, on this machine, the hosts and key variables that this base's configuration names."""
+    """Accept, on this machine, the hosts, key variables and commands that this base's configuration names."""
     from duckkb.actions import folder
 
     out.emit(folder.trust(chosen().get("kb"), accept=not show))

@@ -6,7 +6,7 @@ The command runs outside of the base, and only what it wrote is taken in: throug
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
@@ -23,7 +23,7 @@ from duckkb.engine.base import Base
 from duckkb.engine.draft import Given, Supersede, Upsert
 from duckkb.engine.write import WriteOptions, writable, write
 from duckkb.errors import Conflict, Refused, UsageError
-from duckkb.ontology.model import EdgeType, NodeType
+from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ontology.names import is_type_name
 from duckkb.queries import Notice, Receipt
 from duckkb.truth.commit import protocol
@@ -144,10 +144,7 @@ class Architecture:
         with self._base() as base:  # with the types that were defined
             kinds = _kinds(base, name)
             assert kinds is not None, "just defined"
-            upserts = tuple(
-                Upsert(kind, tuple(Given(identity_of(kind, fields), fields) for fields in records))
-                for kind, records in zip(kinds, (graph.nodes, graph.edges), strict=True)
-            )
+            upserts = (_upsert(kinds[0], graph.nodes), _upsert(kinds[1], graph.edges))
             receipt = write(base, Supersede(upserts), WriteOptions(allow_shrink=allow_shrink))
             base.notes.keep(_STATE + name, noted)
             notices = (*graph.notices, *receipt.notices)
@@ -170,6 +167,10 @@ def _kinds(base: Base, name: str) -> tuple[NodeType, EdgeType] | None:
         said = f"{taken.name} ({taken.place}) exists already, and is no graph of code"
         raise Conflict(said, code="E_EXISTS", suggestion="give the graph another name: --name NAME")
     return found
+
+
+def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
+    return Upsert(kind, tuple(Given(identity_of(kind, fields), fields) for fields in records))
 
 
 def _define(base: Base, name: str) -> None:

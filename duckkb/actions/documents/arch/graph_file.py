@@ -15,7 +15,7 @@ from duckkb.truth.files.ids import scalar_problem
 from duckkb.truth.files.strict import MOST_FINDINGS, Limits, parse_whole
 from duckkb.values import dataclass, field
 
-LARGEST = 256 * 1024 * 1024  # bytes
+LARGEST = 128 * 1024 * 1024  # bytes
 _LIMITS = Limits(LARGEST)
 _LONGEST = 1_000  # characters of a field
 _TEXTS = {
@@ -64,7 +64,7 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
         raise InvalidRecord(
             f"{said} in {path}; nothing was written", suggestion="mend what writes it", findings=told, exit_code=1
         )
-    commit = value.get("built_at_commit")
+    commit = value.get("built_at_commit") if isinstance(value, dict) else None
     known = commit if isinstance(commit, str) and _COMMIT.fullmatch(commit) else None
     return CodeGraph([*reading.nodes.values()], [*reading.edges.values()], known, tuple(reading.notices()))
 
@@ -179,7 +179,7 @@ class _GraphReading:
                 f"{place}/confidence", f"must be a number from 0 to 1, or {', '.join(_WORDS)}; is {shown(word)}"
             )
         number = _WORDS.get(word or "") if number is None else number
-        told = {"confidence": float(number) if type(number) in (int, float) else None, "evidence": word}
+        told = {"confidence": float(number) if isinstance(number, (int, float)) else None, "evidence": word}
         return {name: value for name, value in told.items() if value is not None}
 
     def notices(self) -> Iterator[Notice]:
