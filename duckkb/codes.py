@@ -171,6 +171,14 @@ _STATE = {
         "An index job used up its budget before everything was embedded.",
         "Run it again: what was made is kept, and it does the rest.",
     ),
+    "E_CACHE_LIMIT": (
+        "A migration to another model would make the cache folder larger than it may be, and push vectors out that were made before.",
+        'Raise `cache_limit` in XDG_STATE_HOME/duckkb/settings.json ({"cache_limit": "40 GB"}), and run it again.',
+    ),
+    "E_VECTORS": (
+        "Two models cannot be compared, as vectors of one of them are missing in part.",
+        "`duckkb index migrate --to MODEL`, or `duckkb index build` for the configured one.",
+    ),
     "E_UNTRUSTED": (
         "The configuration names hosts, key variables or commands that this machine has not accepted.",
         "Read them with `duckkb trust --show`, then `duckkb trust`.",

@@ -9,14 +9,16 @@ from typing import Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened, find
-from duckkb.engine.base import Base
+from duckkb.config import Loaded
+from duckkb.engine.base import Base, Wiring
 from duckkb.engine.index import cleanup as cleaning
 from duckkb.engine.index import plan
 from duckkb.engine.index import repair as repairing
 from duckkb.engine.index.cleanup import Cleaned
+from duckkb.engine.index.migrate import fingerprint
 from duckkb.engine.index.notes import job_report
 from duckkb.engine.index.repair import Repaired, RepairOptions
-from duckkb.errors import StateError, UsageError
+from duckkb.errors import DuckkbError, StateError, UsageError
 from duckkb.ports import Clock, Embedder
 from duckkb.review.check import findings
 from duckkb.review.check.findings import CheckReport
@@ -27,6 +29,7 @@ from duckkb.review.merging import verify
 from duckkb.settings import Settings
 from duckkb.store.base_store import BaseStore
 from duckkb.store.place import Place, size
+from duckkb.store.place import kept as kept_places
 from duckkb.truth.commit import lock
 from duckkb.truth.git import repository
 from duckkb.truth.merge.merge_rules import rules_of
@@ -111,12 +114,18 @@ def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
 
 
 def cleanup(
-    path: "str | Path | None" = None, *, dry_run: bool = False, now: bool = False, limit: "int | str | None" = None
+    path: "str | Path | None" = None,
+    *,
+    dry_run: bool = False,
+    now: bool = False,
+    limit: "int | str | None" = None,
+    wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]] | None" = None,
 ) -> Cleaned:
     """Remove from the user's cache folder what nobody needs: what was derived of bases that have been gone for a week (at
     all, if `now`), models of other versions, and tokens and vectors that were not used for longest where all takes more than
     `limit` (bytes, or text such as "20 GB"; default: this machine's setting). Works without a base; one that is there keeps
-    its store.
+    its store. With `wire`, which tells what models a base uses, also vectors of models that none uses of the bases that have a
+    folder there, nor the one at `path`; none where one of them cannot be read, which `reason` then says.
 
     Raises `errors.UsageError` for a limit that is no size, `errors.StateError` (E_NO_KB) for a path that is no base, `errors.Unavailable` (E_IO).
     """
@@ -132,7 +141,27 @@ def cleanup(
         if most is None:
             raise UsageError(f"{limit!r} is no size", suggestion="give bytes, or a unit: 500 MB, 20 GB")
         env = replace(env, cache_limit=most)
-    return cleaning.cleanup(env, dry_run=dry_run, now=now)
+    if wire is None:
+        return cleaning.cleanup(env, dry_run=dry_run, now=now)
+    used, unread = _used_models(env.cache_home.expanduser(), root, wire, now=now)
+    done = cleaning.cleanup(env, dry_run=dry_run, now=now, used=None if unread else used)
+    return replace(done, reason="; ".join(filter(None, (unread, done.reason))))
+
+
+def _used_models(
+    home: Path, own: Path | None, wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]]", *, now: bool
+) -> tuple[set[str], str]:
+    """The fingerprints of the models of all bases that are known here; or why that cannot be told. A base that is gone is asked
+    for as long as its folder is kept: its disk may be mounted again."""
+    used: set[str] = set()
+    kept = [one for one in kept_places(home) if not (one.is_left_over(0) if now else one.is_left_over())]
+    for root in dict.fromkeys([*([own] if own else []), *(Path(one.root) if one.root else one.folder for one in kept)]):
+        try:
+            wiring = wire(root, OpenOptions())[1]
+        except (DuckkbError, OSError) as problem:
+            return set(), f"no vector went, as it cannot be told which models {root} uses: {problem}"
+        used |= {fingerprint(wiring, kind) for kind in wiring.ontology if kind.has_text_vectors}
+    return used, "" if used else "no vector went, as no base that is known here has a model"
 
 
 @contextmanager

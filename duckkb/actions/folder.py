@@ -12,6 +12,7 @@ from duckkb.engine.base import Base, Progress, Proposal, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
 from duckkb.errors import Conflict, Refused, UsageError
 from duckkb.ports import Clock, Embedder, Expander, Reranker
+from duckkb.settings import EmbeddingSettings
 from duckkb.truth import layout, state
 from duckkb.truth.commit import lock, outside, protocol
 from duckkb.values import dataclass
@@ -61,7 +62,7 @@ class OpenOptions:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
-    will be asked first. `forks`: the process has no threads, so that children of it may do a part of the work."""
+    will be asked first; `embedding` stands for the configured model. `forks`: the process has no threads, so that children of it may do a part of the work."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -75,6 +76,7 @@ class OpenOptions:
     instead: Mapping[str, bytes | None] | None = None
     proposal: Proposal | None = None
     forks: bool = False
+    embedding: EmbeddingSettings | None = None
     reranker: Reranker | None = None
     expander: Expander | None = None
 
@@ -238,13 +240,15 @@ def recover(
     return {"action": recovery.action, "files": list(recovery.files)}
 
 
-def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str, Any]:
-    """What the configuration demands (hosts, key variables, commands), the hash of the first two, and
-    whether this machine accepts all of it; with `accept`, it does from now."""
+def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str | None = None) -> dict[str, Any]:
+    """What the configuration demands (hosts, key variables, commands), the hash of the first two, and whether this machine
+    accepts all of it; with `accept`, it does from now. Of a `model` (as `config.candidate` takes it) what the configuration
+    would demand with it, which is accepted beside what is accepted already."""
     root = find(path)
     env = config.around(root)
     loaded = config.load(root, env)
-    settings, commands = loaded.settings, config.commands(loaded.settings, loaded.ontology)
+    settings = loaded.settings if model is None else config.candidate(loaded, model).settings
+    commands = config.commands(settings, loaded.ontology) if model is None else {}
     demands = config.demands(settings)
     if accept and env.sandbox:
         raise Refused(
@@ -252,7 +256,7 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True) -> dict[str,
             suggestion="duckkb trust --show, and a person's `duckkb trust` outside of it",
         )
     if accept and demands:
-        config.accept(root, settings, env)
+        config.accept(root, settings, env, beside=model is not None)
     if accept and commands:
         config.accept_commands(root, commands, env)
     return {

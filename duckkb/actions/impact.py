@@ -51,12 +51,8 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
     `BASE..HEAD`, or `BASE...HEAD` from where the two part. The newer configuration stands in where the older does not load,
     and what could not be read is left out: both are findings. Raises as `open` does, and `errors.UsageError`."""
+    refuse_limits(options)
     k, fail_on, allow_weaker = options.k, options.fail_on or {}, options.allow_weaker
-    unknown = [name for name in fail_on if name not in judged.MEASURES]
-    if unknown or k < 1:
-        raise UsageError(
-            "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
-        )
     root = unopened.root
     old, new = _sides(root, range)
     chosen = OpenOptions(lenient=options.lenient, embedder=options.embedder, progress=options.progress)
@@ -73,6 +69,14 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     rows = judged.side_by_side(questions, before, after, k)
     findings = (*said, *(allowed(findings) if allow_weaker else findings))
     return ImpactReport(old.name, new.name, k, rows, tuple(removed), fail_on, findings, prefix=revisions.prefix(root))
+
+
+def refuse_limits(options: ImpactOptions) -> None:
+    """Raise `errors.UsageError` for limits that there are not."""
+    if options.k < 1 or any(name not in judged.MEASURES for name in options.fail_on or {}):
+        raise UsageError(
+            "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
+        )
 
 
 def _older(unopened: Unopened, sides: tuple[_Side, _Side], chosen: OpenOptions) -> tuple[_Opened | None, list[Finding]]:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from duckkb.actions.folder import Unopened
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.base import Progress
+    from duckkb.engine.index.cleanup import Cleaned
     from duckkb.engine.index.repair import Repaired
     from duckkb.ports import Clock, Embedder
     from duckkb.review.check.findings import CheckReport
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from duckkb.review.health.check import Check
     from duckkb.review.health.examine import Health
 
-__all__ = ["KnowledgeBase", "check", "diff", "doctor", "open", "repair", "unopened"]
+__all__ = ["KnowledgeBase", "check", "cleanup", "diff", "doctor", "open", "repair", "unopened"]
 
 
 def open(
@@ -145,6 +146,23 @@ def repair(
     from duckkb.engine.index.repair import RepairOptions
 
     return caring.repair(unopened(path), RepairOptions(everything, check_only, lock_timeout))
+
+
+def cleanup(
+    path: "str | Path | None" = None,
+    *,
+    dry_run: bool = False,
+    now: bool = False,
+    limit: "int | str | None" = None,
+    unused_vectors: bool = False,
+) -> "Cleaned":
+    """Remove from the user's cache folder what nobody needs; with `unused_vectors` also vectors of models that no base uses which
+    is known here. As `duckkb.actions.caring.cleanup`."""
+    from duckkb.actions import caring
+    from duckkb.app import wiring
+
+    wire = wiring.wire if unused_vectors else None
+    return caring.cleanup(path, dry_run=dry_run, now=now, limit=limit, wire=wire)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from duckkb import config
 from duckkb.actions.folder import OpenOptions
 from duckkb.app.call_lock import CallLock
 from duckkb.app.use_cases import Deferred, asks
-from duckkb.app.wiring import unbounded, wire
+from duckkb.app.wiring import matching, unbounded, wire
 from duckkb.engine import boot as booting
 from duckkb.engine.base import Base
 from duckkb.queries import Notice
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from duckkb.actions.documents.arch.building import Architecture
     from duckkb.actions.documents.collections import DocumentCollections
     from duckkb.actions.documents.updating import Updated
+    from duckkb.actions.models.migrating import Migrated
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
     from duckkb.engine import care
@@ -144,6 +145,26 @@ class KnowledgeBase:
             from duckkb.actions.caring import status
 
             return status(base, trusted)
+
+    def index_migrate(
+        self,
+        to: str,
+        *,
+        limit: int | None = None,
+        max_seconds: float | None = None,
+        dry_run: bool = False,
+        listen: "Callable[[jobs.Event], None]" = lambda _: None,
+    ) -> "Migrated":
+        """Embed all texts with another model beside the vectors that there are, at most `limit` texts and begun within
+        `max_seconds`; this base goes on with its own model. As `duckkb.actions.models.migrating.migrate`."""
+        from duckkb.actions.folder import Unopened
+        from duckkb.actions.models.migrating import migrate
+        from duckkb.engine.index.migrate import MigrationBudget
+
+        with self._lock:
+            budget = MigrationBudget(limit, max_seconds)
+            apart = Unopened(self.root, wire, matching)
+            return migrate(apart, to, self._chosen, budget, dry_run=dry_run, listen=listen)
 
     @property
     def collections(self) -> "Collections":

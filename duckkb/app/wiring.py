@@ -30,6 +30,8 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     models_env = replace(env, cache_home=chosen.cache_home or env.cache_home)
     revision = _revision(root, chosen.at)
     loaded = config.load(root, env, _configuration(root, revision) if chosen.instead is None else chosen.instead)
+    if chosen.embedding is not None:
+        loaded = replace(loaded, settings=replace(loaded.settings, embedding=chosen.embedding))
     engine = _engine(chosen)
     models, tokenizer = _Models(loaded, models_env, chosen), _tokenizer(loaded.settings, models_env)
     place = Place.of(env.cache_home, loaded.root)

@@ -1,5 +1,7 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
+from duckkb.config.candidate import Candidate as Candidate
+from duckkb.config.candidate import candidate as candidate
 from duckkb.config.environment import around as around
 from duckkb.config.environment import byte_count as byte_count
 from duckkb.config.environment import environment as environment

@@ -307,7 +307,7 @@ SECTIONS: Mapping[str, str] = {
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
     "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
-    "DUCKKB_TRUST": "The hash of the demands that this run accepts; `duckkb trust --show` prints it.",
+    "DUCKKB_TRUST": "The hash of the demands that this run accepts, or several with commas between; `duckkb trust --show` prints it.",
     "DUCKKB_SANDBOX": "1: paths given to commands must lie inside the knowledge base.",
     "DUCKKB_AGENT": "1: an agent writes, who has to propose what the ontology wants reviewed.",
     "DUCKKB_CACHE_HOME": "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",

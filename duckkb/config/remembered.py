@@ -49,16 +49,23 @@ def is_trusted(root: Path, settings: Settings, env: Environment) -> bool:
     if not demanded:
         return True
     wanted = trust_hash(demanded)
-    return env.trust == wanted or _read(env, _ACCEPTED).get(str(root.resolve())) == wanted
+    return wanted in (env.trust or "").split(",") or wanted in _accepted(root, env)
 
 
-def accept(root: Path, settings: Settings, env: Environment) -> str:
-    """Remember that the user accepts the demands of this base as they stand; returns their hash.
+def _accepted(root: Path, env: Environment) -> list[str]:
+    """The hashes of what the user accepts for this base: of its configuration, and of other models beside that."""
+    found = _read(env, _ACCEPTED).get(str(root.resolve()))
+    return [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, str)]
+
+
+def accept(root: Path, settings: Settings, env: Environment, *, beside: bool = False) -> str:
+    """Remember that the user accepts the demands of this base as they stand, and no others; or these `beside` those that were
+    accepted before. Returns their hash.
 
     Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
     """
     digest = trust_hash(demands(settings))
-    _keep(env, _ACCEPTED, root, digest)
+    _keep(env, _ACCEPTED, root, list(dict.fromkeys([*_accepted(root, env), digest])) if beside else digest)
     return digest
 
 

@@ -347,6 +347,11 @@ class Base:
             if kind.is_collection:
                 self.observed(kind)
 
+    def register(self) -> None:
+        """Have a folder of this base be there: by it `cleanup` knows that there is a base whose vectors are in use."""
+        with suppress(Unusable, OSError):
+            self.wiring.place.make()
+
     def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
         """Vectors are in the cache that the lane of a type may wait for."""
         if kind.name in self._lanes:

@@ -117,6 +117,7 @@ def _kept(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unav
         return MadeVectors(texts, {}, problem)
     fresh = dict(zip(texts, vectors, strict=True))
     base.cache.add_vectors({key: (texts[key], vector) for key, vector in fresh.items()}, model.fingerprint)
+    base.register()
     return MadeVectors(texts, fresh)
 
 

@@ -293,6 +293,14 @@ class CacheStore:
         )
         return dict(self._read(oldest, (self.size - int(_KEPT_SHARE * most),)))
 
+    def of_models(self) -> dict[str, dict[int, int]]:
+        """By model's fingerprint the rows of its vectors, with the bytes that each takes, about."""
+        found: dict[str, dict[int, int]] = {}
+        wanted = "SELECT CAST(fingerprint AS BLOB), id, length(payload) + 200 FROM row WHERE kind = 'vector'"
+        for model, row, size in self._read(wanted):
+            found.setdefault(model.decode(errors="replace"), {})[row] = size
+        return found
+
     def let_go(self, rows: Collection[int]) -> None:
         """Have rows be gone, by their numbers. Raises `Unusable`."""
         if rows:

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from sentencepiece import SentencePieceProcessor
 
+import duckkb
 from duckkb.documents.chunks import estimated_tokens, size_for
 from duckkb.documents.passages import passages
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.e5_weights import find_weights
 from duckkb.llm.providers.local import LocalE5
+from tests.conftest import NOTES, make_base
 
 pytestmark = pytest.mark.model
 
@@ -323,3 +325,48 @@ def test_kx_06_chunks_of_documents_are_as_long_as_the_model_reads(model: LocalE5
         for text, count in zip(full, model.count_tokens(full), strict=True):
             assert 0.7 < count / estimated_tokens(text) < 1.3, text
     assert len(counts) > 100 and max(counts) <= 508 and sum(counts) / len(counts) > 250
+
+
+def test_kx_13_a_model_that_does_not_start_is_tried_once_more_on_one_thread_of_the_plain_cpu(
+    model: LocalE5, cache_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    real, started = onnxruntime.InferenceSession, list[tuple[int, list[str]]]()
+
+    def start(graph: bytes, options: onnxruntime.SessionOptions, providers: list[str]) -> onnxruntime.InferenceSession:
+        started.append((options.intra_op_num_threads, providers))
+        if options.intra_op_num_threads != 1:
+            raise state.Fail("no threads here")
+        return real(graph, options, providers=providers)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", start)
+    texts = ["one text", "一段文字"]
+    vectors = LocalE5(cache_home, threads=4).embed_passages(texts)
+    assert started == [(4, ["CPUExecutionProvider"]), (1, ["CPUExecutionProvider"])]
+    assert (vectors * model.embed_passages(texts)).sum(axis=1).min() > 0.9999
+
+
+def test_kx_13_where_it_does_not_start_at_all_the_answer_is_degraded_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import onnxruntime
+
+    starts = []
+
+    def fail(*_: object, **__: object) -> None:
+        starts.append(1)
+        raise RuntimeError("pthread_create failed:\nResource temporarily unavailable")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", fail)
+    root = make_base(
+        tmp_path / "kb", NOTES.replace("{embedding_model: none}", "{}").replace("text]", "text], vectors: [text]")
+    )
+    with duckkb.open(root) as kb:
+        assert kb.put("Note", {"id": "a", "text": "hello fox"}).pending == 1
+        assert len(starts) == 2, "once, and once more"
+        found = kb.find("Note", "fox", mode="hybrid")
+        (said,) = [notice.message for notice in found.notices if notice.code == "W_DEGRADED"]
+        assert ([hit.identity for hit in found], found.degraded) == (["a"], True)
+        assert "answered without vectors" in said and "pthread_create failed: Resource temporarily unavailable" in said

@@ -97,11 +97,16 @@ def _leaves(shown: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 @verb("trust")
 @click.option("--show", is_flag=True, help="Print what would be accepted; change nothing.")
-def trust_command(show: bool) -> None:
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Of another embedding model, as `index migrate --to` takes it, beside those of the base's own.",
+)
+def trust_command(show: bool, model: str | None) -> None:
     """Accept, on this machine, the hosts, key variables and commands that this base's configuration names."""
     from duckkb.actions import folder
 
-    out.emit(folder.trust(chosen().get("kb"), accept=not show))
+    out.emit(folder.trust(chosen().get("kb"), accept=not show, model=model))
 
 
 @group("skill")

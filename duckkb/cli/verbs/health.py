@@ -63,7 +63,12 @@ def repair_command(check_only: bool, everything: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Remove nothing; print what would go.")
 @click.option("--now", is_flag=True, help="Also of bases that have been gone for less than a week.")
 @click.option("--limit", metavar="SIZE", help="Instead of this machine's limit: bytes, or 500 MB, 20 GB.")
-def cleanup_command(dry_run: bool, now: bool, limit: str | None) -> None:
+@click.option(
+    "--unused-vectors",
+    is_flag=True,
+    help="Also vectors of models that no base known here uses; they cost what embedding them cost.",
+)
+def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors: bool) -> None:
     """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
     versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
 
@@ -71,10 +76,14 @@ def cleanup_command(dry_run: bool, now: bool, limit: str | None) -> None:
     gone is made again when it is missed. Needs no base. The limit is 16 GB unless `cache_limit` in
     XDG_STATE_HOME/duckkb/settings.json says otherwise. Prints one line: `home`, `limit`, `bytes` that it takes, `freed`,
     what was `removed`, and what is kept of which `bases`.
+
+    After a switch to another model `--unused-vectors` lets those of the old one go; `--dry-run` names the models. Known are the
+    bases that have a folder below `home` (`bases`), and the one that this is run in; while one of them cannot be read, no
+    vector goes.
     """
     from dataclasses import asdict
 
-    from duckkb.actions import caring
+    from duckkb import app
 
-    done = asdict(caring.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit))
+    done = asdict(app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors))
     out.emit({key: value for key, value in done.items() if key != "reason" or value})

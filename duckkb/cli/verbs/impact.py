@@ -10,7 +10,9 @@ from duckkb.cli.verb import base_verb, end, judging, unopened, verb
 from duckkb.review.reports.formats import IMPACT
 
 if TYPE_CHECKING:
+    from duckkb.actions.impact import ImpactOptions
     from duckkb.app import KnowledgeBase
+    from duckkb.review.impact.impact import ImpactReport
 
 _COUNTS = ("lost", "faded")
 _MEASURES = ("ndcg", "recall", *_COUNTS)
@@ -52,8 +54,14 @@ def _limits(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> 
     help="The most bytes of a comment (--format markdown); what has no room is counted.",
 )
 @options.allow_weaker
+@click.option(
+    "--model",
+    "models",
+    metavar="[OLD]...NEW",
+    help="Compare two models (as `index migrate --to` takes them) over the records as they are; without OLD the configured one.",
+)
 def impact_command(
-    range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool
+    range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool, models: str | None
 ) -> None:
     """Ask the judged questions of ontology/ before and after a change, and say what moved.
 
@@ -61,16 +69,16 @@ def impact_command(
     duckkb impact                                      HEAD against the working tree
     duckkb impact main...topic --fail-on ndcg=0.05 --fail-on lost=1
     duckkb impact main...HEAD --format markdown
+    duckkb impact --model ...text-embedding-3-large --fail-on ndcg=0.02
 
     A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides are read from
     git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
     """
-    from duckkb.actions.impact import ImpactOptions, impact
+    from duckkb.actions.impact import ImpactOptions
     from duckkb.review.impact.impact_report import as_object
 
     with judging():
-        options = ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker)
-        report = impact(unopened(), range_text, options)
+        report = _report(range_text, models, ImpactOptions(k, limits, bool(chosen().get("lenient")), allow_weaker))
     form = chosen_format("text")
     if form in IMPACT:
         for line in IMPACT[form].lines(report, budget):
@@ -83,6 +91,17 @@ def impact_command(
         printed.note(f"limit crossed: {said}")
     if report.crossed or (limits and report.errors):
         end()
+
+
+def _report(range_text: str | None, models: str | None, options: "ImpactOptions") -> "ImpactReport":
+    from duckkb.actions.impact import impact
+    from duckkb.actions.models.comparing import impact_of_models
+
+    if models is None:
+        return impact(unopened(), range_text, options)
+    if range_text is not None:
+        raise click.UsageError("--model compares models over the records as they are: leave the revisions out.")
+    return impact_of_models(unopened(), models, options)
 
 
 @base_verb("why", formats=("text",), first_filter="where")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duckkb.cli import options, out, printed
-from duckkb.cli.verb import base_verb, end, group
+from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli.verb import base_verb, end, group, unopened, verb
 
 if TYPE_CHECKING:
+    from duckkb.actions.models.migrating import Migrated
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.index.jobs import Built, Event
     from duckkb.engine.index.plan import IndexPlan
@@ -80,6 +82,66 @@ def index_build_command(kb: "KnowledgeBase", progress: str | None, **budget: Any
     """
     built = kb.index_build(**budget, listen=_listener(progress))
     _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
+
+
+@verb("migrate", group=index_command)
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="MODEL",
+    help="NAME, or '{embedding_model: NAME, embedding: {base_url: URL}}', as below `global:` in config.yaml.",
+)
+@click.option("--limit", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Give the model at most N texts.")
+@click.option(
+    "--max-seconds", type=options.Seconds(0, 60 * _MOST_MINUTES), metavar="S", help="Begin no batch after S seconds."
+)
+@click.option("--dry-run", is_flag=True, help="Embed nothing; say what it would take.")
+def index_migrate_command(to: str, limit: int | None, max_seconds: float | None, *, dry_run: bool) -> None:
+    """Embed everything with another model, beside the vectors that there are: what searches answer stays as it is.
+
+    \b
+    duckkb index migrate --to text-embedding-3-large --dry-run
+    duckkb trust --model text-embedding-3-large
+    duckkb index migrate --to text-embedding-3-large
+    duckkb impact --model ...text-embedding-3-large
+
+    NAME alone is asked where the configured model is asked. Safe to kill: what was made is kept, and the next run does the rest.
+    `switch` is the line of config.yaml that puts the model to use, `left_alone` are types whose policies name a model of their
+    own. Exit 0 done, 1 texts are left (`pending`), with `code` and `reason`.
+    """
+    from duckkb.actions.folder import OpenOptions
+    from duckkb.actions.models.migrating import migrate
+    from duckkb.engine.index.migrate import MigrationBudget
+
+    opening = OpenOptions(lenient=bool(chosen().get("lenient")), lock_timeout=lock_timeout())
+    budget = MigrationBudget(limit, max_seconds)
+    found = migrate(unopened(), to, opening, budget, dry_run=dry_run, listen=_listener(None))
+    out.emit(_planned_object(found) if dry_run else _migrated_object(found))
+    if found.switch:
+        printed.note(
+            f"to switch, in config.yaml{'' if found.switch.startswith('global') else ', below global'}: {found.switch}"
+        )
+    if not dry_run and found.done.built.pending:
+        end()
+
+
+def _planned_object(found: "Migrated") -> dict[str, Any]:
+    line: dict[str, Any] = {"dry_run": True, "model": found.model, "texts": found.done.texts}
+    told = _plan_object(found.done.plan)
+    line |= {name: told[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
+    return line | _ending(found)
+
+
+def _migrated_object(found: "Migrated") -> dict[str, Any]:
+    done = found.done
+    line: dict[str, Any] = {"model": found.model, "texts": done.texts, "dimensions": done.dimensions}
+    line |= {name: value for name, value in _built_object(done.built).items() if name not in ("changed", "total")}
+    return line | _ending(found)
+
+
+def _ending(found: "Migrated") -> dict[str, Any]:
+    return {"left_alone": list(found.left_alone)} | ({"switch": found.switch} if found.switch else {})
 
 
 def _plan_object(plan: "IndexPlan") -> dict[str, Any]:

@@ -6,7 +6,7 @@ the user has named.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from duckkb.documents.extract.remembered import surplus
@@ -59,8 +59,11 @@ class Cleaned:
     reason: str = ""
 
 
-def cleanup(env: Environment, *, dry_run: bool = False, now: bool = False) -> Cleaned:
-    """Clean the user's cache folder, or say what would go; with `now` also of bases that have been gone for less than a week.
+def cleanup(
+    env: Environment, *, dry_run: bool = False, now: bool = False, used: Collection[str] | None = None
+) -> Cleaned:
+    """Clean the user's cache folder, or say what would go; with `now` also of bases that have been gone for less than a week,
+    and where the fingerprints of the `used` models are given, vectors of any other.
     Safe while other processes work: what they have open they keep.
 
     Raises `errors.Unavailable` (E_IO) where the folder of that name is not the user's own.
@@ -80,8 +83,12 @@ def cleanup(env: Environment, *, dry_run: bool = False, now: bool = False) -> Cl
         path.unlink(missing_ok=True)
     cache = CacheStore(home / place.SHARED)
     most = place.room(home, env.cache_limit, sum(one.bytes for one in left_over) if dry_run else 0)
-    in_cache = list(_in_cache(cache, most))
-    reason = "" if dry_run or not in_cache else _shrunk(cache, most)
+    unused = {} if used is None else {model: rows for model, rows in cache.of_models().items() if model not in used}
+    in_cache = [
+        *_of_unused(cache, unused),
+        *_in_cache(cache, most, sum(sum(rows.values()) for rows in unused.values())),
+    ]
+    reason = "" if dry_run or not in_cache else _shrunk(cache, most, unused)
     cache.close()
     removed = (*left_over, *in_cache, *_of_files(home, texts))
     after = before if dry_run else _size(home)
@@ -126,18 +133,25 @@ def _of_files(home: Path, texts: list[tuple[Path, int]]) -> Iterator[Removed]:
         yield Removed(str(home / place.SHARED / place.DOCUMENTS), what, sum(size for _, size in texts))
 
 
-def _in_cache(cache: CacheStore, most: int) -> Iterator[Removed]:
-    """What can go of tokens and vectors so that they take at most so many bytes."""
-    rows, unused = cache.surplus(most), cache.unused
+def _of_unused(cache: CacheStore, unused: Mapping[str, Mapping[int, int]]) -> Iterator[Removed]:
+    for model, rows in sorted(unused.items()):
+        what = f"{len(rows):,} vectors of {model}, a model that no base known here uses"
+        yield Removed(str(cache.path), what, sum(rows.values()))
+
+
+def _in_cache(cache: CacheStore, most: int, going: int) -> Iterator[Removed]:
+    """What can go of tokens and vectors so that they take at most so many bytes, beside those that are `going`."""
+    rows, unused = cache.surplus(most + going), cache.unused
     if rows:
         yield Removed(str(cache.path), f"{len(rows)} rows that were not used for longest", sum(rows.values()))
     if unused >= max(_LEAST, int(_SHARE * cache.size)):
         yield Removed(str(cache.path), "pages that hold nothing any more", unused)
 
 
-def _shrunk(cache: CacheStore, most: int) -> str:
+def _shrunk(cache: CacheStore, most: int, unused: Mapping[str, Collection[int]]) -> str:
     """Let it go; says why it cannot be done, where it cannot."""
     try:
+        cache.let_go([row for rows in unused.values() for row in rows])
         cache.let_go(cache.surplus(most))
         cache.database.shrink()
     except Unusable as problem:

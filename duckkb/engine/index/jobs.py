@@ -23,7 +23,7 @@ from duckkb.truth.commit import lock, protocol
 from duckkb.truth.git import absent, repository
 from duckkb.values import dataclass, field
 
-_MOMENT = 0.2
+MOMENT = 0.2
 """Seconds in which who only looks at the job's lock has let go of it."""
 _GIVE_UP = 3
 """Batches in a row that a model may fail before it counts as gone."""
@@ -131,7 +131,7 @@ def _job(base: Base, verb: str, options: JobOptions, listen: Listen) -> Built:
     boot.refuse_past(base)
     if options.if_stale and _is_fresh(base, verb):
         return Built(total=glance(base).chunks)
-    with lock.job(base.root, math.inf if options.wait else _MOMENT):
+    with lock.job(base.root, math.inf if options.wait else MOMENT):
         boot.refresh(base)
         with noted(base, verb) as book:
             result = _run(base, verb, options, listen, book)
@@ -143,7 +143,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     found = survey(base)
     planned = plan(base, found)
     listen(Started(verb, planned))
-    work = _Work(base, options, listen, book, planned.missing)
+    work = Work(base, options, listen, book, planned.missing)
     for one in found.types:
         work.on(one)
     _complete(base)
@@ -211,7 +211,7 @@ def _is_fresh(base: Base, verb: str) -> bool:
 
 
 @dataclass
-class _Work:
+class Work:
     """The part of a job that asks models, and what it came to."""
 
     base: Base

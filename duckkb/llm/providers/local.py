@@ -37,6 +37,7 @@ _PADDED = (
     1.1  # of the shortest window in a batch the longest may be so much: from there on padding costs more than it wins
 )
 _SLAB = 256  # texts whose tokens are held at once
+_MOST_SAID = 200  # characters of what onnxruntime says
 _SUGGESTION = "pip install 'duckkb[local]'"
 
 
@@ -261,16 +262,29 @@ def _composed(text: str) -> str:
 
 
 def _session(graph: bytes, threads: int) -> Any:
-    """Without spinning threads and arena, which cost other work its cores and memory and win nothing here."""
+    """Without spinning threads and arena, which cost other work its cores and memory and win nothing here. Where it does not
+    start like that it is tried once more as plainly as can be; the vectors are the same."""
     onnxruntime = _runtime()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options, plain = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
+    options.intra_op_num_threads, plain.intra_op_num_threads = threads, 1
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except _faults() as error:
-        raise ValueError(f"onnxruntime {onnxruntime.__version__} does not take its graph") from error
+        return _started(onnxruntime, graph, options)
+    except _faults():  # it may be the options, or threads that this machine does not give
+        try:
+            return _started(onnxruntime, graph, plain)
+        except _faults() as error:
+            said = f"onnxruntime {onnxruntime.__version__} does not take its graph, nor on one thread of the plain CPU"
+            raise ValueError(f"{said}: {_one_line(error)}") from error
+
+
+def _started(onnxruntime: Any, graph: bytes, options: Any) -> Any:
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:_MOST_SAID]
 
 
 def _runtime() -> Any:
@@ -288,4 +302,5 @@ def _faults() -> tuple[type[Exception], ...]:
     """What onnxruntime raises; its classes have no base of their own."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    return (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)
+    found = (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)
+    return (*found, state.EPFail, state.InvalidArgument, RuntimeError)  # the last one stands for errors of the system

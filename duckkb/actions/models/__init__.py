@@ -1,0 +1,1 @@
+"""Two embedding models of one base, side by side."""

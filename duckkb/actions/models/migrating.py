@@ -1,0 +1,52 @@
+"""`index migrate`: the vectors of another model beside those of the present one."""
+
+from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.actions.models.side import moved, refuse_untrusted, side
+from duckkb.engine.boot import boot
+from duckkb.engine.index import migrate as migrating
+from duckkb.engine.index.jobs import Listen
+from duckkb.engine.index.migrate import Migration, MigrationBudget
+from duckkb.errors import UsageError
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What became of a migration to `model`. `switch` is the line of config.yaml that puts the model to use, empty while texts
+    are left; `left_alone` are the types with vectors whose policies name a model of their own, or none."""
+
+    model: str
+    done: Migration
+    left_alone: tuple[str, ...]
+    switch: str
+
+
+def migrate(
+    unopened: Unopened,
+    to: str,
+    opening: OpenOptions,
+    budget: MigrationBudget,
+    *,
+    dry_run: bool = False,
+    listen: Listen = lambda _: None,
+) -> Migrated:
+    """Embed all texts with the model `to` (as `config.candidate` takes it), each once, beside the vectors that there are;
+    neither the configuration nor what searches answer changes. With `dry_run` say what that would take, and ask nobody.
+
+    Raises `errors.UsageError` where `to` is no model, or makes the vectors that the base has, `errors.Unavailable`
+    (E_UNTRUSTED; E_LOCKED while another job runs), and as `open`.
+    """
+    present, other = side(unopened, "", opening), side(unopened, to, opening)
+    kinds, alone = moved(present, other)
+    if not kinds:
+        said = f"no type would get other vectors: {other.settings.embedding.model} makes those that the base has"
+        raise UsageError(said, suggestion="duckkb index build makes what is missing of them")
+    if not dry_run:
+        refuse_untrusted(other)
+    base = boot(other.wiring)
+    try:
+        done = migrating.look(base, kinds) if dry_run else migrating.migrate(base, kinds, budget, listen)
+    finally:
+        base.close()
+    switch = "" if done.built.pending else other.switch
+    return Migrated(other.settings.embedding.model, done, tuple(kind.name for kind in alone), switch)

@@ -1,0 +1,66 @@
+"""A base wired with a model, its own or another: what both actions on two models begin with."""
+
+from dataclasses import replace
+
+from duckkb import config
+from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.config import Loaded
+from duckkb.engine.base import Wiring
+from duckkb.engine.index.migrate import fingerprint
+from duckkb.errors import Unavailable, shell_word
+from duckkb.ontology.model import RecordType
+from duckkb.settings import Settings
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True)
+class ModelSide:
+    """A base with one model. `model` is what was typed, empty for the base's own; `switch` the line of config.yaml that
+    would name it."""
+
+    loaded: Loaded
+    wiring: Wiring
+    model: str
+    switch: str = ""
+
+    @property
+    def settings(self) -> Settings:
+        return self.loaded.settings
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.settings.embedding.model + ("" if self.model else " (configured)")
+
+    def command(self, verb: str) -> str:
+        """A command about this model, as it would be typed."""
+        return f"{verb} {shell_word(self.model)}"
+
+
+def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
+    """The base with a model as `config.candidate` takes it, with its own where that is empty. Raises as `open`, and
+    `errors.UsageError`."""
+    loaded, wiring = unopened.wire(unopened.root, opening)
+    if not model:
+        return ModelSide(loaded, wiring, "")
+    found = config.candidate(loaded, model)
+    loaded, wiring = unopened.wire(unopened.root, replace(opening, embedding=found.settings.embedding))
+    return ModelSide(loaded, wiring, model, found.line)
+
+
+def moved(present: ModelSide, other: ModelSide) -> tuple[list[RecordType], list[RecordType]]:
+    """The types whose vectors another model makes after a switch, and those that keep theirs: their policies name a model of
+    their own, or none."""
+    kinds = [kind for kind in other.wiring.ontology if kind.has_text_vectors]
+    sides = present.wiring, other.wiring
+    differ = [kind for kind in kinds if len({fingerprint(wiring, kind) for wiring in sides}) > 1]
+    return differ, [kind for kind in kinds if kind not in differ]
+
+
+def refuse_untrusted(one: ModelSide) -> None:
+    """Raise `errors.Unavailable` (E_UNTRUSTED) where this machine has not accepted the hosts that a model is asked at."""
+    if one.settings.embedding.base_url is None or config.is_trusted(one.loaded.root, one.settings, one.loaded.env):
+        return
+    said = f"The hosts and key variables that {one.name} needs have not been accepted on this machine."
+    remedy = one.command("duckkb trust --model") if one.model else "duckkb trust --show, then duckkb trust"
+    raise Unavailable(said, code="E_UNTRUSTED", suggestion=remedy)

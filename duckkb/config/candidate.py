@@ -1,0 +1,72 @@
+"""A base's settings with another embedding model in place of the configured one, before anything in config.yaml is changed.
+
+A model is named as config.yaml names it: by NAME alone, which changes `global.embedding_model` and nothing else, or by a YAML or
+JSON mapping `{embedding_model: NAME, embedding: {base_url: ...}}` whose keys take the place of those below `global:`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from duckkb.config.keys import read_settings
+from duckkb.config.load import Loaded, secret_findings
+from duckkb.errors import Finding, UsageError
+from duckkb.ontology.source import read_yaml, root_section
+from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
+from duckkb.values import dataclass
+
+_MODEL, _EMBEDDING = "embedding_model", "embedding"
+_OF_ENDPOINTS = ("base_url", "api_key_env", "dimensions", "concurrency", "price_per_million_tokens")
+_REMEDY = "give NAME, or '{embedding_model: NAME, embedding: {base_url: URL, ...}}' as below `global:` in config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The settings with the other model, and the `line` of config.yaml that switches to it: `embedding_model: NAME` below
+    `global:` where nothing else differs, else the whole of `global:`."""
+
+    settings: Settings
+    line: str
+
+
+def candidate(loaded: Loaded, model: str) -> Candidate:
+    """A base with the model that a text names. Raises `errors.UsageError` where the text is none, or the settings would not load."""
+    given = loaded.documents[0].value
+    present: Mapping[str, Any] = given.get("global") or {}
+    changed = _changes(model.strip(), present)
+    whole = {**present, **changed}
+    data = json.dumps({**given, "global": whole}, ensure_ascii=False).encode()
+    document = read_yaml(data, "the model")
+    problems: list[Finding] = [*document.findings, *secret_findings(document)]
+    settings = read_settings(root_section(document, "E_CONFIG", problems)) if not problems else loaded.settings
+    if problems:
+        first = problems[0]
+        raise UsageError(f"the model cannot be configured: {first.field} {first.message}", suggestion=_REMEDY)
+    name = settings.embedding.model
+    if name == NO_MODEL:
+        raise UsageError(f"{NO_MODEL} is no model that embeds anything", suggestion=_REMEDY)
+    line = f"{_MODEL}: {json.dumps(name)}" if changed.keys() == {_MODEL} else f"global: {json.dumps(whole)}"
+    return Candidate(replace(loaded.settings, embedding=settings.embedding), line)
+
+
+def _changes(model: str, present: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys below `global:` that a text changes, with their values."""
+    if not model.startswith("{"):
+        if not model:
+            raise UsageError("the model has no name", suggestion=_REMEDY)
+        changed: dict[str, Any] = {_MODEL: model}
+    else:
+        document = read_yaml(model.encode("utf-8", "surrogateescape"), "the model")
+        changed = dict(document.value)
+        if document.findings or not changed or not changed.keys() <= {_MODEL, _EMBEDDING}:
+            said = document.findings[0].message if document.findings else f"has other keys than {_MODEL}, {_EMBEDDING}"
+            raise UsageError(f"the model {said}", suggestion=_REMEDY)
+    embedding = present.get(_EMBEDDING) or {}
+    if (
+        changed.get(_MODEL) == DEFAULT_MODEL
+        and _EMBEDDING not in changed
+        and not embedding.keys().isdisjoint(_OF_ENDPOINTS)
+    ):
+        changed[_EMBEDDING] = {name: value for name, value in embedding.items() if name not in _OF_ENDPOINTS}
+    return changed

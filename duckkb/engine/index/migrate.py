@@ -1,0 +1,125 @@
+"""Migration: the vectors of another model beside those of the present one, batch by batch, within a budget.
+
+A vector's key is made of its model's fingerprint, so both lie in the search cache and neither is in the other's way: lanes,
+configuration and answers stay as they are until the configuration names the other model. Each batch is written down before the
+next one begins, so that a job which is killed has lost what was under way and nothing else.
+"""
+
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from duckkb.engine import boot
+from duckkb.engine.base import Base, Wiring
+from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, Listen, Started, Work
+from duckkb.engine.index.notes import noted
+from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
+from duckkb.engine.vectors import MadeVectors, Texts
+from duckkb.ontology.model import RecordType
+from duckkb.store.place import room
+from duckkb.truth.commit import lock
+from duckkb.values import dataclass
+
+_ROW_BYTES = 300
+"""What a row takes in the search cache beside its vector, about."""
+_USUAL_LENGTH = 1_536
+"""How long vectors are taken to be whose model has not said it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What a migration did, or would do: how many texts the other model has to embed in all, how long its vectors are (None
+    where none is known yet), and what the job came to (`built.pending` texts are left)."""
+
+    texts: int
+    dimensions: int | None
+    plan: IndexPlan
+    built: Built = Built()
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationBudget:
+    """At most so many `texts` are given to the model, and none is after so many `seconds`; None: no limit."""
+
+    texts: int | None = None
+    seconds: float | None = None
+
+
+def fingerprint(wiring: Wiring, kind: RecordType) -> str:
+    """Names the model that embeds a type's texts; empty where nothing does."""
+    settings = kind.settings(wiring.settings).embedding
+    return "" if settings.model == "none" else str(wiring.embedder_for(settings).fingerprint)
+
+
+def look(base: Base, kinds: Collection[RecordType]) -> Migration:
+    """What a migration of these types would do, of a base that is wired with the other model. Embeds nothing."""
+    found = _survey(base, kinds)
+    return _told(base, found, Built(pending=found.counts.pending or 0, total=found.counts.chunks))
+
+
+def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, listen: Listen) -> Migration:
+    """Embed what these types lack under the model that the base is wired with, a batch at a time; `listen` is told of each
+    step. Raises `errors.Unavailable` (E_LOCKED) while another job runs."""
+    with lock.job(base.root, MOMENT):
+        boot.refresh(base)
+        with noted(base, "migrate") as book:
+            found = _survey(base, kinds)
+            planned = plan(base, found)
+            listen(Started("migrate", planned))
+            work = _Migration(base, JobOptions(), listen, book, planned.missing, budget=budget)
+            for one in found.types:
+                work.on(one)
+            found = _survey(base, kinds)
+            built = work.result(found, (), ())
+            ended = "partial" if built.pending else "fresh"
+            book.note(now_at_all=True, ended=ended, code=built.code, reason=built.reason)
+    listen(Ended(built))
+    return _told(base, found, built)
+
+
+def _survey(base: Base, kinds: Collection[RecordType]) -> Surveyed:
+    found = survey(base)
+    names = {kind.name for kind in kinds}
+    return replace(found, types=[one for one in found.types if one.kind.name in names])
+
+
+def _told(base: Base, found: Surveyed, built: Built) -> Migration:
+    models = [model for one in found.types if (model := base.fingerprint(one.kind)) is not None]
+    lengths = {length for model in models if (length := base.cache.dimensions.of(model) or model.dimension)}
+    return Migration(sum(one.texts for one in found.types), max(lengths, default=None), plan(base, found), built)
+
+
+@dataclass
+class _Migration(Work):
+    """As any job's work, with another budget, room for both models' vectors, and every batch written down at once."""
+
+    budget: MigrationBudget = MigrationBudget()
+    _given: int = 0
+
+    def _afford(self, kind: RecordType, batch: Texts) -> Texts:
+        most, seconds = self.budget.texts, self.budget.seconds
+        if seconds is not None and time.monotonic() - self._began >= seconds:
+            return self._over(f"{seconds:g} seconds")
+        if self._has_no_room(kind, len(batch)):
+            return {}
+        if most is not None and self._given + len(batch) > most:
+            batch = dict(list(batch.items())[: most - self._given])
+            self._over(f"{most:,} texts")
+        self._given += len(batch)
+        return super()._afford(kind, batch)
+
+    def _has_no_room(self, kind: RecordType, texts: int) -> bool:
+        """Whether more would push rows out that were made before: those of the present model are the oldest. What is under
+        way at the same time is counted as `texts` more than once."""
+        env, model = self.base.wiring.env, self.base.embedder(kind).fingerprint
+        length = self.base.cache.dimensions.of(model) or model.dimension or _USUAL_LENGTH
+        wanted = self.base.cache.store.size + 8 * texts * (4 * length + _ROW_BYTES)
+        if wanted <= env.cache_limit // 4 or wanted <= room(env.cache_home.expanduser(), env.cache_limit):
+            return False
+        self.code = "E_CACHE_LIMIT"
+        self.reason = f"the cache folder may take {env.cache_limit:,} bytes, and more vectors would push older ones out"
+        return True
+
+    def _take(self, kind: RecordType, made: MadeVectors) -> None:
+        super()._take(kind, made)
+        self.base.cache.save()
