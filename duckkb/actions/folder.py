@@ -242,12 +242,12 @@ def recover(
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str | None = None) -> dict[str, Any]:
     """What the configuration demands (hosts, key variables, commands), the hash of the first two, and whether this machine
-    accepts all of it; with `accept`, it does from now. Of a `model` (as `config.candidate` takes it) what the configuration
+    accepts all of it; with `accept`, it does from now. Of a `model` (as `config.other_model` takes it) what the configuration
     would demand with it, which is accepted beside what is accepted already."""
     root = find(path)
     env = config.around(root)
     loaded = config.load(root, env)
-    settings = loaded.settings if model is None else config.candidate(loaded, model).settings
+    settings = loaded.settings if model is None else config.other_model(loaded, model).settings
     commands = config.commands(settings, loaded.ontology) if model is None else {}
     demands = config.demands(settings)
     if accept and env.sandbox:

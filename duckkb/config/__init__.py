@@ -1,7 +1,5 @@
 """Configuration: config.yaml, ontology/**/*.yaml and the environment -> Settings, Ontology and Environment."""
 
-from duckkb.config.candidate import Candidate as Candidate
-from duckkb.config.candidate import candidate as candidate
 from duckkb.config.environment import around as around
 from duckkb.config.environment import byte_count as byte_count
 from duckkb.config.environment import environment as environment
@@ -13,6 +11,8 @@ from duckkb.config.load import config_paths as paths
 from duckkb.config.load import find_root as find_root
 from duckkb.config.load import load as load
 from duckkb.config.load import stamp as stamp
+from duckkb.config.other_model import OtherModel as OtherModel
+from duckkb.config.other_model import other_model as other_model
 from duckkb.config.remembered import accept as accept
 from duckkb.config.remembered import accept_commands as accept_commands
 from duckkb.config.remembered import are_commands_trusted as are_commands_trusted

@@ -253,7 +253,7 @@ def test_models_side_by_side_are_asked_the_judged_questions_over_the_same_record
     assert ground.migrate("--limit", "3").code == 1
     count = len(ground.new.asked)
     half = ground.run("impact", "--model", models, "--json")
-    assert (half.code, half.error["code"], half.error["details"]["outcome"]) == (1, "E_VECTORS", "could_not_run")
+    assert (half.code, half.error["code"], half.error["outcome"]) == (1, "E_VECTORS", "could_not_run")
     assert f"{len(NOTES) - 3} of {len(NOTES)} texts" in half.error["error"]
     assert half.error["suggestion"].startswith("duckkb index migrate --to ")
     assert len(ground.new.asked) == count, "half a lane is not asked"
@@ -286,11 +286,22 @@ def test_models_side_by_side_are_asked_the_judged_questions_over_the_same_record
     assert (failed.code, failed.out, failed.error["code"]) == (1, "", "E_MODEL")
 
 
-def test_models_side_by_side_no_vector_goes_while_a_base_cannot_be_read(ground: Ground) -> None:
+def test_models_side_by_side_no_vector_goes_that_another_base_may_use(ground: Ground, tmp_path: Path) -> None:
+    other = make_base(tmp_path / "other", CONFIG.format(url=ground.old.url, schema=SCHEMA))
+    assert run_in(other, ["trust"], env=ground.env).code == 0
+    assert run_in(other, ["put", "Note", '{"id": "a", "text": "of another base"}'], env=ground.env).line["pending"] == 0
     ground.switch('embedding_model: "third-model"')
     assert ground.run("index", "refresh").code == 0
     before = ground.models()
+    assert ground.run("cleanup", "--unused-vectors").line["removed"] == [], "the other base uses the old model"
+    other.rename(tmp_path / "moved")
+    told = ground.run("cleanup", "--unused-vectors").line
+    assert (told["removed"], str(other) in told["reason"]) == ([], True), "its disk may be mounted again"
+    config = (ground.root / "config.yaml").read_text("utf-8")
     (ground.root / "config.yaml").write_text("global: [", "utf-8")
-    done = run_in(ground.root.parent, ["cleanup", "--unused-vectors"], env=ground.env).line
-    assert (done["removed"], ground.models()) == ([], before)
-    assert str(ground.root) in done["reason"]
+    told = run_in(tmp_path, ["cleanup", "--unused-vectors", "--now"], env=ground.env).line
+    assert str(ground.root) in told["reason"] and ground.models() == before
+    (ground.root / "config.yaml").write_text(config, "utf-8")
+    assert "reason" not in run_in(tmp_path, ["cleanup", "--unused-vectors", "--now"], env=ground.env).line
+    assert before - ground.models() == {"old-model": 43}, "a type of this base has own-model"
+    assert "no base" in run_in(tmp_path, ["cleanup", "--unused-vectors"], env=ground.env | {"DUCKKB_CACHE_HOME": "x"}).line["reason"]

@@ -19,7 +19,7 @@ _EXAMPLE = "duckkb impact --model ...NEW for the configured model against NEW, o
 
 
 def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) -> ImpactReport:
-    """Ask the judged questions of the base as it lies with two models, `OLD...NEW`, each as `config.candidate` takes it; an empty
+    """Ask the judged questions of the base as it lies with two models, `OLD...NEW`, each as `config.other_model` takes it; an empty
     one is the base's own. Raises as `open` does, `errors.UsageError`, `errors.Refused` (E_VECTORS) where a model's vectors are
     missing in part, and `errors.Unavailable` where a model does not answer: half a lane is compared with nothing."""
     refuse_limits(options)

@@ -30,7 +30,7 @@ def migrate(
     dry_run: bool = False,
     listen: Listen = lambda _: None,
 ) -> Migrated:
-    """Embed all texts with the model `to` (as `config.candidate` takes it), each once, beside the vectors that there are;
+    """Embed all texts with the model `to` (as `config.other_model` takes it), each once, beside the vectors that there are;
     neither the configuration nor what searches answer changes. With `dry_run` say what that would take, and ask nobody.
 
     Raises `errors.UsageError` where `to` is no model, or makes the vectors that the base has, `errors.Unavailable`

@@ -38,12 +38,12 @@ class ModelSide:
 
 
 def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
-    """The base with a model as `config.candidate` takes it, with its own where that is empty. Raises as `open`, and
+    """The base with a model as `config.other_model` takes it, with its own where that is empty. Raises as `open`, and
     `errors.UsageError`."""
     loaded, wiring = unopened.wire(unopened.root, opening)
     if not model:
         return ModelSide(loaded, wiring, "")
-    found = config.candidate(loaded, model)
+    found = config.other_model(loaded, model)
     loaded, wiring = unopened.wire(unopened.root, replace(opening, embedding=found.settings.embedding))
     return ModelSide(loaded, wiring, model, found.line)
 

@@ -143,7 +143,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     found = survey(base)
     planned = plan(base, found)
     listen(Started(verb, planned))
-    work = Work(base, options, listen, book, planned.missing)
+    work = JobWork(base, options, listen, book, planned.missing)
     for one in found.types:
         work.on(one)
     _complete(base)
@@ -211,7 +211,7 @@ def _is_fresh(base: Base, verb: str) -> bool:
 
 
 @dataclass
-class Work:
+class JobWork:
     """The part of a job that asks models, and what it came to."""
 
     base: Base

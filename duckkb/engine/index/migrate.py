@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
-from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, Listen, Started, Work
+from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, Listen, Started, JobWork
 from duckkb.engine.index.notes import noted
 from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts
@@ -90,7 +90,7 @@ def _told(base: Base, found: Surveyed, built: Built) -> Migration:
 
 
 @dataclass
-class _Migration(Work):
+class _Migration(JobWork):
     """As any job's work, with another budget, room for both models' vectors, and every batch written down at once."""
 
     budget: MigrationBudget = MigrationBudget()

@@ -22,7 +22,7 @@ _REMEDY = "give NAME, or '{embedding_model: NAME, embedding: {base_url: URL, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class OtherModel:
     """The settings with the other model, and the `line` of config.yaml that switches to it: `embedding_model: NAME` below
     `global:` where nothing else differs, else the whole of `global:`."""
 
@@ -30,7 +30,7 @@ class Candidate:
     line: str
 
 
-def candidate(loaded: Loaded, model: str) -> Candidate:
+def other_model(loaded: Loaded, model: str) -> OtherModel:
     """A base with the model that a text names. Raises `errors.UsageError` where the text is none, or the settings would not load."""
     given = loaded.documents[0].value
     present: Mapping[str, Any] = given.get("global") or {}
@@ -47,7 +47,7 @@ def candidate(loaded: Loaded, model: str) -> Candidate:
     if name == NO_MODEL:
         raise UsageError(f"{NO_MODEL} is no model that embeds anything", suggestion=_REMEDY)
     line = f"{_MODEL}: {json.dumps(name)}" if changed.keys() == {_MODEL} else f"global: {json.dumps(whole)}"
-    return Candidate(replace(loaded.settings, embedding=settings.embedding), line)
+    return OtherModel(replace(loaded.settings, embedding=settings.embedding), line)
 
 
 def _changes(model: str, present: Mapping[str, Any]) -> dict[str, Any]:
