@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
-from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, Listen, Started, JobWork
+from duckkb.engine.index.jobs import MOMENT, Built, Ended, JobOptions, JobWork, Listen, Started
 from duckkb.engine.index.notes import noted
 from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts
