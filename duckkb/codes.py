@@ -145,6 +145,10 @@ _STATE = {
         "A file or folder of another program (Chroma, OpenClaw) is damaged, or is not what it was taken for.",
         "Give the one that the message asks for; nothing was written.",
     ),
+    "E_BACKUP": (
+        "A file is no backup, is damaged, or holds what no backup may hold. Nothing was written.",
+        "Use another backup, or make a new one: `duckkb backup create`.",
+    ),
     "E_PATCH": (
         "A patch is no patch of duckkb, damaged, or does not fit the types of this base.",
         "Make it again: `duckkb diff BASE..HEAD --format patch`.",

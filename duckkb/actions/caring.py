@@ -84,6 +84,16 @@ def _facts(root: Path, notes: BaseStore, settings: Settings, trusted: bool, lock
     }
 
 
+def background(known: Mapping[str, Any]) -> dict[str, Any]:
+    """What works for a base in the background, of what `status` says: the index job that runs or ran last, with what goes on
+    from where it stopped, and whoever holds the lock."""
+    job = known["job"]
+    goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
+    shown = {"running": job is not None and job["running"], "job": job}
+    shown |= {"next": "duckkb index refresh" if goes_on else None}
+    return shown | {name: known[name] for name in ("locked_by", "pending", "stale", "model", "read_only")}
+
+
 def doctor(
     unopened: Unopened,
     clock: Clock,

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from duckkb.review.health.check import Check
     from duckkb.review.health.examine import Health
 
-__all__ = ["KnowledgeBase", "check", "cleanup", "diff", "doctor", "open", "repair", "unopened"]
+__all__ = [
+    "KnowledgeBase", "check", "cleanup", "diff", "doctor", "open", "repair", "restore_backup", "unopened", "verify_backup",
+]  # fmt: skip
 
 
 def open(
@@ -163,6 +165,28 @@ def cleanup(
 
     wire = wiring.wire if unused_vectors else None
     return caring.cleanup(path, dry_run=dry_run, now=now, limit=limit, wire=wire)
+
+
+def verify_backup(path: "str | Path") -> dict[str, Any]:
+    """Whether a backup is what was written, comes back whole (in a temporary folder) and is a base that loads; says what it
+    holds, with the `errors` that `check` finds in it. Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH)."""
+    from duckkb.actions.backup import restore
+    from duckkb.app import wiring
+
+    return restore.verify(path, lambda root: restore.Unopened(root, wiring.wire, wiring.matching))
+
+
+def restore_backup(
+    path: "str | Path", folder: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
+) -> dict[str, Any]:
+    """Make a folder of a backup, by itself one in the current folder that is called as the one that was saved. A folder that
+    exists and is not empty is refused; with `force` it is kept as `before`, FOLDER.before-TIME. Nothing is there before all is.
+
+    Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH), `errors.Unavailable` (E_LOCKED).
+    """
+    from duckkb.actions.backup import restore
+
+    return restore.restore(path, folder, force=force, lock_timeout=lock_timeout)
 
 
 def __getattr__(name: str) -> Any:

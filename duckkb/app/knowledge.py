@@ -166,6 +166,18 @@ class KnowledgeBase:
             apart = Unopened(self.root, wire, matching)
             return migrate(apart, to, self._chosen, budget, dry_run=dry_run, listen=listen)
 
+    def scheduler(self) -> dict[str, Any]:
+        """What works for this base in the background: the index job, with what goes on where it stopped, and the lock."""
+        from duckkb.actions.caring import background
+
+        return background(self.status())
+
+    def backup(self, path: "str | Path | None" = None, *, force: bool = False) -> dict[str, Any]:
+        """Save this base in one file, as `actions.backup.create.create` says."""
+        from duckkb.actions.backup.create import create
+
+        return create(self.root, path, force=force, lock_timeout=self._chosen.lock_timeout)
+
     @property
     def collections(self) -> "Collections":
         """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""

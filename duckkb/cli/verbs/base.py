@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, wants_json
 from duckkb.cli.verb import group, opened, verb
+
+if TYPE_CHECKING:
+    from duckkb.queries import Notice
 
 
 @verb("init")
@@ -55,18 +58,40 @@ def status_command() -> None:
     `pending` and `stale` are null where a large base has changed since it was last counted (`duckkb index status` counts).
     While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
     """
+    status, notices = _status()
+    out.emit(status)
+    out.tell(notices)
+
+
+def _status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
+    """The status of the base that the command line names, and what must be known of it; waits for nobody."""
     from duckkb.actions.caring import status_unread
     from duckkb.errors import Unavailable
 
     chosen().setdefault("lock_timeout", 0.0)
     try:
         with opened() as kb:
-            out.emit(kb.status())
-            out.tell(kb.notices)
+            return kb.status(), kb.notices
     except Unavailable as problem:
         if problem.code != "E_LOCKED":
             raise
-        out.emit(status_unread(chosen().get("kb")))
+        return status_unread(chosen().get("kb")), ()
+
+
+@group("scheduler")
+def scheduler_command() -> None:
+    """What works in the background."""
+
+
+@verb("status", group=scheduler_command)
+def scheduler_status_command() -> None:
+    """Say what works for this base in the background: the index job that runs or ran last, how far it is, its last error, the
+    command that goes on (`next`) where it stopped, who holds the lock, and how many vectors are pending. Exit 0."""
+    from duckkb.actions.caring import background
+
+    status, notices = _status()
+    out.emit(background(status))
+    out.tell(notices)
 
 
 @group("config")

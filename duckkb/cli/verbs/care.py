@@ -1,4 +1,4 @@
-"""check, fmt, dedupe, recover: keeping truth in order."""
+"""check, fmt, dedupe, recover, backup: keeping truth in order, and keeping it."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
@@ -7,7 +7,7 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, chosen_format, lock_timeout
-from duckkb.cli.verb import base_verb, end, judging, opened, verb
+from duckkb.cli.verb import base_verb, end, group, judging, opened, unopened, verb
 from duckkb.review.reports.formats import CHECK
 
 if TYPE_CHECKING:
@@ -101,3 +101,60 @@ def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
     from duckkb.actions import folder
 
     out.emit(folder.recover(chosen().get("kb"), action=action, lock_timeout=lock_timeout()))
+
+
+@group("backup")
+def backup_command() -> None:
+    """A base as one file: its history, and what no commit has."""
+
+
+@verb("create", group=backup_command)
+@click.argument("file", required=False, type=options.PathName(written=True))
+@options.force
+def backup_create_command(file: str | None, *, force: bool) -> None:
+    """Save the base, its repository's history and its documents in FILE (NAME-TIME.duckkb.zip in the current folder).
+
+    All branches, tags and stashes, what is staged, and each file that HEAD does not have as it is: changed, new, deleted, but
+    not what git ignores, unless it is truth or a document. Settings, hooks and remotes of git are not saved, nor what can be
+    made anew. Prints one line; `left_out` names what else is missing, and why.
+    """
+    from duckkb.actions.backup.create import create
+
+    line = create(unopened().root, file, force=force, lock_timeout=lock_timeout())
+    out.emit(line)
+    for one in line["left_out"]:
+        printed.note(f"left out: {one}")
+
+
+@verb("verify", group=backup_command)
+@click.argument("file", type=options.PathName())
+def backup_verify_command(file: str) -> None:
+    """Say whether FILE is whole: its digest, each file, its history, and that its base loads. Exit 1 with what is wrong.
+
+    It is restored to a temporary folder. `errors` and `warnings` are those that `check` finds in the base; they are no fault of
+    the backup.
+    """
+    from duckkb import app
+
+    out.emit(app.verify_backup(file))
+
+
+@verb("restore", group=backup_command)
+@click.argument("file", type=options.PathName())
+@click.argument("folder", required=False, type=options.PathName(written=True))
+@click.option(
+    "--force", is_flag=True, help="Take the place of a folder that exists, which is kept as FOLDER.before-TIME."
+)
+def backup_restore_command(file: str, folder: str | None, *, force: bool) -> None:
+    """Make FOLDER of a backup (the current folder gets one that is called as the one that was saved).
+
+    A base in a part of a repository comes back with the repository. Nothing is at FOLDER before all of it is.
+    """
+    from duckkb import app
+
+    line = app.restore_backup(file, folder, force=force, lock_timeout=lock_timeout())
+    out.emit(line)
+    if line["before"]:
+        printed.note(f"what was there before is now {line['before']}")
+    if line["commit"]:
+        printed.note("settings, hooks and remotes of git are in no backup: set what you need anew")

@@ -7,7 +7,9 @@ over what this machine has accepted is not, whatever the path looks like and who
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from duckkb.errors import UsageError
 from duckkb.settings import Environment
@@ -71,9 +73,20 @@ def refuse_kept(path: str | Path, env: Environment, root: Path | None = None) ->
 
 
 def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environment, *, force: bool) -> int:
-    """Write a file that a caller named beside its target and move it into place, so that it is there whole or not at all and
-    no other name of an old file's bytes sees them change; returns how many pieces there were. Raises `errors.UsageError`
-    (E_PATH), also as `writable` does."""
+    """Write a file that a caller named, as `drafted`; returns how many pieces there were."""
+    count = 0
+    with drafted(named, root, env, force=force) as file:
+        for piece in pieces:
+            file.write(piece)
+            count += 1
+    return count
+
+
+@contextmanager
+def drafted(named: str | Path, root: Path, env: Environment, *, force: bool) -> Iterator[BinaryIO]:
+    """A file beside the target that a caller named, moved into place at the end of the block, so that it is there whole or not
+    at all and no other name of an old file's bytes sees them change. Raises `errors.UsageError` (E_PATH), also as `writable`
+    does."""
     path = writable(named, root, env)
     if os.path.lexists(path) and not path.is_file():
         raise refusal(path, "is not a regular file", "give the path of a file")
@@ -86,16 +99,12 @@ def write(named: str | Path, pieces: Iterable[bytes], root: Path, env: Environme
     from secrets import token_hex  # 5 ms that few commands need
 
     draft = path.with_name(f".{path.name}.{token_hex(6)}")
-    count = 0
     try:
-        with draft.open("xb") as file:  # never through a link that somebody laid there
-            for piece in pieces:
-                file.write(piece)
-                count += 1
+        with draft.open("x+b") as file:  # never through a link that somebody laid there
+            yield file
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-    return count
 
 
 def refusal(path: str | Path, why: str, remedy: str) -> UsageError:
@@ -105,21 +114,21 @@ def refusal(path: str | Path, why: str, remedy: str) -> UsageError:
 
 def _reasons(place: Path, env: Environment, root: Path | None) -> Iterator[str]:
     """Why a place is kept, as the end of a sentence; nothing for one that is the caller's own."""
-    if any(_plain(part) in _ANYWHERE for part in place.parts):
+    if any(plain(part) in _ANYWHERE for part in place.parts):
         yield "is a place that only duckkb or git writes"
     for folder in (place, *place.parents):
         if _is_git_folder(folder):
             yield f"lies in {folder}, which is git's"
         if any(_is_same(folder, own) for own in (env.state_home, env.cache_home)):
             yield f"lies in {folder}, where duckkb keeps what this machine accepted and made"
-        first = _plain(place.relative_to(folder).parts[0]) if folder != place else ""
+        first = plain(place.relative_to(folder).parts[0]) if folder != place else ""
         if first in _OF_A_BASE and _is_base(folder, root):
             yield f"is a place that only duckkb writes: {first} of the knowledge base {folder}"
         if first in _OF_A_WORK_TREE and os.path.lexists(folder / ".git"):
             yield f"is a place that a forge or git's hooks take orders from: {first}"
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name as file systems compare it that know no case, pass over invisible characters or cut a name's end."""
     seen = "".join(character for character in name if unicodedata.category(character) != "Cf")
     return seen.partition(":")[0].rstrip(". ").casefold()

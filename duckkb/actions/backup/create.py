@@ -1,0 +1,82 @@
+"""A base as one file."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.documents.source import within
+from duckkb.engine.boot import refuse_tracked_state
+from duckkb.errors import DuckkbError
+from duckkb.truth import state
+from duckkb.truth.backup import gather
+from duckkb.truth.backup.archive import Manifest
+from duckkb.truth.commit import outside
+from duckkb.truth.files.document_parts import walk
+from duckkb.truth.git.run import find_repository
+
+STAMP = "%Y%m%dT%H%M%SZ"
+
+
+def create(
+    root: Path, path: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
+) -> dict[str, Any]:
+    """Save a base in one file, by itself `NAME-TIME.duckkb.zip` in the current folder: history, and the files that the commit
+    does not have, of documents too. A file that exists is overwritten where `force`. Says what is `left_out`, and why.
+
+    Raises `errors.UsageError` (E_PATH), `errors.Refused` in the middle of a merge, `errors.Conflict` (E_STALE) where files
+    change meanwhile, `errors.Unavailable` (E_LOCKED, E_GIT, E_IO), `errors.StateError` (E_RECOVER, E_TRACKED_STATE).
+    """
+    refuse_tracked_state(root)
+    env, now = config.around(root), datetime.now(UTC)
+    named = Path(path or f"{root.resolve().name}-{now:{STAMP}}{gather.SUFFIX}")
+    folders, documents, left_out = _documents(root)
+    with outside.drafted(named, root, env, force=force) as file:
+        target = Path(os.path.realpath(named.parent), named.name)
+        created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        source = gather.Source(root, folders, documents, target, created, lock_timeout, left_out)
+        manifest = gather.save(source, file)
+    state.fsync_folder(target.parent)
+    return {"file": str(named), "bytes": named.stat().st_size} | holds(manifest)
+
+
+def _documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:
+    """The folders of document collections, their documents, and what of them and of this machine is in no backup."""
+    folders, documents, left_out = list[Path](), list[Path](), list[str]()
+    try:
+        kinds = [kind for kind in config.load(root, config.around(root)).ontology if kind.kind == "node"]
+    except DuckkbError as problem:
+        kinds = []
+        left_out.append(f"documents that git ignores or that lie outside: {problem.message}")
+    repository = find_repository(root)
+    top = repository.work_tree if repository else root.resolve()
+    for kind in kinds:
+        if kind.source is None:
+            continue
+        folders.append((root / kind.source.path).resolve())
+        found = (one[0] for one in walk(root, kind.source) if isinstance(one, tuple))
+        documents += [folders[-1] / (within(kind.source, one) or one) for one in found]
+        if not folders[-1].is_relative_to(top):
+            left_out.append(f"{kind.source.path}: the folder of the collection {kind.name}, outside")
+        elif kind.source.is_outside:
+            left_out.append(
+                f"collection {kind.name}: this machine alone knows it; `duckkb collection add` makes it anew"
+            )
+    if (state.folder_of(root) / state.VECTORS).exists():
+        left_out.append("which base the vector actions work on; `duckkb vector set-database` says it anew")
+    return tuple(folders), tuple(documents), tuple(left_out)
+
+
+def holds(manifest: Manifest) -> dict[str, Any]:
+    """A manifest in a few words."""
+    git = manifest.checkout
+    return {
+        "base": manifest.base,
+        "created": manifest.created,
+        "commit": git.commit or None if git else None,
+        "branch": git.branch.removeprefix("refs/heads/") or None if git else None,
+        "files": len(manifest.files),
+        "deleted": len(manifest.deleted),
+        "left_out": list(manifest.left_out),
+    }

@@ -1,0 +1,77 @@
+"""A backup looked at, and a folder made of it."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from duckkb import config
+from duckkb.actions.backup.create import STAMP, holds
+from duckkb.actions.caring import check
+from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.errors import DuckkbError, StateError
+from duckkb.store.place import Place
+from duckkb.truth.backup import archive, rebuild
+from duckkb.truth.commit import outside
+
+
+def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str, Any]:
+    """As `app.verify_backup`."""
+    env = config.environment()
+    file = outside.regular(path, _here(), env, "a backup")
+    with archive.opened(file) as read, TemporaryDirectory(prefix="duckkb-verify-") as place:
+        rebuild.rebuild(read, Path(place))
+        root = Path(place, read.manifest.base).resolve()
+        try:
+            with unopened(root).opened(OpenOptions(lenient=True)) as base:
+                report = check(base)
+        except DuckkbError as problem:
+            raise archive.damaged(f"its base does not load: {problem}") from problem
+        finally:
+            rmtree(Place.of(config.around(root).cache_home, root).own, ignore_errors=True)
+        counts = {"records": report.records, "errors": report.errors, "warnings": report.warnings}
+        return {"file": str(path)} | holds(read.manifest) | counts
+
+
+def restore(
+    path: "str | Path", folder: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
+) -> dict[str, Any]:
+    """As `app.restore_backup`."""
+    env = config.environment()
+    target = _place(folder, force) if folder is not None else None
+    file = outside.regular(path, _here(), env, "a backup")
+    with archive.opened(file) as read:
+        if target is None:
+            if "/" in read.manifest.name or not archive.is_sound(read.manifest.name, ""):
+                raise archive.damaged("the name of its folder is none")
+            target = _place(read.manifest.name, force)
+        aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):{STAMP}}")
+        with rebuild.beside(target) as made:
+            rebuild.rebuild(read, made)
+            moved = rebuild.put_in_place(made, target, aside, target / read.manifest.base, lock_timeout)
+        return {"folder": str(target), "before": str(aside) if moved else None} | holds(read.manifest)
+
+
+def _place(folder: "str | Path", force: bool) -> Path:
+    """The folder that a restored base will be; raises `errors.UsageError` (E_PATH)."""
+    target = Path(os.path.realpath(outside.writable(folder, _here(), config.environment())))
+    if not target.parent.is_dir() or target == target.parent:
+        raise outside.refusal(folder, "has no folder around it", "make that first, or give another path")
+    if os.path.lexists(target) and not target.is_dir():
+        raise outside.refusal(folder, "is no folder", "give another path")
+    if not force and target.is_dir() and any(target.iterdir()):
+        raise outside.refusal(folder, "exists and is not empty", "--force keeps it under another name; or give another")
+    return target
+
+
+def _here() -> Path:
+    """The base around the caller, inside which alone a sandbox may read and write; the current folder without either."""
+    try:
+        return config.find_root(Path.cwd(), None, config.environment())
+    except StateError:
+        if config.environment().sandbox:
+            raise
+        return Path.cwd()

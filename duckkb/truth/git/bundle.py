@@ -1,0 +1,208 @@
+"""A repository as one stream (`git bundle`), what a bundle does not say of it, and back into an empty folder.
+
+Only history comes back: no configuration, no hook, no remote. Files are written as the commit has them, byte for byte: no
+filter and no attribute of the repository or of the user touches them.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+
+from duckkb.errors import Refused, StateError
+from duckkb.truth.git import repository
+from duckkb.truth.git.revisions import TreeEntry
+from duckkb.truth.git.run import (
+    FETCH_ALL,
+    GitAnswer,
+    answer,
+    is_partial_clone,
+    output,
+    repository_of,
+    started,
+    text,
+    without_filters,
+)
+from duckkb.values import dataclass
+
+_CHUNK = 1 << 20
+_STASH = "refs/stash"
+_AUTHOR = {"user.name": "duckkb", "user.email": "duckkb@localhost", "commit.gpgSign": "false"}
+_RAW = "* -text -ident -filter !eol !working-tree-encoding\n"
+_AS_IT_IS = {"core.symlinks": "true", "core.protectHFS": "true", "core.protectNTFS": "true"}
+_NO_LOG = {"core.logAllRefUpdates": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """What is checked out: the commit (empty before the first) and the branch (`refs/heads/NAME`; empty where HEAD is
+    detached). `index` is a commit of what is staged, empty where that is HEAD's tree; `stashes` are commit and message, the
+    newest first; `symbolic` are refs and what they stand for; `shallow` the commits at which history ends."""
+
+    commit: str
+    branch: str
+    index: str
+    stashes: tuple[tuple[str, str], ...]
+    symbolic: tuple[tuple[str, str], ...]
+    shallow: tuple[str, ...]
+
+
+def checkout_of(root: Path) -> Checkout:
+    """Raises `errors.Refused` in the middle of a merge and the like, which no bundle holds, and as `run.output` does."""
+    under_way = repository.operation_in_progress(root)
+    if under_way or output(root, ["ls-files", "-u"]):
+        said = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot hold"
+        raise Refused(said, suggestion="finish or abort it, then repeat the backup")
+    commit = repository.head_commit(root) or ""
+    listed = text(root, ["for-each-ref", "--format=%(symref) %(refname)"]).splitlines()
+    symbolic = tuple((name, of) for of, _, name in (line.partition(" ") for line in listed) if of)
+    tip = text(root, ["rev-parse", "--quiet", "--verify", _STASH])
+    told = output(root, ["log", "-g", "-z", "--format=%H %gs", _STASH, "--"]) if tip else b""
+    lines = [line.partition(" ") for line in os.fsdecode(told).split("\0") if line]
+    stashes = tuple((one, said) for one, _, said in lines) or (((tip, "stash"),) if tip else ())
+    branch = text(root, ["symbolic-ref", "--quiet", "HEAD"])
+    shallow = repository_of(root).common_dir / "shallow"
+    ends = tuple(repository.read_text(shallow).split())
+    return Checkout(commit, branch, _staged(root, commit) if commit else "", stashes, symbolic, ends)
+
+
+def _staged(root: Path, commit: str) -> str:
+    """The index as a commit that no ref names; empty where it is HEAD's tree."""
+    index = repository_of(root).git_dir / "index"
+    with TemporaryDirectory(prefix="duckkb-index-") as folder:
+        copy = Path(folder) / "index"  # git notes in the index what it wrote
+        if index.exists():
+            copyfile(index, copy)
+        tree = output(root, ["write-tree"], index=copy).decode().strip()
+    if tree == output(root, ["rev-parse", f"{commit}^{{tree}}"]).decode().strip():
+        return ""
+    made = ["commit-tree", "--no-gpg-sign", "-m", "what was staged", tree]
+    return output(root, made, settings=_AUTHOR).decode().strip()
+
+
+def has_history(root: Path, checkout: Checkout) -> bool:
+    """Whether there is anything that a bundle could hold."""
+    return bool(checkout.commit or text(root, ["for-each-ref", "--count=1"]))
+
+
+def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str]]:
+    """The files of a commit by their path from the top of the work tree, and all paths of the index."""
+    listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
+    found = {}
+    for line in filter(None, listed):
+        words, _, name = line.partition(b"\t")
+        mode, _, blob = words.decode().split(" ")
+        found[os.fsdecode(name)] = TreeEntry(mode, blob)
+    return found, _names(output(root, ["ls-files", "-z"]))
+
+
+def untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
+    """The files below some places that the index does not have, without those that git ignores unless `ignored`. A folder
+    with a repository of its own is one name that ends with `/`."""
+    wanted = ["ls-files", "-z", "--others", *([] if ignored else ["--exclude-standard"]), "--", *places]
+    return _names(output(root, wanted))
+
+
+def _names(listed: bytes) -> set[str]:
+    return {os.fsdecode(name) for name in listed.split(b"\0") if name}
+
+
+def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
+    """All branches, tags, stashes and what is staged, as `git bundle` writes them; takes as long as that takes. Raises
+    `errors.Unavailable` (E_GIT)."""
+    # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
+    extra = [one for one in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes)) if one]
+    process = started(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
+    try:
+        while piece := process.stdout.read(_CHUNK) if process.stdout else b"":
+            yield piece
+        _ended(root, process.communicate()[1], process.returncode, "bundle create")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            process.communicate()
+
+
+def _ran(root: Path, *arguments: str) -> str:
+    """What a git prints that may take as long as it takes."""
+    process = started(root, arguments)
+    told, error = process.communicate()
+    _ended(root, error, process.returncode, arguments[0])
+    return os.fsdecode(told)
+
+
+def _ended(root: Path, error: bytes, code: int, what: str) -> None:
+    if code:
+        failed = GitAnswer(code, b"", os.fsdecode(error))
+        raise failed.failure(what, FETCH_ALL) if is_partial_clone(root) else failed.failure(what)
+
+
+def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -> None:
+    """Make a repository in an empty folder from what `bundled` wrote, with the files of its commit.
+
+    Raises `errors.StateError` (E_BACKUP) for a ref that is none and for a HEAD that is another, `errors.Unavailable` (E_GIT)
+    for what git does not take.
+    """
+    _make_empty(folder, checkout)
+    listed = _unpacked(folder, bundle) if bundle is not None else ""
+    refs = {name: commit for commit, _, name in (line.partition(" ") for line in listed.splitlines())}
+    strange = sorted(name for name in refs if name != "HEAD" and not name.startswith("refs/"))
+    aliases = {name for pair in checkout.symbolic for name in pair}
+    if strange or not aliases <= refs.keys() or refs.get("HEAD", "") != checkout.commit:
+        said = f"its bundle has the ref {strange[0]}" if strange else "its bundle has other refs than its manifest says"
+        raise StateError(said, code="E_BACKUP")
+    made = [f"create {name}\0{commit}\0" for name, commit in refs.items() if name not in ("HEAD", _STASH)]
+    output(folder, ["update-ref", "-z", "--stdin"], stdin=os.fsencode("".join(made)), settings=_NO_LOG)
+    for stash, said in reversed(checkout.stashes):
+        output(folder, ["stash", "store", "-q", "-m", said, stash])
+    for name, of in checkout.symbolic:
+        output(folder, ["symbolic-ref", name, of], settings=_NO_LOG)
+    if checkout.branch:
+        output(folder, ["check-ref-format", checkout.branch])
+        output(folder, ["symbolic-ref", "HEAD", checkout.branch], settings=_NO_LOG)
+    elif checkout.commit:
+        output(folder, ["update-ref", "--no-deref", "HEAD", checkout.commit], settings=_NO_LOG)
+    if checkout.commit:
+        _check_out(folder, checkout)
+
+
+def _unpacked(folder: Path, bundle: Iterable[bytes]) -> str:
+    """The refs of a bundle, a commit and a name a line, after its objects were taken in."""
+    packed = folder / ".git/bundle"
+    with packed.open("xb") as file:
+        file.writelines(bundle)
+    listed = _ran(folder, "bundle", "unbundle", str(packed))
+    packed.unlink()
+    return listed
+
+
+def _make_empty(folder: Path, checkout: Checkout) -> None:
+    """By hand as far as git needs it to know a repository, as `run` asks git of one alone."""
+    for name in (".git/objects", ".git/refs", ".git/info"):
+        (folder / name).mkdir(parents=True)
+    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n", "utf-8")
+    if len(checkout.commit) > 40:
+        (folder / ".git/config").write_text(
+            "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n", "utf-8"
+        )
+    if checkout.shallow:
+        (folder / ".git/shallow").write_text("".join(f"{one}\n" for one in checkout.shallow), "utf-8")
+    output(folder, ["init", "-q", "--template="])
+
+
+def _check_out(folder: Path, checkout: Checkout) -> None:
+    if output(folder, ["rev-parse", "HEAD"]).decode().strip() != checkout.commit:
+        raise StateError("its branch is at another commit than its manifest says", code="E_BACKUP")
+    _ran(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    attributes = folder / ".git/info/attributes"
+    attributes.write_text(_RAW, "utf-8")  # wins over those in the tree
+    output(folder, ["read-tree", "--reset", "-u", checkout.commit], settings=_AS_IT_IS)
+    attributes.unlink()
+
+
+def stage(folder: Path, checkout: Checkout) -> None:
+    """Have the index hold what was staged, and know the files as they lie there now."""
+    # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
+    output(folder, ["read-tree", checkout.index or checkout.commit])
+    answer(folder, ["update-index", "-q", "--refresh"], settings=_AS_IT_IS | without_filters(folder))
