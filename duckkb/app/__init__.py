@@ -171,9 +171,10 @@ def verify_backup(path: "str | Path") -> dict[str, Any]:
     """Whether a backup is what was written, comes back whole (in a temporary folder) and is a base that loads; says what it
     holds, with the `errors` that `check` finds in it. Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH)."""
     from duckkb.actions.backup import restore
+    from duckkb.actions.folder import Unopened
     from duckkb.app import wiring
 
-    return restore.verify(path, lambda root: restore.Unopened(root, wiring.wire, wiring.matching))
+    return restore.verify(path, lambda root: Unopened(root, wiring.wire, wiring.matching))
 
 
 def restore_backup(

@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+import duckkb
 from duckkb import app, errors
+from duckkb.truth.backup import rebuild
 from duckkb.truth.commit import lock, protocol
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
@@ -254,7 +256,9 @@ def test_kx_11_a_flipped_byte_anywhere_fails(small: Path, tmp_path: Path) -> Non
     assert sorted(one.name for one in tmp_path.iterdir()) == ["b.zip", "kb"]
 
 
-def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(small: Path, tmp_path: Path) -> None:
+def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file, _ = backed_up(small, str(tmp_path / "b.zip"))
     for words in (
         ["create", str(file)],
@@ -266,6 +270,8 @@ def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(s
         ran = run_in(tmp_path, ["backup", *words, "--json", "--kb", str(small)])
         assert (ran.code, ran.error["code"]) == (2, "E_PATH"), words
         assert walked(tmp_path) == before
+    with duckkb.open(small) as kb:
+        assert kb.backup(tmp_path / "c.zip")["files"] == 1 and kb.scheduler()["running"] is False
     put(small / "later.md", b"written after the backup")
     old, older = walked(small), history(small)
     ran = run_in(tmp_path, ["backup", "restore", str(file), "--force"])
@@ -275,6 +281,9 @@ def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(s
     del old["later.md"]
     assert walked(small) == old
     assert run_in(small, ["put", "Note", '{"id": "three"}']).code == 0
+    monkeypatch.setattr(rebuild, "_exchanged", lambda *_: False)  # as where a system exchanges no names
+    again = Path(app.restore_backup(file, small, force=True)["before"])
+    assert walked(small) == old and b'"three"' in b"".join(data for _, data in walked(again).values())
     (tmp_path / "empty").mkdir()
     assert run_in(tmp_path, ["backup", "restore", str(file), "empty"]).code == 0
     assert not list(tmp_path.glob("*restoring*"))
@@ -319,8 +328,21 @@ def with_bundle(old: bytes, new: bytes) -> Forgery:
     return change
 
 
+def with_history(repository: Path, bundle: Path) -> Forgery:
+    def change(manifest: dict[str, Any], entries: dict[str, bytes]) -> None:
+        data = entries["repository.bundle"] = bundle.read_bytes()
+        manifest["bundle"] |= {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest["checkout"]["commit"] = git(repository, "rev-parse", "HEAD").strip()
+
+    return change
+
+
 def both(*changes: Forgery) -> Forgery:
-    return lambda manifest, entries: [change(manifest, entries) for change in changes] and None
+    def all_of_them(manifest: dict[str, Any], entries: dict[str, bytes]) -> None:
+        for change in changes:
+            change(manifest, entries)
+
+    return all_of_them
 
 
 def saying(**values: Any) -> Forgery:
@@ -379,6 +401,19 @@ def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, t
     assert bomb.stat().st_size < 1 << 20
     ran = run_in(tmp_path, ["backup", "restore", str(bomb), str(room / "back"), "--json"])
     assert (ran.code, ran.error["code"]) == (1, "E_BACKUP") and not list(room.iterdir())
+    for path in (".duckkb/txn/x/journal", "way"):
+        git(small, "rm", "-rq", "--cached", "--ignore-unmatch", ".duckkb", "way")
+        if path == "way":
+            (small / path).symlink_to(room)
+        else:
+            put(small / path, b"to be carried out")
+        git(small, "add", "-f", path)
+        git(small, "commit", "-q", "-m", path)
+        git(small, "bundle", "create", "-q", str(tmp_path / "bundle"), "--all")
+        bad = forged(file, tmp_path / "bad.zip", both(with_history(small, tmp_path / "bundle"), holding("way/x")))
+        with pytest.raises(errors.StateError) as raised:
+            app.restore_backup(bad, room / "back")
+        assert raised.value.code == ("E_SYMLINK" if path == "way" else "E_BACKUP") and not list(room.iterdir())
     good = forged(file, tmp_path / "bad.zip", holding("fine"))
     assert app.restore_backup(good, room / "back")["files"] == 2, "what is refused is refused for what it is"
 

@@ -35,7 +35,7 @@ def create(
     with outside.drafted(named, root, env, force=force) as file:
         target = Path(os.path.realpath(named.parent), named.name)
         created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
-        source = gather.Source(root, folders, documents, target, created, lock_timeout, left_out)
+        source = gather.BackupSource(root, folders, documents, target, created, lock_timeout, left_out)
         manifest = gather.save(source, file)
     state.fsync_folder(target.parent)
     return {"file": str(named), "bytes": named.stat().st_size} | holds(manifest)

@@ -49,6 +49,8 @@ def restore(
                 raise archive.damaged("the name of its folder is none")
             target = _place(read.manifest.name, force)
         aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):{STAMP}}")
+        if os.path.lexists(aside):
+            aside = aside.with_name(f"{aside.name}-{os.urandom(4).hex()}")
         with rebuild.beside(target) as made:
             rebuild.rebuild(read, made)
             moved = rebuild.put_in_place(made, target, aside, target / read.manifest.base, lock_timeout)

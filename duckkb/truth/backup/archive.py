@@ -64,13 +64,13 @@ def damaged(why: str) -> StateError:
     return StateError(f"the file is no backup that can be used: {why}", code="E_BACKUP")
 
 
-class Writer:
+class ArchiveWriter:
     """Adds to a backup, then seals it: use it in a `with` block."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._zip = file, ZipFile(file, "w", ZIP_STORED)
 
-    def __enter__(self) -> "Writer":
+    def __enter__(self) -> "ArchiveWriter":
         return self
 
     def __exit__(self, *reason: object) -> None:
@@ -189,14 +189,12 @@ def _parsed(told: dict[str, Any]) -> Manifest:
     if told["format"] != FORMAT:
         raise damaged(f"it is of format {told['format']!r}, and this version knows {FORMAT}")
     git, bundle = told["checkout"], told["bundle"]
-    return Manifest(
-        *(_is(told[name], str) for name in ("name", "base", "created", "duckkb")),
-        checkout=None if git is None else _checkout(git),
-        bundle=None if bundle is None else _saved(bundle),
-        files=tuple(map(_saved, _is(told["files"], list))),
-        deleted=_texts(told["deleted"]),
-        left_out=_texts(told["left_out"]),
-    )
+    name, base, created, duckkb = (_is(told[one], str) for one in ("name", "base", "created", "duckkb"))
+    checkout = None if git is None else _checkout(git)
+    history = None if bundle is None else _saved(bundle)
+    files = tuple(map(_saved, _is(told["files"], list)))
+    lists = _texts(told["deleted"]), _texts(told["left_out"])
+    return Manifest(name, base, created, duckkb, checkout, history, files, *lists)
 
 
 def _checkout(told: dict[str, Any]) -> Checkout:

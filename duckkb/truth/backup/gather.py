@@ -1,4 +1,5 @@
-"""What a backup holds of a base: history, and each file of its work tree that the commit does not have. Reads alone.
+"""What a backup holds of a base: history, and each file of its work tree that the commit does not have. Nothing is
+changed; git gets one commit more, which no name leads to, where something is staged.
 
 Of the repository around a base, changed and staged files are saved wherever they lie, and files that git does not track where
 the base or a document collection is; what is truth also where git ignores it.
@@ -15,13 +16,13 @@ from typing import BinaryIO
 
 from duckkb.errors import Conflict
 from duckkb.truth import layout, state
-from duckkb.truth.backup.archive import BUNDLE, KEPT_STATE, Manifest, SavedFile, Writer, entry_name, is_sound
+from duckkb.truth.backup.archive import BUNDLE, KEPT_STATE, ArchiveWriter, Manifest, SavedFile, entry_name, is_sound
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import bundle
 from duckkb.truth.git.bundle import Checkout
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import find_repository
-from duckkb.values import dataclass
+from duckkb.values import dataclass, field
 
 SUFFIX = ".duckkb.zip"
 """How backups are called by themselves: those that lie in a base are in no backup of it."""
@@ -30,7 +31,7 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BackupSource:
     """A base to be saved, the folders and files of its document collections, by their real paths, and the backup itself, which
     may lie among them."""
 
@@ -43,16 +44,21 @@ class Source:
     left_out: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
 class _Found:
-    """What is known of a work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it."""
+    """What is known of a work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it; `head`
+    are the files of its commit, `indexed` those of the index."""
 
-    def __init__(self, top: Path, base: str, tracked: tuple[dict[str, TreeEntry], set[str]]) -> None:
-        self.top, self.base = top, base
-        self.head, self.indexed = tracked
-        self.saved, self.deleted, self.left_out = list[SavedFile](), list[str](), list[str]()
+    top: Path
+    base: str
+    left_out: list[str]
+    head: dict[str, TreeEntry] = field(default_factory=dict)
+    indexed: set[str] = field(default_factory=set)
+    saved: list[SavedFile] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
 
-def save(source: Source, file: BinaryIO) -> Manifest:
+def save(source: BackupSource, file: BinaryIO) -> Manifest:
     """Write a backup into an empty file. While files are gathered nobody writes to the base, and an interrupted write is
     recovered before.
 
@@ -63,12 +69,17 @@ def save(source: Source, file: BinaryIO) -> Manifest:
     top = repository.work_tree if repository else Path(os.path.realpath(source.root))
     inside = repository.prefix.rstrip("/") if repository else ""
     checkout, history = bundle.checkout_of(source.root) if repository else None, None
-    with Writer(file) as writer:
+    found = _Found(top, inside, [*source.left_out])
+    with ArchiveWriter(file) as writer:
         if checkout and bundle.has_history(source.root, checkout):
             pieces = bundle.bundled(source.root, checkout)
             history = writer.add(BUNDLE, BUNDLE, stat.S_IFREG | 0o644, pieces)
+        elif checkout and checkout.index:
+            checkout = replace(checkout, index="")
+            found.left_out.append("what is staged, but not the files: there is no commit yet")
         with protocol.reading(source.root, source.lock_timeout):
-            found = _Found(top, inside, bundle.tracked(source.root, checkout.commit) if checkout else ({}, set()))
+            if checkout:
+                found.head, found.indexed = bundle.tracked(source.root, checkout.commit)
             own = {source.backup, source.backup.with_name(Path(file.name).name)}
             names = found.head.keys() | found.indexed | _others(source, found, git=checkout is not None)
             for path in sorted(name for name in names if name in found.head or top / name not in own):
@@ -76,8 +87,7 @@ def save(source: Source, file: BinaryIO) -> Manifest:
         if checkout and _moved(checkout, bundle.checkout_of(source.root)):
             raise Conflict("HEAD or a stash changed while the backup was made", "E_STALE", "repeat the command")
         told = top.name, inside, source.created, version("duckkb"), checkout, history
-        left_out = (*source.left_out, *found.left_out)
-        manifest = Manifest(*told, tuple(found.saved), tuple(found.deleted), left_out)
+        manifest = Manifest(*told, tuple(found.saved), tuple(found.deleted), tuple(found.left_out))
         writer.seal(manifest)
     return manifest
 
@@ -86,7 +96,7 @@ def _moved(before: Checkout, after: Checkout) -> bool:
     return replace(before, index="") != replace(after, index="")
 
 
-def _others(source: Source, found: _Found, *, git: bool) -> set[str]:
+def _others(source: BackupSource, found: _Found, *, git: bool) -> set[str]:
     """The files that the index does not have, by their path from the top of the work tree."""
     top, root = found.top, found.top / found.base
     if git:
@@ -114,7 +124,7 @@ def _walk(folder: Path, top: Path) -> Iterator[str]:
         yield from (os.path.relpath(Path(place, one), top) for one in {*files, *links, *repositories})
 
 
-def _save(found: _Found, path: str, writer: Writer) -> None:
+def _save(found: _Found, path: str, writer: ArchiveWriter) -> None:
     """Note what became of one path, or add the file that lies there."""
     place, entry = found.top / path, found.head.get(path)
     status = _status(found.top, path)

@@ -18,7 +18,7 @@ from duckkb.truth import state
 from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, damaged, entry_name, is_sound
 from duckkb.truth.backup.gather import leads_out
 from duckkb.truth.commit import journal, lock
-from duckkb.truth.git import bundle, run
+from duckkb.truth.git import bundle, repository, run
 
 _AT_FDCWD, _EXCHANGE = -100, 2
 
@@ -40,13 +40,15 @@ def rebuild(archive: Archive, folder: Path) -> None:
             raise
         except Unavailable as error:
             raise damaged(error.message) from error
+    if repository.tracks_state(folder / manifest.base):
+        raise damaged(f"its history holds {state.FOLDER}/, which must be local")
     for path in manifest.deleted:
         _remove(folder, path)
     for saved in manifest.files:
         _put(archive, folder, saved)
     if out := [one.path for one in manifest.files if stat.S_ISLNK(one.mode) and leads_out(folder, one.path)]:
         raise damaged(f"{out[0]} is a link that leads out of it")
-    if manifest.checkout and manifest.checkout.commit:
+    if manifest.checkout and (manifest.checkout.commit or manifest.checkout.index):
         bundle.stage(folder, manifest.checkout)
     _sync(folder)
 

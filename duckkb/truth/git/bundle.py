@@ -19,6 +19,7 @@ from duckkb.truth.git.run import (
     answer,
     is_partial_clone,
     output,
+    read_text,
     repository_of,
     started,
     text,
@@ -63,8 +64,8 @@ def checkout_of(root: Path) -> Checkout:
     stashes = tuple((one, said) for one, _, said in lines) or (((tip, "stash"),) if tip else ())
     branch = text(root, ["symbolic-ref", "--quiet", "HEAD"])
     shallow = repository_of(root).common_dir / "shallow"
-    ends = tuple(repository.read_text(shallow).split())
-    return Checkout(commit, branch, _staged(root, commit) if commit else "", stashes, symbolic, ends)
+    ends = tuple(read_text(shallow).split())
+    return Checkout(commit, branch, _staged(root, commit), stashes, symbolic, ends)
 
 
 def _staged(root: Path, commit: str) -> str:
@@ -75,7 +76,8 @@ def _staged(root: Path, commit: str) -> str:
         if index.exists():
             copyfile(index, copy)
         tree = output(root, ["write-tree"], index=copy).decode().strip()
-    if tree == output(root, ["rev-parse", f"{commit}^{{tree}}"]).decode().strip():
+    of_head = ["rev-parse", f"{commit}^{{tree}}"] if commit else ["hash-object", "-t", "tree", "--stdin"]
+    if tree == output(root, of_head).decode().strip():
         return ""
     made = ["commit-tree", "--no-gpg-sign", "-m", "what was staged", tree]
     return output(root, made, settings=_AUTHOR).decode().strip()
