@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from duckkb.actions.documents.arch.building import Architecture
     from duckkb.actions.documents.collections import DocumentCollections
     from duckkb.actions.documents.updating import Updated
-    from duckkb.actions.models.migrating import Migrated
+    from duckkb.actions.models.migrating import MigratedModel
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
     from duckkb.engine import care
@@ -154,7 +154,7 @@ class KnowledgeBase:
         max_seconds: float | None = None,
         dry_run: bool = False,
         listen: "Callable[[jobs.Event], None]" = lambda _: None,
-    ) -> "Migrated":
+    ) -> "MigratedModel":
         """Embed all texts with another model beside the vectors that there are, at most `limit` texts and begun within
         `max_seconds`; this base goes on with its own model. As `duckkb.actions.models.migrating.migrate`."""
         from duckkb.actions.folder import Unopened

@@ -30,7 +30,7 @@ _LONGEST_NAME = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
+class MigratedCollection:
     """What became of one collection of Chroma: its name here, and there (`source`). The four numbers add up to its entries;
     `skipped` were left out, or left as they are here."""
 
@@ -51,7 +51,7 @@ class Migrations:
 
     def chroma(
         self, file: str | Path, *, names: Sequence[str] = (), update: bool = False, dry_run: bool = False
-    ) -> list[Migrated]:
+    ) -> list[MigratedCollection]:
         """Take over the collections (those with these `names`) of a local Chroma, by its `chroma.sqlite3` or its folder: an
         entry becomes a record with its id, its document as `content`, and its metadata. Each collection is written whole or not
         at all. Records that are there already stay; those that differ are changed with `update` alone,
@@ -63,7 +63,7 @@ class Migrations:
 
     def each_of_chroma(
         self, file: str | Path, names: Sequence[str] = (), *, update: bool = False, dry_run: bool = False
-    ) -> Iterator[Migrated]:
+    ) -> Iterator[MigratedCollection]:
         """As `chroma`, each collection once it is written: one that fails leaves those before it."""
         with self._base() as base:
             place = granted(base, file)
@@ -95,7 +95,9 @@ class Migrations:
         changed = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
         return {"name": changed.name, "folder": str(place), "documents": changed.records, "added": True}
 
-    def _migrated(self, source: ChromaCollection, taken: set[str], *, update: bool, dry_run: bool) -> Migrated:
+    def _migrated(
+        self, source: ChromaCollection, taken: set[str], *, update: bool, dry_run: bool
+    ) -> MigratedCollection:
         fields = _field_names({key for entry in source.entries.values() for key in entry})
         records = [
             {"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in source.entries.items() if entry
@@ -112,7 +114,7 @@ class Migrations:
         pending = self._put(kind.name, wanted, is_new=bool(definition)) if wanted and not dry_run else 0
         empty, left = len(source.entries) - len(records), 0 if update else len(differing)
         counts = len(new), len(differing) - left, len(records) - len(new) - len(differing), empty + left
-        return Migrated(
+        return MigratedCollection(
             kind.name, source.name, *counts, (*_renamed(source, kind, fields), *_told(empty, left, pending))
         )
 

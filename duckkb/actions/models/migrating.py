@@ -11,7 +11,7 @@ from duckkb.values import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Migrated:
+class MigratedModel:
     """What became of a migration to `model`. `switch` is the line of config.yaml that puts the model to use, empty while texts
     are left; `left_alone` are the types with vectors whose policies name a model of their own, or none."""
 
@@ -29,7 +29,7 @@ def migrate(
     *,
     dry_run: bool = False,
     listen: Listen = lambda _: None,
-) -> Migrated:
+) -> MigratedModel:
     """Embed all texts with the model `to` (as `config.other_model` takes it), each once, beside the vectors that there are;
     neither the configuration nor what searches answer changes. With `dry_run` say what that would take, and ask nobody.
 
@@ -49,4 +49,4 @@ def migrate(
     finally:
         base.close()
     switch = "" if done.built.pending else other.switch
-    return Migrated(other.settings.embedding.model, done, tuple(kind.name for kind in alone), switch)
+    return MigratedModel(other.settings.embedding.model, done, tuple(kind.name for kind in alone), switch)

@@ -10,7 +10,7 @@ from duckkb.cli.options import PathName
 from duckkb.cli.verb import base_verb, group, opened, verb
 
 if TYPE_CHECKING:
-    from duckkb.actions.agents.migrating import Migrated
+    from duckkb.actions.agents.migrating import MigratedCollection
     from duckkb.actions.collecting import Changed
     from duckkb.app import KnowledgeBase
 
@@ -157,7 +157,7 @@ def migrate_chroma_command(file: str, **how: Any) -> None:
         out.tell(kb.notices)
 
 
-def _migrated(found: "Iterable[Migrated]") -> Iterator[Mapping[str, Any]]:
+def _migrated(found: "Iterable[MigratedCollection]") -> Iterator[Mapping[str, Any]]:
     for one in found:
         out.tell(one.notices)
         counts = {"inserted": one.inserted, "updated": one.updated, "unchanged": one.unchanged, "skipped": one.skipped}

@@ -13,7 +13,7 @@ from duckkb.cli.options import chosen, lock_timeout
 from duckkb.cli.verb import base_verb, end, group, unopened, verb
 
 if TYPE_CHECKING:
-    from duckkb.actions.models.migrating import Migrated
+    from duckkb.actions.models.migrating import MigratedModel
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.index.jobs import Built, Event
     from duckkb.engine.index.plan import IndexPlan
@@ -126,21 +126,21 @@ def index_migrate_command(to: str, limit: int | None, max_seconds: float | None,
         end()
 
 
-def _planned_object(found: "Migrated") -> dict[str, Any]:
+def _planned_object(found: "MigratedModel") -> dict[str, Any]:
     line: dict[str, Any] = {"dry_run": True, "model": found.model, "texts": found.done.texts}
     told = _plan_object(found.done.plan)
     line |= {name: told[name] for name in ("missing", "tokens", "tokens_are", "minutes", "price", "types")}
     return line | _ending(found)
 
 
-def _migrated_object(found: "Migrated") -> dict[str, Any]:
+def _migrated_object(found: "MigratedModel") -> dict[str, Any]:
     done = found.done
     line: dict[str, Any] = {"model": found.model, "texts": done.texts, "dimensions": done.dimensions}
     line |= {name: value for name, value in _built_object(done.built).items() if name not in ("changed", "total")}
     return line | _ending(found)
 
 
-def _ending(found: "Migrated") -> dict[str, Any]:
+def _ending(found: "MigratedModel") -> dict[str, Any]:
     return {"left_alone": list(found.left_alone)} | ({"switch": found.switch} if found.switch else {})
 
 
