@@ -60,7 +60,7 @@ _OPTIONS = _by_word({
     "--match": "--keyword --text --fts",
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
-    "--kb": "--base --db --database --path",
+    "--kb": "--base --db --database --path --index",
     "--at": "--ref",
     "--if-match": "--etag",
     "--policy": "--template",

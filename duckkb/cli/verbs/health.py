@@ -68,7 +68,8 @@ def repair_command(check_only: bool, everything: bool) -> None:
     is_flag=True,
     help="Also vectors of models that no base known here uses; they cost what embedding them cost.",
 )
-def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors: bool) -> None:
+@click.option("--cache", is_flag=True, help="All tokens, vectors and models' answers, of all bases; they are made again.")
+def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool) -> None:
     """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
     versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
 
@@ -85,5 +86,8 @@ def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors:
 
     from duckkb import app
 
+    if cache and limit is not None:
+        raise click.UsageError("--cache and --limit contradict each other; give one of them")
+    limit = "1" if cache else limit
     done = asdict(app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors))
     out.emit({key: value for key, value in done.items() if key != "reason" or value})

@@ -10,7 +10,7 @@ import click
 
 from duckkb.cli import options, out, printed
 from duckkb.cli.options import chosen, lock_timeout
-from duckkb.cli.verb import base_verb, end, group, unopened, verb
+from duckkb.cli.verb import base_verb, end, group, opened, unopened, verb
 
 if TYPE_CHECKING:
     from duckkb.actions.models.migrating import MigratedModel
@@ -57,6 +57,7 @@ _job_options = options.several(
     click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before more than N tokens are embedded."),
     click.option("--budget-minutes", type=options.Seconds(0, _MOST_MINUTES), metavar="M", help="Begin no batch after M minutes."),
     click.option("--if-stale", is_flag=True, help="Do nothing where nothing is missing."),
+    click.option("--resume", is_flag=True, expose_value=False, help="Go on where a job was broken off; a job always does."),
     click.option("--wait", is_flag=True, help="Wait for a job that runs, instead of exit 1 (E_LOCKED)."),
     click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="On stderr: a bar (default on a terminal), an event a line, or nothing."),
 )  # fmt: skip
@@ -73,15 +74,23 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     _say(kb, built, _built_object(built), progress)
 
 
-@base_verb("build", group=index_command, tells=False)
+@verb("build", group=index_command)
+@click.option(
+    "-f", "--force", is_flag=True, help="Drop all that is derived of this base first (`duckkb repair --all`)."
+)
 @_job_options
-def index_build_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
+def index_build_command(progress: str | None, force: bool, **budget: Any) -> None:
     """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
 
     `changed`: texts of chunks that lacked a vector, of `total` chunks. Exit 0 fresh; 1 partial, with `code` and `reason`.
     """
-    built = kb.index_build(**budget, listen=_listener(progress))
-    _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
+    if force:
+        from duckkb import app
+
+        app.repair(chosen().get("kb"), everything=True, lock_timeout=lock_timeout())
+    with opened() as kb:
+        built = kb.index_build(**budget, listen=_listener(progress))
+        _say(kb, built, {"files": list(built.files)} | _built_object(built), progress)
 
 
 @verb("migrate", group=index_command)
