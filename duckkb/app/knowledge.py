@@ -208,10 +208,10 @@ class KnowledgeBase:
 
     def watch(self, names: "Sequence[str]", tell: "Callable[[Updated], None]") -> None:
         """Update document collections (all without `names`) whenever a file of theirs changes, and tell what became of them,
-        until the process is interrupted."""
-        from duckkb.actions.documents.updating import watch
+        until the process is interrupted. One process at a time does."""
+        from duckkb.actions.documents.watching import Watch
 
-        watch(self._now, names, tell)
+        Watch(self._now, names, tell).run()
 
     @property
     def vectors(self) -> "VectorStore":

@@ -9,6 +9,8 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,17 @@ def asked() -> bool:
 def exit_code(code: int) -> int:
     """How a command ends that would have ended with `code`."""
     return 128 + _asked[0] if _asked else code
+
+
+@contextmanager
+def expected() -> Iterator[None]:
+    """Around what goes on until a signal comes: that is its end, and no failure."""
+    try:
+        yield
+    except BaseException:  # a signal inside a library may come out as any error
+        if not _asked:
+            raise
+    _asked.clear()
 
 
 def _heeded() -> list[signal.Signals]:

@@ -13,8 +13,8 @@ from duckkb import errors
 from duckkb.truth.layout import DATA, read_regular
 
 FOLDER = ".duckkb"
-LOCK, JOB = "lock", "job"
-"""What writers and readers hold, and what an index job holds while it runs."""
+LOCK, JOB, WATCH = "lock", "job", "watch"
+"""What writers and readers hold, and what an index job, and a process that watches folders, hold while they run."""
 TURN = "turn"
 """What whoever waits for the lock holds meanwhile."""
 TXN = "txn"

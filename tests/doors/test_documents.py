@@ -245,3 +245,36 @@ def test_documents_are_records_to_every_verb_and_are_not_written(base: Path) -> 
         ran = run_in(base, args)
         assert ran.code == 1 and "E_DOCUMENT" in run_in(base, [*args, "--json"]).err, args
     assert git(base, "status", "--short") == ""
+
+
+def test_kx_01_a_file_with_another_name_is_the_same_document(base: Path) -> None:
+    before = git(base, "rev-parse", "HEAD").strip()
+    git(base, "mv", "docs/guide/backup.md", "docs/guide/copies.md")
+    git(base, "mv", "docs/guide/install.md", "docs/setup.md")
+    text = (base / "docs/setup.md").read_text("utf-8")
+    (base / "docs/setup.md").write_text(text.replace("archive", "store"), "utf-8")
+    (base / "docs/说明/安装.md").rename(base / "docs/说明/copy of backup.md")
+    (base / "docs/说明/copy of backup.md").write_text("# Another\n\nWith nothing in common.\n", "utf-8")
+
+    def changes(*named: str) -> set[tuple[str, str, str | None]]:
+        (told,) = run_in(base, ["diff", *named, "--format", "json", "--full"]).lines
+        return {(one["op"], one["identity"], one.get("was")) for one in told["changes"] if one["type"] == "docs"}
+
+    expected = {
+        ("rename", "guide/copies.md", "guide/backup.md"),
+        ("rename", "setup.md", "guide/install.md"),
+        ("delete", "说明/安装.md", None),
+        ("insert", "说明/copy of backup.md", None),
+    }
+    assert changes() == expected, "whatever git's index knows"
+    git(base, "add", "-A")
+    assert changes("--staged") == expected
+    git(base, "commit", "-q", "-m", "moved")
+    assert changes(f"{before}..HEAD") == expected
+    stat = run_in(base, ["diff", f"{before}..HEAD", "--stat"]).out
+    assert "docs" in stat, stat
+    ran = run_in(base, ["check", "--since", before])
+    assert "W_RENAMED" in ran.out + ran.err, ran
+    assert [line["op"] for line in run_in(base, ["log", "docs", "setup.md"]).lines] == ["rename", "insert"]
+    found = {line["field"]: line["commit"] for line in run_in(base, ["blame", "docs", "setup.md"]).lines}
+    assert found["owner"] == before != found["text"] == found["path"], "a value is from the commit that gave it"

@@ -87,3 +87,54 @@ def test_kx_18_texts_that_were_not_used_for_longest_are_cleaned_away(tmp_path: P
     assert run_in(root, ["cleanup"], env=env).code == 0
     assert len([*kept.iterdir()]) == 4
     assert run_in(root, ["find", "papers", "page3", "-m"], env=env).code == 0
+
+
+def test_kx_18_strict_has_no_record_of_a_file_that_could_not_be_read_whole(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    (root / "docs").mkdir()
+    for path in ("orders.pdf", "locked.pdf", "half.docx", "guide/page.html"):
+        (root / "docs" / path.rpartition("/")[2]).write_bytes(FILES[path])
+    assert run_in(root, ["collection", "add", "docs", "--mask", "**/*"]).code == 0
+    definition = root / "ontology/collections/docs.yaml"
+    sound = definition.read_text("utf-8")
+    begins = sound.index("    source:\n") + len("    source:\n")
+
+    def read_as(extraction: str) -> None:
+        definition.write_text(f"{sound[:begins]}      extraction: {extraction}\n{sound[begins:]}", "utf-8")
+
+    def listed() -> dict[str, object]:
+        return {line["path"]: line["warnings"] for line in run_in(root, ["ls", "docs", "--long"]).lines}
+
+    read_as("{policy: strict}")
+    done = run_in(root, ["update", "--json"])
+    assert done.code == 1 and done.error["code"] == "E_EXTRACT" and done.line["collections"][0]["documents"] == 2
+    assert [one["path"] for one in done.error["findings"]] == ["docs/half.docx", "docs/locked.pdf"]
+    records = run_in(root, ["sql", "SELECT path FROM docs ORDER BY path"])
+    assert [one["path"] for one in records.lines] == ["orders.pdf", "page.html"]
+    assert [one["path"] for one in run_in(root, ["ls", "docs"]).lines] == ["docs/orders.pdf", "docs/page.html"]
+    assert listed() == {
+        "docs/orders.pdf": [],
+        "docs/page.html": [],
+        "docs/half.docx": ["failed"],
+        "docs/locked.pdf": ["encrypted"],
+    }
+    checked = run_in(root, ["check"])
+    assert checked.code == 1 and "docs/half.docx E_EXTRACT" in checked.out + checked.err
+    assert run_in(root, ["search", "train"]).code == 0, "what can be read is searched"
+
+    read_as("{policy: fallback, off: [pdf]}")
+    assert run_in(root, ["update"]).code == 0
+    assert listed() == {
+        "docs/half.docx": ["failed"],
+        "docs/locked.pdf": ["disabled"],
+        "docs/orders.pdf": ["disabled"],
+        "docs/page.html": [],
+    }
+    read_as("{policy: strict, off: [pdf], max_bytes: 10}")
+    assert set(map(str, listed().values())) == {"['too_large']"}
+
+    line = sound[:begins].count("\n") + 1
+    for wrong in ("{policy: never}", "{off: [md]}", "{off: pdf}", "{max_bytes: 0}", "{max_seconds: no}", "{limit: 3}", "[]"):
+        read_as(wrong)
+        refused = run_in(root, ["ls", "docs"])
+        assert refused.code == 2 and f"ontology/collections/docs.yaml:{line}" in refused.err, (wrong, refused.err)

@@ -1,4 +1,4 @@
-"""CollectionDocument collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
+"""Document collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
 ontology/collections, one outside of it is known to this machine alone."""
 
 import json
@@ -213,7 +213,7 @@ def _named(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
 
 def _line(base: Base, kind: NodeType) -> dict[str, Any]:
     source = source_of(kind)
-    parts = base.tree.parts_of(kind)
+    parts = [part for part in base.tree.parts_of(kind) if part.rows]
     return {
         "name": kind.name,
         "uri": f"{URI}{kind.name}",

@@ -1,15 +1,14 @@
-"""update and watch: folders are fetched, read again, and what a search needs is made."""
+"""update: folders are fetched, read again, and what a search needs is made."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from duckkb.actions.documents import commands
 from duckkb.actions.documents.collections import documents_of, source_of
 from duckkb.actions.documents.naming import refused
-from duckkb.documents.source import matches, placed, within
+from duckkb.documents.source import placed, within
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
@@ -42,7 +41,11 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     folders that are git work trees; commands that collections name run once they are trusted. Raises `errors.NotFound`,
     `errors.Refused` where a command fails."""
     kinds = documents_of(base, names)
-    notices = [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)]
+    return taken_in(base, kinds, [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)])
+
+
+def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
+    """What an update that found its files as they lie does with some collections; `notices` are said with it."""
     boot.refresh(base)
     built = jobs.refresh(base, wait=True)
     lines = tuple(_compared(base, kind, notices) for kind in kinds)
@@ -90,7 +93,7 @@ def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> N
 
 def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
     """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
-    now = {within(source_of(kind), part.path) or part.path: part.digest[:16] for part in base.tree.parts_of(kind)}
+    now = {within(source_of(kind), part.path) or part.path: part.digest[:16] for part in base.tree.parts_of(kind) if part.rows}
     name = f"{_STATE}{kind.name}"
     before = base.notes.note(name)
     before = before if isinstance(before, dict) else {}
@@ -112,32 +115,3 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
         "removed": len(before.keys() - now.keys()),
         "unchanged": len(now) - len(added) - len(changed),
     }
-
-
-def watch(
-    turn: Callable[[], AbstractContextManager[Base]], names: Sequence[str], tell: Callable[[Updated], None]
-) -> None:
-    """Update collections whenever a file of theirs is added, changed, renamed or removed, until the process is interrupted.
-    A burst of changes is one update. Needs the extra `documents`."""
-    try:
-        from watchfiles import watch as changes
-    except ImportError as error:
-        raise Refused(
-            "watching folders needs the extra `documents`", suggestion="pip install 'duckkb[documents]'"
-        ) from error
-    with turn() as base:
-        folders = {
-            str((base.root / source_of(kind).path).resolve()): source_of(kind) for kind in documents_of(base, names)
-        }
-        tell(update(base, names))
-    present = [folder for folder in folders if Path(folder).is_dir()]
-
-    def concerns(_: Any, path: str) -> bool:
-        for folder in folders:
-            if path.startswith(f"{folder}/"):
-                return not matches(folders[folder].ignore, path[len(folder) + 1 :])
-        return False
-
-    for _ in changes(*present, watch_filter=concerns, raise_interrupt=False):
-        with turn() as base:
-            tell(update(base, names))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import options, out, printed
+from duckkb.cli import options, out, printed, stop
 from duckkb.cli.options import PathName
 from duckkb.cli.verb import base_verb, group, opened, verb
 
@@ -214,12 +214,16 @@ def update_command(names: tuple[str, ...], pull: bool) -> None:
 @verb("watch")
 @click.argument("names", metavar="[COLLECTION]...", nargs=-1)
 def watch_command(names: tuple[str, ...]) -> None:
-    """Update collections whenever a file of theirs changes, until Ctrl-C. Needs the extra `documents`."""
-    with opened() as kb:
+    """Update collections whenever a file of theirs changes, until Ctrl-C, which is exit code 0. Needs the extra `documents`.
+
+    One process watches a base; another one waits until it ends. Commands that collections name do not run.
+    """
+    with stop.expected(), opened() as kb:
         kb.watch(names, _tell)
 
 
 def _tell(updated: "Updated") -> None:
     out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
     out.tell(updated.notices)
-    printed.note(f"{updated.embedded} embedded, {updated.pending} pending / {updated.chunks} chunks")
+    if updated.collections:
+        printed.note(f"{updated.embedded} embedded, {updated.pending} pending / {updated.chunks} chunks")

@@ -55,7 +55,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
             continue
         table = _TableChanges(found[1], limits)
         table.read(versions, paths, found[0])
-        changes += table.changes()
+        changes += table.changes(versions.renamed)
         moves += table.moves
         respelled += table.respelled
         findings += table.findings
@@ -138,9 +138,10 @@ class _TableChanges:
         lines.read(raw)
         return lines
 
-    def changes(self) -> list[RecordChange]:
-        """By identity, the new one where there is one."""
+    def changes(self, renamed: Mapping[str, str]) -> list[RecordChange]:
+        """By identity, the new one where there is one; `renamed` has former paths of documents."""
         pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
+        pairs = _renamed(pairs, renamed) if renamed else pairs
         found = [(old, new) for old, new in self._matched(pairs) if not self._is_same(old, new)]
         found.sort(key=lambda pair: identity_key((pair[1] or pair[0]).record.identity))
         return [change_of(self._kind, old, new) for old, new in found]
@@ -169,6 +170,21 @@ class _TableChanges:
             else:
                 found.append((old, new))
         return [(old, new) for old, new in found if new is not None or old is None or old.record.identity not in joined]
+
+
+def _renamed(
+    pairs: list[tuple[StoredRow | None, StoredRow | None]], former: Mapping[str, str]
+) -> list[tuple[StoredRow | None, StoredRow | None]]:
+    """A document whose file got another name is one record."""
+    gone = {old.path: old for old, new in pairs if old is not None and new is None}
+    come = {new.path: former.get(new.path, "") for old, new in pairs if new is not None and old is None}
+    joined = {path: gone[was] for path, was in come.items() if was in gone}
+    lost = {old.path for old in joined.values()}
+    return [
+        (joined.get(new.path, old) if new is not None else old, new)
+        for old, new in pairs
+        if new is not None or old is None or old.path not in lost
+    ]
 
 
 def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) -> RecordChange:

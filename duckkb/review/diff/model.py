@@ -175,7 +175,7 @@ class Diff:
 @dataclass(frozen=True, slots=True)
 class Versions:
     """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
-    no regular files."""
+    no regular files. `renamed` has for the part of a document that got another name its former one."""
 
     base: Label
     head: Label
@@ -183,6 +183,7 @@ class Versions:
     new: Mapping[str, bytes]
     findings: tuple[Finding, ...] = ()
     paths: tuple[str, ...] = field(default_factory=tuple)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ def _counted(
     versions: Versions, paths: list[str], kinds: tuple[RecordType, RecordType], limits: Limits
 ) -> Numbers | None:
     """The numbers of one table; None where a line has to be looked at closely."""
+    if not versions.renamed.keys().isdisjoint(paths):
+        return None
     known = alike(versions.old, versions.new, paths)
     old = _records(versions.old, paths, known, kinds[0])
     new = _records(versions.new, paths, known, kinds[1], limits)

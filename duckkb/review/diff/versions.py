@@ -3,6 +3,7 @@ which each side is read: config.yaml and ontology/ as they were there.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from duckkb.review.diff.configuration import ontology_changes
 from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versions
 from duckkb.settings import Shrink
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in
+from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in, type_at
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
+from duckkb.truth.git.renames import renames
 from duckkb.truth.git.revisions import WATCHED, Revision, TreeEntry
 from duckkb.values import dataclass, field
 
@@ -131,7 +133,7 @@ def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str])
     )
 
 
-def _with_documents(versions: Versions, files: Versions, both: "Configurations") -> Versions:
+def _with_documents(root: Path, versions: Versions, files: Versions, both: "Configurations") -> Versions:
     """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
     sides = []
     for content, ontology in ((files.old, both.old.ontology), (files.new, both.new.ontology)):
@@ -144,7 +146,21 @@ def _with_documents(versions: Versions, files: Versions, both: "Configurations")
         old={**versions.old, **{path: old[path] for path in differing if path in old}},
         new={**versions.new, **{path: new[path] for path in differing if path in new}},
         paths=(*versions.paths, *differing),
+        renamed=_renamed(root, files, both),
     )
+
+
+def _renamed(root: Path, files: Versions, both: "Configurations") -> dict[str, str]:
+    """The former names of documents, each of one collection before and now."""
+    went, came = defaultdict[str, dict[str, bytes]](dict), defaultdict[str, dict[str, bytes]](dict)
+    for found, side, other, ontology in (
+        (went, files.old, files.new, both.old.ontology),
+        (came, files.new, files.old, both.new.ontology),
+    ):
+        for path in side.keys() - other.keys():
+            if (kind := type_at(ontology, path)) is not None and kind.source is not None:
+                found[kind.name][path] = side[path]
+    return {path: was for name, some in came.items() for path, was in renames(root, went[name], some).items()}
 
 
 def _no_file(path: str, entry: TreeEntry) -> Finding:
@@ -203,7 +219,7 @@ class Comparison:
         versions = read(root, range)
         both = _configurations(root, range, versions, files)
         if places := {*folders(both.old.ontology.nodes.values()), *folders(both.new.ontology.nodes.values())}:
-            versions = _with_documents(versions, read(root, range, sorted(places)), both)
+            versions = _with_documents(root, versions, read(root, range, sorted(places)), both)
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
     @property

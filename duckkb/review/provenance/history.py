@@ -19,7 +19,8 @@ from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import elements, split
 from duckkb.truth.git import revisions
-from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, TreeEntry
+from duckkb.truth.git.renames import renames
+from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, Touched, TreeEntry
 from duckkb.values import dataclass
 
 Texts = Mapping[str, bytes]
@@ -157,9 +158,24 @@ class _Finder:
         for touched in step.touched:
             if after is not None and all(one.path != after.path for one in touched):
                 yield after
+            elif after is not None and self.kind.source is not None and self.kind.kind == "node":
+                yield self._document(touched, after.path)
             else:
                 old = {one.path: one.old for one in touched if one.old is not None}
                 yield self.among(old, number, after.path if after else "")
+
+    def _document(self, touched: Iterable[Touched], path: str) -> _LinePlace | None:
+        """A document in a parent of a commit, in which its file may have had another name."""
+        own = [one for one in touched if part_named(self.kind, one.path)]
+        old = {one.path: one.old.blob for one in own if one.old is not None and one.old.mode in REGULAR}
+        new = {one.path: one.new.blob for one in own if one.new is not None and one.new.mode in REGULAR}
+        if path not in old:
+            went, came = old.keys() - new.keys(), new.keys() - old.keys()
+            read = self.blobs.read
+            sides = {one: read(old[one]) for one in went}, {one: read(new[one]) for one in came if went}
+            path = renames(self.source.root, *sides).get(path, "")
+        line = self._lines(path, self.blobs.read(old[path])).rstrip(b"\n") if path else b""
+        return _LinePlace(path, line, 1) if line else None
 
     def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
         """The record in one of these files, looked for where it was `first`."""

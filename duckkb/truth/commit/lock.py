@@ -98,6 +98,13 @@ def job(root: Path, timeout: float) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def watching(root: Path, timeout: float) -> Iterator[None]:
+    """Hold what one process at a time holds while it watches folders. Raises `errors.Unavailable` as `job` does."""
+    with _acquired(_open_to_write(root, state.WATCH), "exclusive", timeout, _watched):
+        yield
+
+
 def holder(root: Path) -> Holder | None:
     """Who holds the lock exclusively at this moment, for `status`; None when nobody does or nobody says."""
     return _look(root, state.LOCK)[1]
@@ -279,6 +286,11 @@ def _busy(holder: Holder | None, timeout: float) -> errors.Unavailable:
     who = holder or "another process, which does not say its name"
     remedy = "Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait."
     return _held(f"An index job is under way: {who}.", remedy, holder)
+
+
+def _watched(holder: Holder | None, timeout: float) -> errors.Unavailable:
+    who = holder or "another process, which does not say its name"
+    return _held(f"The folders of this base are watched already: {who}.", "Stop one of the two.", holder)
 
 
 def _held(said: str, remedy: str, holder: Holder | None) -> errors.Unavailable:

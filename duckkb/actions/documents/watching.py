@@ -1,0 +1,136 @@
+"""watch: document collections are updated whenever a file of theirs changes."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.actions.documents.collections import documents_of, source_of
+from duckkb.actions.documents.updating import Updated, taken_in
+from duckkb.documents.source import is_document
+from duckkb.engine.base import Base
+from duckkb.errors import DuckkbError, Refused, Unavailable
+from duckkb.ontology.model import DocumentSource
+from duckkb.queries import Notice
+from duckkb.truth.commit import lock
+from duckkb.values import dataclass, field
+
+_LOOK_MS = 1_000
+"""How often is looked at what no event tells of: definitions, whether folders are there, what failed."""
+_QUIET_MS, _BURST_MS = 200, 2_000
+"""A burst of changes is over when nothing has changed for so long; one that goes on is taken in so often."""
+
+
+@dataclass
+class Watch:
+    """One process that watches collections: those that have these names, or all."""
+
+    turn: Callable[[], AbstractContextManager[Base]]
+    names: Sequence[str]
+    tell: Callable[[Updated], None]
+    _root: Path = Path()
+    _folders: dict[Path, DocumentSource] = field(default_factory=dict)
+    _last: Updated | None = None
+    _failed: bool = False
+
+    def run(self) -> None:
+        """Bring the collections up to date, then at each change, until the process is interrupted.
+
+        A burst of changes is one update, and one that found nothing new is not told. Commands of `update` do not run, as
+        they change files. One process watches a base; another one says so and waits for its end. What stops an update later
+        on is told as a notice, and it is tried again. Raises what `update` raises at first, and `errors.Refused` without the
+        extra `documents`.
+        """
+        try:
+            from watchfiles import watch
+        except ImportError as error:
+            said = "watching folders needs the extra `documents`"
+            raise Refused(said, suggestion="pip install 'duckkb[documents]'") from error
+        self._update()
+        try:
+            self._go_on(watch, 0)
+        except Unavailable as problem:
+            if problem.code != "E_LOCKED":
+                raise
+            self.tell(_failure(problem))
+            self._go_on(watch, math.inf)
+
+    def _go_on(self, watch: Callable[..., Iterator[Any]], timeout: float) -> None:
+        with lock.watching(self._root, timeout):
+            while True:
+                self._follow(watch)
+
+    def _follow(self, watch: Callable[..., Iterator[Any]]) -> None:
+        """Update at each change, until other folders are to be watched."""
+        seen, is_first = self._ground(), True  # what changed before anybody listened is looked for
+        for changed in _changes(watch, {folder.resolve(): source for folder, source in self._folders.items()}):
+            if changed or is_first or self._failed or self._ground() != seen:
+                self._update()
+            if self._ground() != seen:
+                return
+            is_first = False
+
+    def _ground(self) -> tuple[Any, ...]:
+        """What no event tells of: definitions, and the folders themselves."""
+        return config.stamp(self._root), *((folder, _identity(folder)) for folder in self._folders)
+
+    def _update(self) -> None:
+        try:
+            with self.turn() as base:
+                kinds = documents_of(base, self.names)
+                self._root, self._folders = base.root, {base.root / source_of(kind).path: source_of(kind) for kind in kinds}
+                told = taken_in(base, kinds, [])
+        except DuckkbError as problem:
+            if self._last is None:
+                raise
+            self._failed, told = True, _failure(problem)
+        else:
+            self._failed = False
+        self._say(told)
+
+    def _say(self, told: Updated) -> None:
+        """Tell what is new in it."""
+        is_first, before = self._last is None, self._last.notices if self._last else ()
+        unread = (Notice(one.code, f"{one.place}: {one.message}", one.remedy) for one in told.refused)
+        lines = [line for line in told.collections if is_first or line["added"] or line["changed"] or line["removed"]]
+        self._last = told = replace(told, collections=tuple(lines), notices=(*told.notices, *unread))
+        if is_first or lines or told.embedded or told.notices != before:
+            self.tell(told)
+
+
+def _failure(problem: DuckkbError) -> Updated:
+    return Updated((), 0, 0, 0, (Notice(problem.code, str(problem), problem.suggestion),))
+
+
+def _changes(watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSource]) -> Iterator[Any]:
+    """What changed in the folders; empty when it is time to look at what no event tells of. Ends where a folder goes as it
+    is about to be watched; raises `errors.Unavailable` (E_IO) where folders cannot be watched."""
+
+    def concerns(_: Any, path: str) -> bool:
+        """A folder too, whose name says nothing of what is in it."""
+        place = Path(path)
+        return any(
+            is_document(replace(source, pattern=("*",)), place.relative_to(folder).as_posix())
+            for folder, source in folders.items()
+            if place.is_relative_to(folder)
+        )
+
+    timing = {"step": _QUIET_MS, "debounce": _BURST_MS, "rust_timeout": _LOOK_MS, "yield_on_timeout": True}
+    try:
+        yield from watch(*(one for one in folders if one.is_dir()), watch_filter=concerns, **timing)
+    except FileNotFoundError:
+        return
+    except (OSError, RuntimeError) as error:
+        remedy = "raise fs.inotify.max_user_watches, or set WATCHFILES_FORCE_POLLING=1"
+        raise Unavailable(f"folders cannot be watched: {error}", code="E_IO", suggestion=remedy) from error
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

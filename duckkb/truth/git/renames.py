@@ -1,0 +1,31 @@
+"""Which files got another name, as git finds it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from duckkb.truth.git.run import answer, without_filters
+
+
+def renames(root: Path, old: Mapping[str, bytes], new: Mapping[str, bytes]) -> dict[str, str]:
+    """The former path of each file that was renamed; `old` are the files that went, `new` those that came, by path. Half of
+    the content must be the same at least (`git diff -M`). Raises `errors.Unavailable` (E_GIT)."""
+    if not (old and new):
+        return {}
+    paths = {}
+    with TemporaryDirectory(prefix="duckkb-renames-") as folder:
+        sides = [Path(folder, name) for name in ("old", "new")]
+        for side, files in zip(sides, (old, new), strict=True):
+            for number, path in enumerate(sorted(files)):
+                place = side / f"{number:07}" / (path.rpartition("/")[2].strip(".") or "-")  # a tree may name `..`
+                place.parent.mkdir(parents=True)
+                place.write_bytes(files[path])
+                paths[os.fsencode(place)] = path
+        settings = {**without_filters(root), "diff.renameLimit": "1000"}
+        command = ["diff", "--no-index", "--no-ext-diff", "--name-status", "--diff-filter=R", "-M50%", "-z"]
+        done = answer(root, [*command, *map(str, sides)], settings=settings)
+    if done.code > 1:
+        raise done.failure("diff")
+    told = done.output.split(b"\0")
+    return {paths[name]: paths[was] for was, name in zip(told[1::3], told[2::3], strict=True)}
