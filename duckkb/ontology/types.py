@@ -27,7 +27,7 @@ NODE_KEYS = ("table", "identity", "schema", "search", "policy", "merge", "review
 EDGE_KEYS = ("label", "from", "to", "cardinality", "identity", "schema", "search", "policy", "merge", "review")
 COLLECTION_KEYS = ("table", "policy", "merge", "review", "source")
 SOURCE_KEYS = ("path", "pattern", "ignore", "included", "update_command", "contexts", "extraction")
-EXTRACTION_KEYS = ("policy", "off", "max_bytes", "max_seconds", "max_memory")
+EXTRACTION_KEYS = ("policy", "disabled", "max_bytes", "max_seconds", "max_memory")
 SEARCH_KEYS = ("full_text", "vectors")
 
 PATH = "path"
@@ -157,9 +157,9 @@ def _extraction(section: Section) -> Extraction:
     """How the files of a collection are read."""
     section.refuse_unknown(EXTRACTION_KEYS)
     usual, gib = Extraction(), 1024**3
-    off = dict(section.names("off")) if "off" in section else {}
+    off = dict(section.names("disabled")) if "disabled" in section else {}
     for form in [form for form in off if form not in EXTRACTED]:
-        section.problem(f"{shown(form)} cannot be switched off; {', '.join(EXTRACTED)} can", "off")
+        section.problem(f"{shown(form)} cannot be switched off; {', '.join(EXTRACTED)} can", "disabled")
     return Extraction(
         section.get("policy", Choice(("fallback", "strict")), "fallback") == "strict",
         tuple(sorted(off)),

@@ -108,7 +108,7 @@ def test_kx_18_strict_has_no_record_of_a_file_that_could_not_be_read_whole(tmp_p
     read_as("{policy: strict}")
     done = run_in(root, ["update", "--json"])
     assert done.code == 1 and done.error["code"] == "E_EXTRACT" and done.line["collections"][0]["documents"] == 2
-    assert [one["path"] for one in done.error["findings"]] == ["docs/half.docx", "docs/locked.pdf"]
+    assert [one["path"] for one in done.error["details"]["findings"]] == ["docs/half.docx", "docs/locked.pdf"]
     records = run_in(root, ["sql", "SELECT path FROM docs ORDER BY path"])
     assert [one["path"] for one in records.lines] == ["orders.pdf", "page.html"]
     assert [one["path"] for one in run_in(root, ["ls", "docs"]).lines] == ["docs/orders.pdf", "docs/page.html"]
@@ -122,7 +122,7 @@ def test_kx_18_strict_has_no_record_of_a_file_that_could_not_be_read_whole(tmp_p
     assert checked.code == 1 and "docs/half.docx E_EXTRACT" in checked.out + checked.err
     assert run_in(root, ["search", "train"]).code == 0, "what can be read is searched"
 
-    read_as("{policy: fallback, off: [pdf]}")
+    read_as("{policy: fallback, disabled: [pdf]}")
     assert run_in(root, ["update"]).code == 0
     assert listed() == {
         "docs/half.docx": ["failed"],
@@ -130,11 +130,11 @@ def test_kx_18_strict_has_no_record_of_a_file_that_could_not_be_read_whole(tmp_p
         "docs/orders.pdf": ["disabled"],
         "docs/page.html": [],
     }
-    read_as("{policy: strict, off: [pdf], max_bytes: 10}")
+    read_as("{policy: strict, disabled: [pdf], max_bytes: 10}")
     assert set(map(str, listed().values())) == {"['too_large']"}
 
     line = sound[:begins].count("\n") + 1
-    for wrong in ("{policy: never}", "{off: [md]}", "{off: pdf}", "{max_bytes: 0}", "{max_seconds: no}", "{limit: 3}", "[]"):
+    for wrong in ("{policy: never}", "{disabled: [md]}", "{max_bytes: 0}", "{max_seconds: x}", "{limit: 3}", "[]"):
         read_as(wrong)
         refused = run_in(root, ["ls", "docs"])
         assert refused.code == 2 and f"ontology/collections/docs.yaml:{line}" in refused.err, (wrong, refused.err)

@@ -234,13 +234,8 @@ def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, bytes]:
     parts = {path: one for path, one in there.items() if path not in touched and layout.parse_part(path)}
     files = {file: found for file in there if (found := _documents(ontology, file, wanted, touched))}
     content = revisions.contents(root, parts | {file: there[file] for file in files})
-    lines = {
-        path: lines_of(path, kind, content.pop(file))
-        for file, found in files.items()
-        if file in content
-        for path, kind in found
-    }
-    return content | lines
+    read = {file: content.pop(file) for file in files if file in content}
+    return content | {path: lines_of(path, kind, raw) for file, raw in read.items() for path, kind in files[file]}
 
 
 def _documents(
