@@ -22,7 +22,7 @@ SHORTEST = 6
 _DOCID = re.compile(rf"#?([0-9a-f]{{{SHORTEST},64}})", re.IGNORECASE)
 _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _GLOB = re.compile(r"[*?\[{]")
-_SPECIAL = re.compile(r"[\x00-\x20%#?,\"<>\\^`|]")
+_SPECIAL = re.compile(r"[\x00-\x20%#?@,\"<>\\^`|]")
 _MOST_NEAR = 5
 _NEAR = 3
 """Letters by which a name that is suggested may differ."""

@@ -1,6 +1,7 @@
 """watch: document collections are updated whenever a file of theirs changes."""
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 from duckkb import config
 from duckkb.actions.documents.collections import documents_of, source_of
 from duckkb.actions.documents.updating import Updated, taken_in
-from duckkb.documents.source import is_document
+from duckkb.documents.source import enters, is_document
 from duckkb.engine.base import Base
 from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.ontology.model import DocumentSource
@@ -66,10 +67,12 @@ class Watch:
     def _follow(self, watch: Callable[..., Iterator[Any]]) -> None:
         """Update at each change, until other folders are to be watched."""
         seen, is_first = self._ground(), True  # what changed before anybody listened is looked for
-        for changed in _changes(watch, {folder.resolve(): source for folder, source in self._folders.items()}):
+        folders = {folder.resolve(): source for folder, source in self._folders.items()}
+        places = _places(folders)
+        for changed in _changes(watch, folders, places):
             if changed or is_first or self._failed or self._ground() != seen:
                 self._update()
-            if self._ground() != seen:
+            if self._ground() != seen or (changed and _places(folders) != places):
                 return
             is_first = False
 
@@ -105,8 +108,21 @@ def _failure(problem: DuckkbError) -> Updated:
     return Updated((), 0, 0, 0, (Notice(problem.code, str(problem), problem.suggestion),))
 
 
-def _changes(watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSource]) -> Iterator[Any]:
-    """What changed in the folders; empty when it is time to look at what no event tells of. Ends where a folder goes as it
+def _places(folders: dict[Path, DocumentSource]) -> list[str]:
+    """The folders that can hold documents: links are not followed."""
+    found = []
+    for folder, source in folders.items():
+        for place, names, _ in os.walk(folder):
+            inner = Path(place).relative_to(folder)
+            names[:] = [name for name in names if enters(source, (inner / name).as_posix())]
+            found.append(place)
+    return found
+
+
+def _changes(
+    watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSource], places: Sequence[str]
+) -> Iterator[Any]:
+    """What changed in some places in the folders; empty when it is time to look at what no event tells of. Ends where a folder goes as it
     is about to be watched; raises `errors.Unavailable` (E_IO) where folders cannot be watched."""
 
     def concerns(_: Any, path: str) -> bool:
@@ -120,7 +136,7 @@ def _changes(watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSo
 
     timing = {"step": _QUIET_MS, "debounce": _BURST_MS, "rust_timeout": _LOOK_MS, "yield_on_timeout": True}
     try:
-        yield from watch(*(one for one in folders if one.is_dir()), watch_filter=concerns, **timing)
+        yield from watch(*places, watch_filter=concerns, recursive=False, **timing)
     except FileNotFoundError:
         return
     except (OSError, RuntimeError) as error:

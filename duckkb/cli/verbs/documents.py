@@ -39,7 +39,10 @@ def collection_add_command(
     duckkb collection add docs
     duckkb collection add ~/notes --name notes --mask "**/*.md" --mask "**/*.txt"
     """
-    return _changed(kb.documents.add(path, name=name, masks=masks))
+    added = kb.documents.add(path, name=name, masks=masks)
+    if not added.records:
+        printed.note(f"no file in {path} matches {', '.join(masks) or '**/*.md'}; those that come later are read")
+    return _changed(added)
 
 
 @base_verb("list", group=collection_command, under="collections")

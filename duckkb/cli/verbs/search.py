@@ -200,6 +200,8 @@ def print_document(document: Mapping[str, Any], numbered: bool) -> None:
     line = _numbered(document) if numbered else document
     if chosen_format("") == "":
         printed.result(line["text"], end="" if line["text"].endswith("\n") else "\n")
+        if "warnings" in line:
+            printed.notice("W_DOCUMENT", f"the file was read with warnings: {', '.join(line['warnings'])}")
     elif chosen_format() == "json":
         printed.result(dumps(line))
     else:

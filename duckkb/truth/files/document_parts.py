@@ -76,8 +76,8 @@ def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
 
 def walk(root: Path, source: DocumentSource) -> Iterator[Seen | Finding]:
     """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
-    findings for links, which are not followed. A folder that is not there has none. Raises OSError for one that cannot be
-    listed."""
+    findings for links, which are not followed, and for what else is no file. A folder that is not there has none. Raises
+    OSError for one that cannot be listed."""
     yield from _walk(root / source.path, source, "")
 
 
@@ -102,8 +102,9 @@ def _walk(folder: Path, source: DocumentSource, inner: str) -> Iterator[Seen | F
                 yield placed(source, path), entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-        elif entry.is_symlink():
-            said = "a link; links are not followed, and what it leads to is no document"
+        else:
+            is_link = entry.is_symlink()
+            said = "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
             yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
 
 
