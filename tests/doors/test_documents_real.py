@@ -4,7 +4,6 @@ DUCKKB_EVAL_DATA names a folder with the Markdown files of FastAPI's documentati
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -106,9 +105,13 @@ def _is_as_git_says(root: Path, base: str, head: str) -> None:
     for status in words:
         was = next(words).removeprefix("docs/")
         op = {"A": "insert", "D": "delete", "M": "update", "R": "rename"}[status[0]]
-        expected.add((op, next(words).removeprefix("docs/") if op == "rename" else was, was if op == "rename" else None))
+        expected.add(
+            (op, next(words).removeprefix("docs/") if op == "rename" else was, was if op == "rename" else None)
+        )
     (diff,) = run_in(root, ["diff", f"{base}..{head}", "--format", "json", "--full"]).lines
-    assert {(one["op"], one["identity"], one.get("was")) for one in diff["changes"] if one["type"] == "docs"} == expected
+    assert {
+        (one["op"], one["identity"], one.get("was")) for one in diff["changes"] if one["type"] == "docs"
+    } == expected
 
 
 def _is_blamed_as_by_git(root: Path) -> None:

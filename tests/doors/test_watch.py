@@ -1,7 +1,6 @@
 """`duckkb watch` as a process: what becomes of files reaches the index, whatever happens in between."""
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -79,7 +78,9 @@ def endpoint() -> Iterator[FakeEndpoint]:
 @pytest.fixture
 def base(tmp_path: Path, endpoint: FakeEndpoint) -> Path:
     place = f"{{base_url: '{endpoint.url}', dimensions: 16, max_retries: 0}}"
-    note = "nodes: {Note: {identity: id, schema: {type: object, properties: {id: {type: string}, text: {type: string}}}}}"
+    note = (
+        "nodes: {Note: {identity: id, schema: {type: object, properties: {id: {type: string}, text: {type: string}}}}}"
+    )
     root = make_base(tmp_path / "kb", f"global: {{embedding_model: far, embedding: {place}}}\n{note}\n")
     for number in range(10):
         _write(root / f"docs/{number}.md", f"# Document {number}\n\nabout number{number}\n")
@@ -170,7 +171,7 @@ def test_kx_01_watch_ends_as_asked_and_another_one_takes_over(base: Path, endpoi
         second.until(lambda: second.told("docs", added=1, documents=12))
         assert second.end(signal.SIGINT) == 0
     assert len(endpoint.texts) == len(set(endpoint.texts)), "nothing was embedded twice"
-    assert os.listdir(base / ".duckkb/txn") == [] and run_in(base, ["check"]).code == 0
+    assert not [*(base / ".duckkb/txn").iterdir()] and run_in(base, ["check"]).code == 0
 
 
 def test_kx_01_watch_goes_on_when_folders_definitions_and_truth_change(base: Path) -> None:

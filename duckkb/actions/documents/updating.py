@@ -93,7 +93,11 @@ def _run(kind: NodeType, folder: Path, command: str | list[str], what: str) -> N
 
 def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
     """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
-    now = {within(source_of(kind), part.path) or part.path: part.digest[:16] for part in base.tree.parts_of(kind) if part.rows}
+    now = {
+        within(source_of(kind), part.path) or part.path: part.digest[:16]
+        for part in base.tree.parts_of(kind)
+        if part.rows
+    }
     name = f"{_STATE}{kind.name}"
     before = base.notes.note(name)
     before = before if isinstance(before, dict) else {}

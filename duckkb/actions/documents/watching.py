@@ -84,7 +84,10 @@ class Watch:
         try:
             with self.turn() as base:
                 kinds = documents_of(base, self.names)
-                self._root, self._folders = base.root, {base.root / source_of(kind).path: source_of(kind) for kind in kinds}
+                self._root, self._folders = (
+                    base.root,
+                    {base.root / source_of(kind).path: source_of(kind) for kind in kinds},
+                )
                 told = taken_in(base, kinds, [])
         except DuckkbError as problem:
             if self._last is None:

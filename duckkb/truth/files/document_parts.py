@@ -104,7 +104,9 @@ def _walk(folder: Path, source: DocumentSource, inner: str) -> Iterator[Seen | F
                 continue
         else:
             is_link = entry.is_symlink()
-            said = "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
+            said = (
+                "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
+            )
             yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
 
 
