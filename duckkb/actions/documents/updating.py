@@ -12,7 +12,7 @@ from duckkb.documents.source import placed, within
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
-from duckkb.errors import Finding, Refused
+from duckkb.errors import Finding
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.truth.git import run

@@ -68,7 +68,9 @@ def repair_command(check_only: bool, everything: bool) -> None:
     is_flag=True,
     help="Also vectors of models that no base known here uses; they cost what embedding them cost.",
 )
-@click.option("--cache", is_flag=True, help="All tokens, vectors and models' answers, of all bases; they are made again.")
+@click.option(
+    "--cache", is_flag=True, help="All tokens, vectors and models' answers, of all bases; they are made again."
+)
 def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool) -> None:
     """Remove what nobody needs from the user's cache folder: of bases that have been gone for a week, of models of other
     versions, and tokens and vectors that were not used for longest where all of it is larger than its limit.
