@@ -16,6 +16,7 @@ from duckkb.config.keys import KEYS, SECTIONS
 from duckkb.config.show import normalised
 from duckkb.errors import Finding, OntologyError, StateError
 from duckkb.settings import (
+    ArchSettings,
     EmbeddingSettings,
     Environment,
     ExpandSettings,
@@ -117,6 +118,7 @@ global:
   ann: hnsw
   vector_storage: int8
 layout: {part: fixed}
+arch: {command: "graph .", output: code.json, timeout_s: 9}
 limits: {max_record_bytes: 1024, max_depth: 8, shrink_records: 5, shrink_share: 0.5}
 merge: {granularity: record}
 search: {embed_wait_s: 0}
@@ -145,6 +147,7 @@ include: ["ontology/**/*.yaml"]
         Shrink(5, 0.5),
         RerankSettings("http", "judge", "http://localhost:1/v1", "JUDGE_KEY", 7, 5, 600, 2, 3, "wait", "off"),
         ExpandSettings("chat", "writer", "http://localhost:2", "WRITER_KEY", 8, 1700),
+        ArchSettings("graph .", "code.json", 9.0),
     )
     assert {origin.split(":")[0] for origin in loaded.settings.origins.values()} == {"config.yaml"}
     assert isinstance(loaded.settings.embedding.timeout_s, float)
