@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 from duckkb.documents import code, markdown
@@ -14,9 +14,10 @@ from duckkb.values import dataclass
 TEXT = "text"
 """The field that is cut into passages."""
 _LINE = PREFIX // 2  # estimated tokens of each line that stands before a passage
-_LONGEST_KEPT = 1_000_000  # characters of a text that is held for a while
+_MOST_KNOWN = 50_000
 _MARKDOWN = frozenset({"md", "html", "docx"})
 """Formats whose text is Markdown, by itself or as it is extracted."""
+_known: "dict[tuple[bytes, str, str, Size], tuple[list[Heading], list[Span]]]" = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,7 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
     """The passages of a document, by its path and its fields; `contexts` say what its folders are about."""
     text, found = str(fields.get(TEXT) or ""), list[Passage]()
     form = str(fields.get("format"))
-    cut = _cut if len(text) <= _LONGEST_KEPT else _cut.__wrapped__
-    headings, pieces = cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
+    headings, pieces = _cut(text, form, path.rpartition("/")[2] if form == "code" else "", size)
     paths, about = _Paths(headings), clipped(" ".join(contexts), _LINE)
     title = clipped(str(fields.get("title") or ""), _LINE)
     for start, fresh, end in pieces:
@@ -47,13 +47,19 @@ def passages(path: str, fields: Mapping[str, Any], contexts: Sequence[str], size
     return found
 
 
-@lru_cache(16)  # who shows a hit asks for the same pieces several times
 def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], list[Span]]:
-    """The headings of a text and its pieces; `name` is that of a file of code."""
-    if form in _MARKDOWN:
-        headings = markdown.headings(text)
-        return headings, chunks(text, markdown_marks(text, headings), size)
-    return [], chunks(text, code_marks(name, text) if form == "code" else Marks(), size)
+    """The headings of a text and its pieces, found once: each lane goes over all texts, and who shows a hit asks again. `name`
+    is that of a file of code."""
+    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), form, name, size
+    found = _known.get(key)
+    if found is None:
+        headings = markdown.headings(text) if form in _MARKDOWN else []
+        code_or_plain = code_marks(name, text) if form == "code" else Marks()
+        found = headings, chunks(text, markdown_marks(text, headings) if form in _MARKDOWN else code_or_plain, size)
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = found
+    return found
 
 
 def code_marks(path: str, text: str) -> Marks:

@@ -199,7 +199,7 @@ def _complete(base: Base) -> None:
     for kind in base.ontology:
         if kind.full_text:
             base.lanes(kind).words.complete()
-        if kind.vectors:
+        if kind.given_vectors or (kind.vectors and base.fingerprint(kind) is not None):
             base.lanes(kind).vectors.complete()
         if base.rows(kind).version.folder is not None:
             base.sql.where(kind, f"{ID} = 0")  # which makes the rows that any condition asks
