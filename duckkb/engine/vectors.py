@@ -190,7 +190,7 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
     try:
         for kind in kinds:
             if kind.has_text_vectors:
-                _fill(base, kind, deadline, made)
+                fill(base, kind, deadline, made)
     except Unavailable as problem:
         why = f": {problem.message}"
     finally:
@@ -210,7 +210,7 @@ def _lacking(base: Base, kinds: Sequence[RecordType]) -> int:
     return sum(len(base.lanes(kind).vectors.lacking()) for kind in kinds if kind.vectors)
 
 
-def _fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
+def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
     """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been
     recomputed and agrees; then compute the others. Raises `errors.Unavailable` where there is no model."""
     _discard_other_lengths(base, kind)

@@ -1,6 +1,7 @@
 """update: folders are fetched, read again, and what a search needs is made."""
 
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from duckkb.documents.source import placed, within
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.index import jobs
-from duckkb.errors import Finding
+from duckkb.engine.index.jobs import Built
+from duckkb.engine.vectors import count_lacking, fill
+from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import NodeType
 from duckkb.queries import Notice
 from duckkb.truth.git import run
@@ -20,6 +23,9 @@ from duckkb.values import dataclass
 
 _COMMAND_SECONDS = 600
 _STATE = "documents/"
+_FEW, _FEW_TEXTS = 20, 500
+"""Files that changed, and texts without vectors, up to which no job is begun for them."""
+_EMBED_SECONDS = 3_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,9 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
 def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
     """What an update that found its files as they lie does with some collections; `notices` are said with it."""
     boot.refresh(base)
-    built = jobs.refresh(base, wait=True)
     lines = tuple(_compared(base, kind, notices) for kind in kinds)
+    is_small = all(line["unchanged"] and line["added"] + line["changed"] <= _FEW for line in lines)
+    built = (_followed(base) if is_small else None) or jobs.refresh(base, wait=True)
     unread = [
         Finding(
             "E_EXTRACT",
@@ -58,6 +65,30 @@ def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Up
         for one, said in refused(base, kinds)
     ]
     return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), tuple(unread))
+
+
+@boot.answered
+def _followed(base: Base) -> Built | None:
+    """Have the lanes follow a change of few files, with the vectors that they lack; None where many are lacking, which is a job's
+    to make: that goes over all records, as this does not."""
+    kinds = [kind for kind in base.ontology if kind.has_text_vectors and base.fingerprint(kind) is not None]
+    if count_lacking(base, kinds) > _FEW_TEXTS:
+        return None
+    made, why, until = set[bytes](), "", time.monotonic() + _EMBED_SECONDS
+    try:
+        for kind in kinds:
+            fill(base, kind, until, made)
+    except Unavailable as problem:
+        why = f": {problem.message}"
+    finally:
+        base.cache.save()
+    for kind in base.ontology:
+        if kind.full_text:
+            base.lanes(kind).words.complete()
+    left = count_lacking(base, kinds)
+    said = (Notice("W_PENDING", f"{left} texts have no vector yet{why}", "duckkb index build"),) if left else ()
+    total = sum((base.lanes(kind).vectors.account() or {"rows": 0})["rows"] for kind in kinds)
+    return Built(pending=left, embedded=len(made), changed=len(made) + left, total=total + left, notices=said)
 
 
 def _pulled(base: Base, kinds: Sequence[NodeType]) -> Iterator[Notice]:

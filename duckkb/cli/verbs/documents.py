@@ -229,4 +229,5 @@ def _tell(updated: "Updated") -> None:
     out.lines(updated.collections, under="collections", embedded=updated.embedded, pending=updated.pending)
     out.tell(updated.notices)
     if updated.collections:
-        printed.note(f"{updated.embedded} embedded, {updated.pending} pending / {updated.chunks} chunks")
+        of_all = f" / {updated.chunks:,} chunks" if updated.chunks else ""
+        printed.note(f"{updated.embedded} embedded, {updated.pending} pending{of_all}")
