@@ -266,10 +266,10 @@ def test_without_trust_and_without_care_it_would_be_told(env: dict[str, str], tm
         tmp_path / "weak",
         {
             "llm/providers/__init__": (
-                "if not trusted:",
-                "if False:",
-                "if variable and trusted else",
-                "if variable else",
+                "(wanted, key)\n    if not trusted:",
+                "(wanted, key)\n    if False:",
+                "key = secret(variable) if variable and trusted else",
+                "key = secret(variable) if variable else",
             ),
             "llm/providers/openai_endpoint": ("if self._key and _repeats(line, self._key):", "if False:"),
         },
