@@ -67,7 +67,8 @@ def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         yield from spelling(row)
         if may_hold_invisible(row.line):
             for field, said in invisible_fields(row.record.fields):
-                yield at(row, "W_INVISIBLE", said, field=pointer(field))
+                remedy = "" if kind.source is None else "take them out of the file, unless they are meant"
+                yield at(row, "W_INVISIBLE", said, remedy, pointer(field))
         if said := mixed_identity(identity_text(row.record.identity)):
             yield at(row, "W_INVISIBLE", said)
         if said := misplaced(row.path, row.record.created_at):

@@ -8,6 +8,7 @@ from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.records import Changeset, Component, Identity, Record, TypedEnd, identity_text
+from duckkb.truth.files.document_parts import file_of
 from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.files.tree import Ambiguous, End, Ref, Tree, end_identity
 from duckkb.values import dataclass
@@ -173,7 +174,8 @@ class IntegrityRule:
 def at(row: StoredRow, code: str, message: str, remedy: str = "", field: str = "") -> Finding:
     """A finding about a record, at its line where it has one, with the remedy of the catalogue where no other is given."""
     record, remedy = row.record, remedy or CODES[code].remedy
-    return Finding(code, message, row.path, row.line_no, field, remedy, record.type, identity_text(record.identity))
+    path, identity = file_of(row.path), identity_text(record.identity)
+    return Finding(code, message, path, row.line_no, field, remedy, record.type, identity)
 
 
 def named(finding: Finding) -> Finding:

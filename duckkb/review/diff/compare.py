@@ -16,7 +16,7 @@ from duckkb.records import ID, UPDATED_AT, Identity, identity_key, identity_text
 from duckkb.review.diff.model import Diff, FieldChange, OntologyChange, RecordChange, RecordPlace, Versions
 from duckkb.rules.integrity import spelling
 from duckkb.rules.view import at
-from duckkb.truth.files.document_parts import type_at
+from duckkb.truth.files.document_parts import file_of, type_at
 from duckkb.truth.files.line import Limits, etag
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import split
@@ -237,4 +237,6 @@ def _text(found: tuple[str, str] | None) -> str | None:
 
 
 def _place(row: StoredRow) -> RecordPlace:
-    return RecordPlace(row.path, row.line_no, row.line, etag(row.line))
+    path = file_of(row.path)
+    number = row.line_no if path == row.path else row.record.fields["lines"][0]  # of links between documents
+    return RecordPlace(path, number, row.line, etag(row.line))

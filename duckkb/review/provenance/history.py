@@ -13,7 +13,7 @@ from duckkb.records import ID, Identity, component_value
 from duckkb.review.diff.compare import change_of
 from duckkb.review.diff.model import RecordChange
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import lines_of, part_named
+from duckkb.truth.files.document_parts import file_of, lines_of, part_named
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
@@ -261,7 +261,7 @@ def _explained(
     with Blobs(source.root) as blobs:
         commits = _blamed(_Finder(source, kind, blobs), rows, parted)
     by, ends = _signed(source.root, filter(None, commits.values()))
-    places = {row.record.id: (row.path, row.line_no) for row in rows}
+    places = {row.record.id: (file_of(row.path), row.line_no) for row in rows}
     return {key: Origin(*places[key[0]], by.get(commit or ""), commit in ends) for key, commit in commits.items()}
 
 
