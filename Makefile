@@ -13,7 +13,7 @@ demo: $(STAMP)  ## Search, change and diff the repository's own knowledge base, 
 	@$(BIN)/python docs/demo.py
 
 test: $(STAMP)  ## Laws, doors, conformance and units: what to run before each commit
-	$(BIN)/python -m pytest -n 2 --dist=worksteal --ignore=tests/campaigns
+	$(BIN)/python -m pytest -n 2 --dist=worksteal -m "not long" --ignore=tests/campaigns
 
 check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(BIN)/ruff format --check .
@@ -26,6 +26,7 @@ check: $(STAMP)  ## Format, lint, types, layers, generated documents, tests
 	$(MAKE) test
 
 check-full: check campaigns  ## `check`, then the whole campaigns (docs/reliability.md), every law on all its examples, drawn anew, the larger samples, and the doors by cold processes
+	$(BIN)/python -m pytest -n 2 -m long --ignore=tests/campaigns
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=fresh -m hypothesis --ignore=tests/campaigns
 	$(BIN)/python -m pytest -n 2 --campaign=full -m larger --ignore=tests/campaigns
 	DUCKKB_TEST_FORK=0 $(BIN)/python -m pytest -n 2 tests/doors
@@ -38,8 +39,9 @@ check-newest: $(NEWEST)  ## The suite and the short campaigns with the newest of
 check-py:  ## The suite and the short campaigns on the other supported Pythons, each in a folder of its own: make check-py PYTHONS="python3.12 ..."
 	for python in $(PYTHONS); do $(MAKE) test campaigns-short PYTHON=$$python VENV=.venv-$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 1; done
 
-campaigns-short: $(STAMP)  ## A sample of every campaign, as CI takes it
+campaigns-short: $(STAMP)  ## A sample of every campaign, and the long tests, as CI takes them
 	$(BIN)/python -m pytest -n 2 --dist=worksteal tests/campaigns
+	$(BIN)/python -m pytest -n 2 --dist=worksteal -m long --ignore=tests/campaigns
 
 campaigns: $(STAMP)  ## Faults, kills, concurrency and hostile input at full size, alone on the machine; prints the figures
 	$(BIN)/python -m pytest -n 2 --dist=worksteal --campaign=full --durations=25 tests/campaigns

@@ -29,12 +29,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return folder, re.findall(r">>> \d+\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL)
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_every_command_of_the_page_runs_and_no_block_stands_outside_of_the_run(ran: tuple[Path, list[str]]) -> None:
     _, answers = ran
     assert len(_blocks(PAGE)) == len(answers) >= 10
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     _, (made, put, many, found, told, refused, counted, read, raised, whole, stored, acted, tools, own) = ran
@@ -69,6 +71,7 @@ def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
 _FULL = """duckkb() { [ "$1" = put ] && { echo '{"error": "no space", "code": "E_IO"}' >&2; return 1; }; command duckkb "$@"; }"""
 
 
+@pytest.mark.long
 @pytest.mark.model
 @pytest.mark.parametrize(
     ("key", "around"), [("no.such.key", ""), ("app.limit", _FULL)], ids=["no such key", "full disk"]
@@ -79,6 +82,7 @@ def test_the_loop_that_changes_a_value_ends_where_it_cannot(ran: tuple[Path, lis
     assert run_script(script, ran[0], seconds=60).returncode == 1
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_the_loop_that_changes_a_value_loses_none_beside_another_writer(ran: tuple[Path, list[str]]) -> None:
     (loop,) = (block for block in _blocks(PAGE) if "E_STALE" in block)
@@ -89,6 +93,7 @@ def test_the_loop_that_changes_a_value_loses_none_beside_another_writer(ran: tup
     assert json.loads(run_script("duckkb get settings app.limit", ran[0]).stdout)["value"] == before + 6
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_the_python_of_the_page_runs(ran: tuple[Path, list[str]]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -97,6 +102,7 @@ def test_the_python_of_the_page_runs(ran: tuple[Path, list[str]]) -> None:
     assert "The deploy key rotates on Mondays." in done.stdout and "(('ops', 1),)" in done.stdout
 
 
+@pytest.mark.long
 def test_every_file_that_the_page_links_to_exists() -> None:
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", PAGE) if "://" not in link]
     assert links and all((ROOT / "docs" / link).exists() for link in links)

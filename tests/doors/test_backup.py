@@ -170,6 +170,7 @@ def test_kx_11_a_backup_brings_back_every_byte_every_ref_and_what_was_staged(tmp
     assert run_in(back / inside, ["ls", "docs"]).out == run_in(base, ["ls", "docs"]).out
 
 
+@pytest.mark.long
 def test_kx_11_a_base_without_git_or_without_a_commit_comes_back(tmp_path: Path) -> None:
     for name in ("plain", "unborn"):
         base = make_base(tmp_path / name, NOTES)
@@ -383,6 +384,7 @@ def hostile() -> Iterator[tuple[str, Forgery]]:
     yield "huge manifest", saying(left_out=["x" * (65 << 20)])
 
 
+@pytest.mark.long
 def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, tmp_path: Path) -> None:
     file, _ = backed_up(small, str(tmp_path / "b.zip"))
     room = tmp_path / "room/deep"
@@ -461,6 +463,7 @@ app.restore_backup(sys.argv[2], sys.argv[3], force=True)
 """
 
 
+@pytest.mark.long
 def test_kx_11_kill_9_leaves_the_old_folder_or_the_new_one(small: Path, tmp_path: Path) -> None:
     file, _ = backed_up(small, str(tmp_path / "b.zip"))
     new = walked(small)

@@ -293,6 +293,7 @@ def test_paths_of_annotations_start_at_the_root_of_the_repository(ground: Path, 
     assert table.count(PART) == table.count(f"docs/kb/{PART}") >= 1
 
 
+@pytest.mark.long
 def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
     _set(9, status="gone")(base)
     verdicts = [["check"], ["check", "--since", "main"], ["diff", "--fail-on", "error"]]

@@ -193,6 +193,7 @@ def test_what_is_no_conflict_of_records_is_listed_apart(base: Path, tab: Page) -
     assert "config.yaml" in page.run("document.querySelector('li.error').textContent")
 
 
+@pytest.mark.long
 def test_hundreds_of_conflicts_stay_usable(tmp_path: Path, tab: Page) -> None:
     root = make_base(tmp_path / "kb", NOTES)
     (root / ".gitignore").write_text(".duckkb/\n", "utf-8")

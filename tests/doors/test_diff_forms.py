@@ -156,6 +156,7 @@ def _pages(root: Path, *args: str) -> Iterator[Ran]:
         line = shlex.split(more[1]) if more else []
 
 
+@pytest.mark.long
 def test_every_form_keeps_its_budget_and_goes_on_where_it_ended_until_all_is_told(many: Path) -> None:
     whole = run_in(many, ["diff", "few..many", "--format", "json", "--full"]).line
     assert (whole["truncated"], whole["next"]) == (False, None)
@@ -192,6 +193,7 @@ def test_a_page_of_another_difference_does_not_go_on(many: Path) -> None:
     assert whole.code == 2 and "told whole" in whole.err
 
 
+@pytest.mark.long
 def test_a_comment_counts_bytes_and_its_last_line_goes_on(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", NOTES)
     for tag, word in (("one", "知识库的记录"), ("two", "数据的文件")):

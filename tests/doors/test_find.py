@@ -200,6 +200,7 @@ def test_without_a_model_similar_is_an_error_and_hybrid_degrades(tmp_path: Path)
     assert built.code == 1 and built.line["pending"] == 1
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_dk_04_and_dk_11_the_team_cache_spares_a_clone_the_model(own_base: Path, tmp_path: Path) -> None:
     home = tmp_path / "clone"

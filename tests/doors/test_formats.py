@@ -224,6 +224,7 @@ def test_nothing_in_a_markdown_table_links_mentions_or_hides(notes: Path) -> Non
 COMMAND = "::error file=README.md::owned"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [f"fine\n  {COMMAND}", "in the middle ##[error]owned"])
 def test_no_line_for_people_is_a_command_to_a_forge_and_csv_there_goes_to_a_file(notes: Path, text: str) -> None:
     run_in(notes, ["put", "Note", json.dumps({"id": "a", "title": text})])

@@ -218,6 +218,7 @@ def test_a_change_that_mends_the_configuration_is_judged_by_its_own(kb: Path) ->
     assert _impact(kb, "HEAD~1", "--json", "--fail-on", "lost=1").code == 1
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_with_the_model_a_buried_record_is_caught_and_a_small_edit_is_not(own_base: Path, tmp_path: Path) -> None:
     root = tmp_path / "own"

@@ -195,6 +195,7 @@ def test_limits_that_make_no_sense_are_refused(make: Make, wrong: list[str]) -> 
     assert make().run("index", "refresh", *wrong).code == 2
 
 
+@pytest.mark.long
 def test_a_killed_job_keeps_what_it_made_and_the_next_does_only_the_rest(make: Make) -> None:
     ground = make("concurrency: 1")
     texts = texts_of(600)
@@ -219,6 +220,7 @@ def test_a_killed_job_keeps_what_it_made_and_the_next_does_only_the_rest(make: M
     assert (fresh["pending"], fresh["job"]["ended"], fresh["job"]["done"]) == (0, "fresh", again.line["embedded"])
 
 
+@pytest.mark.long
 def test_of_two_jobs_the_second_is_told_or_waits(make: Make) -> None:
     ground = make("concurrency: 1")
     ground.store(texts_of(20))
@@ -312,6 +314,7 @@ def test_if_stale_does_nothing_where_nothing_is_missing(make: Make) -> None:
     assert ground.run("index", "build", "--if-stale").line["embedded"] == 1
 
 
+@pytest.mark.long
 def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(make: Make) -> None:
     ground = make()
     (ground.root / "config.yaml").write_text(

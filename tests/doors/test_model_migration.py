@@ -117,6 +117,7 @@ def _until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_models_side_by_side_a_migration_is_killed_resumed_and_switched_to(ground: Ground) -> None:
     everything = ground.old.texts
     assert len(everything) == len(set(everything)) == len(NOTES) + len(FACTS) + len(PAGES)

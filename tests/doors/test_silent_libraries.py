@@ -52,6 +52,7 @@ def _made(home: Path) -> set[str]:
     } - {"home", "tmp"}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_searching_by_meaning_leaves_nothing_outside_duckkbs_folders_and_opens_no_socket(home: Path) -> None:
     kb = make_base(home / "kb", CONFIG)

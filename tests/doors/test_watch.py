@@ -124,6 +124,7 @@ def _edit(rng: random.Random, docs: Path, turn: int) -> None:
             shutil.move(docs / "sub", docs / f"moved{turn}")
 
 
+@pytest.mark.long
 def test_kx_01_watch_takes_in_whatever_is_done_to_files(base: Path, endpoint: FakeEndpoint, tmp_path: Path) -> None:
     rng, docs = random.Random(20261123), base / "docs"
     _write(docs / "0.md", "# Changed\n\nwhile nobody watched\n")
@@ -158,6 +159,7 @@ def test_kx_01_watch_takes_in_whatever_is_done_to_files(base: Path, endpoint: Fa
         assert run_in(base, args).lines == run_in(fresh, args, env=env).lines != [], args
 
 
+@pytest.mark.long
 def test_kx_01_watch_ends_as_asked_and_another_one_takes_over(base: Path, endpoint: FakeEndpoint) -> None:
     with _watching(base) as first, _watching(base, "docs") as second:
         both = (first, second)
@@ -174,6 +176,7 @@ def test_kx_01_watch_ends_as_asked_and_another_one_takes_over(base: Path, endpoi
     assert not [*(base / ".duckkb/txn").iterdir()] and run_in(base, ["check"]).code == 0
 
 
+@pytest.mark.long
 def test_kx_01_watch_goes_on_when_folders_definitions_and_truth_change(base: Path) -> None:
     part = base / "data/nodes/note/20260101/part_000.jsonl"
     config = base / "config.yaml"

@@ -63,6 +63,7 @@ def _forget_lanes(root: Path) -> Path:
     return lanes
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here: the lanes are made one after the other")
 @pytest.mark.parametrize("fate", ["makes it", "dies", "cannot be had"])
 def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
@@ -90,6 +91,7 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
     assert len(children) <= 1, "what lies there is opened, and nobody is asked to make it"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here")
 def test_the_vectors_are_those_that_the_child_made(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "MANY", 1)

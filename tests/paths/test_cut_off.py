@@ -109,6 +109,7 @@ def test_a_merge_deletes_no_record_because_a_branch_has_cut_a_part_off(base: Pat
     assert {*held} <= {*(base / PART).read_text("utf-8").splitlines()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["config.yaml", "ontology/types.yaml"])
 def test_an_empty_file_of_the_configuration_is_none_where_head_has_more(base: Path, path: str) -> None:
     if not (base / path).exists():

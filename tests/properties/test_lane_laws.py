@@ -310,6 +310,7 @@ def in_child(work: Callable[[], None]) -> int:
     os._exit(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changed", [False, True])
 def test_processes_that_come_at_once_all_answer_right(tmp_path: Path, changed: bool) -> None:
     truth = Truth(tmp_path / "state")
@@ -350,6 +351,7 @@ def test_a_kill_between_data_and_meta_leaves_what_was_there(tmp_path: Path, surv
     assert_same_ids(truth, truth.on_disk())
 
 
+@pytest.mark.long
 def test_a_process_for_statements_sees_the_files(truth: Truth) -> None:
     for _ in range(2):
         engine = Isolated()

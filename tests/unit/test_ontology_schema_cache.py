@@ -57,6 +57,7 @@ def test_a_schema_is_checked_once(root: Path) -> None:
     assert not (root / ".duckkb").exists()
 
 
+@pytest.mark.long
 def test_a_changed_schema_is_checked_and_a_wrong_one_never_remembered(root: Path) -> None:
     assert load(root) == "sound True"
     write(root, ", minLength: 1")
