@@ -47,12 +47,14 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     folders that are git work trees; commands that collections name run once they are trusted. Raises `errors.NotFound`,
     `errors.Refused` where a command fails."""
     kinds = documents_of(base, names)
-    return taken_in(base, kinds, [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)])
+    notices = [*(_pulled(base, kinds) if pull else ()), *_commanded(base, kinds)]
+    if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
+        boot.refresh(base)
+    return taken_in(base, kinds, notices)
 
 
 def taken_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
     """What an update that found its files as they lie does with some collections; `notices` are said with it."""
-    boot.refresh(base)
     lines = tuple(_compared(base, kind, notices) for kind in kinds)
     is_small = all(line["unchanged"] and line["added"] + line["changed"] <= _FEW for line in lines)
     built = (_followed(base) if is_small else None) or jobs.refresh(base, wait=True)
