@@ -81,6 +81,7 @@ def test_a_field_of_one_version_alone_counts_there(base: Path, tmp_path: Path) -
     assert names(other, "-w", "kind = 'k'", "--", "Note") == ["new"]
 
 
+@pytest.mark.long
 def test_a_filter_over_what_did_not_change_is_refused_where_find_would_refuse_it(base: Path, tmp_path: Path) -> None:
     same = tmp_path / "kb"
     git(tmp_path, "clone", "-q", str(base), str(same))

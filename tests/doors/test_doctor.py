@@ -486,6 +486,7 @@ def wordy(base: Path) -> Path:
     return base
 
 
+@pytest.mark.long
 def test_the_command_prints_a_line_a_check_and_its_exit_code_follows_fail_on(
     wordy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -534,6 +535,7 @@ def test_a_machine_without_git_or_with_an_old_one(wordy: Path, tmp_path: Path) -
     assert "2.20.1" in _said(wordy, {"PATH": str(old)})["git"]["message"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are a POSIX matter: there are none to tell")
 def test_low_limits_are_told(wordy: Path) -> None:
     script = f"ulimit -n 100; ulimit -f 1000; exec {sys.executable} -m duckkb doctor"

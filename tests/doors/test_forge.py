@@ -273,6 +273,7 @@ def test_what_a_fork_left_behind_is_not_trusted(runner: _Runner, tmp_path: Path,
         _comment(runner, "abc", tmp_path)
 
 
+@pytest.mark.long
 def test_the_nightly_index_is_pushed_also_where_somebody_was_faster(runner: _Runner, tmp_path: Path) -> None:
     top, origin = runner.top, tmp_path / "origin.git"
     steps = ("Check every record", "Round trip", "Build the index", "Build it twice from nothing and compare")

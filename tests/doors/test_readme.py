@@ -19,6 +19,7 @@ def _tour() -> list[str]:
     return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     commands = _tour()

@@ -130,6 +130,7 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
         assert run_in(base, advised[1:]).code == 0
 
 
+@pytest.mark.long
 def test_advice_of_several_commands_works_in_a_shell(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
     with duckkb.open(root) as kb:

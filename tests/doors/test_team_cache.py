@@ -40,6 +40,7 @@ def test_a_write_that_finds_no_team_cache_offers_to_build_it(tmp_path: Path) -> 
     assert not _offered(tmp_path / "alone", 1)  # nobody to share with
 
 
+@pytest.mark.long
 def test_a_large_cache_is_advised_into_git_lfs(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", NOTES)
     (root / PARQUET).parent.mkdir(parents=True)

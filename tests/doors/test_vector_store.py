@@ -477,6 +477,7 @@ def test_vd_07_neither_a_clone_nor_a_copy_brings_a_folder_along(kb: KnowledgeBas
     assert refused.value.code == "E_TRACKED_STATE"
 
 
+@pytest.mark.long
 def test_vd_08_rows_without_a_key_get_the_computed_one_on_every_load_and_fmt_writes_it(kb: KnowledgeBase) -> None:
     kb.vectors.store("cat", "meow")
     (part,) = [path for path in tree_bytes(kb.root) if path.endswith(".jsonl")]

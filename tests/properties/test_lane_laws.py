@@ -110,6 +110,7 @@ def some_rows(chance: random.Random, count: int, most: int = 60) -> dict[int, Ro
     return {number: note(number, chance) for number in chance.sample(range(1, most + 1), count)}
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32), st.integers(0, 40), st.lists(st.sampled_from("cccdrrafk"), max_size=10))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_opened_answers_as_what_is_built(tmp_path: Path, seed: int, start: int, steps: list[str]) -> None:

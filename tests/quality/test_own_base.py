@@ -28,6 +28,7 @@ def _ndcg(ranked: Sequence[str], gains: Mapping[str, float]) -> float:
     return got / sum(gain / math.log2(place + 2) for place, gain in enumerate(sorted(gains.values(), reverse=True)))
 
 
+@pytest.mark.long
 @pytest.mark.model
 def test_hybrid_is_at_least_as_good_as_the_better_lane(own_base: Path) -> None:
     assert len(QUESTIONS) >= 20

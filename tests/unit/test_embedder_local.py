@@ -68,6 +68,7 @@ def test_a_question_finds_its_answer_across_languages(model: LocalE5) -> None:
     assert (questions @ passages.T).argmax(axis=1).tolist() == [0, 2, 1]
 
 
+@pytest.mark.long
 def test_a_fact_at_the_end_of_a_long_chinese_text_moves_its_vector(model: LocalE5) -> None:
     fact = "火星上最高的山是奥林帕斯山。"
     assert model.count_tokens([LONG])[0] > 1000
@@ -76,6 +77,7 @@ def test_a_fact_at_the_end_of_a_long_chinese_text_moves_its_vector(model: LocalE
     assert with_fact @ question > plain @ question
 
 
+@pytest.mark.long
 def test_windows_of_a_long_text_all_count(model: LocalE5) -> None:
     english, chinese = "Git stores snapshots of trees. " * 80, FILLER * 20
     parts = model.embed_passages([english, chinese])
@@ -123,6 +125,7 @@ def test_questions_and_passages_differ_unless_the_model_is_symmetric(model: Loca
     assert symmetric.fingerprint != model.fingerprint
 
 
+@pytest.mark.long
 def test_int8_is_another_model_that_means_the_same(model: LocalE5, cache_home: Path) -> None:
     int8 = LocalE5(cache_home, mode="int8")
     texts = ["one text", "一段文字", LONG[:900], ""]

@@ -187,6 +187,7 @@ def test_what_changes_beyond_measure_is_not_remembered_for_ever(base: Path, monk
     assert known == sorted(known) and known[-2:] == [True, True] and not known[0]
 
 
+@pytest.mark.long
 def test_many_keys_are_found_and_dead_parts_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_READABLE_S", -1)
     parts = [P0.replace("000", f"{number:03}") for number in range(12)]
