@@ -54,8 +54,11 @@ def _cut(text: str, form: str, name: str, size: Size) -> tuple[list[Heading], li
     found = _known.get(key)
     if found is None:
         headings = markdown.headings(text) if form in _MARKDOWN else []
-        code_or_plain = code_marks(name, text) if form == "code" else Marks()
-        found = headings, chunks(text, markdown_marks(text, headings) if form in _MARKDOWN else code_or_plain, size)
+        if form in _MARKDOWN:
+            marks = markdown_marks(text, headings)
+        else:
+            marks = code_marks(name, text) if form == "code" else Marks()
+        found = headings, chunks(text, marks, size)
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[key] = found

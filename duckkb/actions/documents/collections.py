@@ -207,8 +207,9 @@ def _named(base: Base, name: str) -> tuple[NodeType, DocumentSource]:
         return kind, kind.source
     if kind is not None:
         raise UsageError(f"{kind.name} has no folder of files", suggestion=f"duckkb list {kind.name}")
-    near = name_known(name, [one.name for one in documents_of(base)])
-    raise NotFound(f"no collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=near or "duckkb collection list")
+    known = [one.name for one in documents_of(base)]
+    near = name_known(name, known) if known else "duckkb collection add FOLDER"
+    raise NotFound(f"no document collection {name!r}", code="E_UNKNOWN_TYPE", suggestion=near)
 
 
 def _line(base: Base, kind: NodeType) -> dict[str, Any]:

@@ -90,6 +90,6 @@ def cleanup_command(dry_run: bool, now: bool, limit: str | None, unused_vectors:
 
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
-    limit = "1" if cache else limit
+    limit = "1" if cache else limit  # a byte, into which nothing fits
     done = asdict(app.cleanup(chosen().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors))
     out.emit({key: value for key, value in done.items() if key != "reason" or value})

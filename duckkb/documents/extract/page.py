@@ -183,6 +183,7 @@ def _converter() -> "MarkdownConverter":
     from markdownify import ATX
     from markdownify import MarkdownConverter as Converter
 
+    # markdownify has no types: what is derived from is unknown to mypy where the extra is not installed, and known where it is
     class Plain(Converter):  # type: ignore[misc,unused-ignore]
         """Without emphasis, which would part words, and without links inside the page."""
 

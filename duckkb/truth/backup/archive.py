@@ -118,6 +118,8 @@ class Archive:
                     digest.update(piece)
                     size += len(piece)
                     yield piece
+        # What zipfile raises for an entry that is damaged, cut off, compressed in a way it does not know, encrypted, or elsewhere
+        # than the archive says: the file may be anybody's, and none of these is a fault of ours.
         except (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
             raise damaged(f"{name} cannot be read: {error}") from error
         if (size, digest.hexdigest()) != (saved.size, saved.sha256):
