@@ -11,10 +11,9 @@ from duckkb.codes import CODES
 from duckkb.engine.base import Wiring
 from duckkb.engine.loading import unreadable
 from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.ontology.model import RecordType
 from duckkb.truth import layout
 from duckkb.truth.files import document_parts
-from duckkb.truth.files.part import Stamp, collector_paused
+from duckkb.truth.files.part import Part, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
 from duckkb.truth.git import revisions
 from duckkb.truth.git.revisions import REGULAR, Revision
@@ -79,19 +78,15 @@ def _is_configuration(path: str) -> bool:
 
 
 def _tree(wiring: Wiring, at: Revision) -> Tree:
-    kinds: dict[str, RecordType] = {}
     entries = revisions.entries(wiring.root, at, (layout.DATA, *document_parts.folders(wiring.ontology.nodes.values())))
-    for file in entries:
-        kinds |= document_parts.parts_in(wiring.ontology, file)
-    files = {document_parts.file_of(path): entries[document_parts.file_of(path)] for path in kinds}
-    content = revisions.contents(wiring.root, files)
-    said, remedy = "a link, where only files belong", CODES["E_SYMLINK"].remedy
-    lacking = [path for path, kind in kinds.items() if path not in content and kind.source is None]
+    wanted = {file: own for file in entries if (own := dict(document_parts.parts_in(wiring.ontology, file)))}
+    content = revisions.contents(wiring.root, {file: entries[file] for file in wanted})
+    parts, findings = dict[str, Part](), list[Finding]()
     with collector_paused():
-        parts = {
-            path: document_parts.part_at(path, kind, content[file], wiring.limits, _NO_FILE)
-            for path, kind in kinds.items()
-            if (file := document_parts.file_of(path)) in content
-        }
-    findings = [Finding("E_SYMLINK", said, path, remedy=remedy) for path in lacking]
+        for file, own in wanted.items():
+            if file in content:
+                parts |= document_parts.parts_at(own, content[file], wiring.limits, _NO_FILE)
+            elif any(kind.source is None for kind in own.values()):
+                said = "a link, where only files belong"
+                findings.append(Finding("E_SYMLINK", said, file, remedy=CODES["E_SYMLINK"].remedy))
     return Tree(wiring.ontology, wiring.limits, parts, findings)

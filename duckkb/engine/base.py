@@ -368,8 +368,4 @@ class Base:
 
 def end_ids(tree: Tree, kind: RecordType, record: Record) -> tuple[int | None, int | None]:
     """The ids of an edge's two ends, for the columns `from_id` and `to_id`; None where one dangles or is ambiguous."""
-    if not isinstance(kind, EdgeType):
-        return None, None
-    source, target = tree.ends(kind, record.identity)
-    first, second = tree.node(source), tree.node(target)
-    return (first.record.id if first else None), (second.record.id if second else None)
+    return tree.end_ids(kind, record.identity) if isinstance(kind, EdgeType) else (None, None)

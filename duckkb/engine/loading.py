@@ -4,7 +4,7 @@ The caller holds the base's lock. What the store lacks is read and written down 
 it, or of which most has changed, is read as a stream.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from duckkb.errors import Unavailable, Unreadable
@@ -14,9 +14,8 @@ from duckkb.store.lines import StoredLines
 from duckkb.store.place import Place, Unusable
 from duckkb.truth.files import read
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, collector_paused
+from duckkb.truth.files.part import collector_paused
 from duckkb.truth.files.read import Survey, survey
-from duckkb.truth.files.table import Repeated
 from duckkb.truth.files.tree import Tree
 from duckkb.values import dataclass
 
@@ -65,7 +64,7 @@ def load(ground: Ground) -> Opened:
     if is_current and lines.knows_stamps(tree) and not lines.reason:
         return Opened(tree, lines)
     try:
-        return _caught_up(ground, lines, tree)
+        return _caught_up(ground, lines, tree, found)
     except (
         OSError,
         Unavailable,
@@ -76,18 +75,20 @@ def load(ground: Ground) -> Opened:
         return Opened(read.load(ground.root, ground.ontology, ground.limits), reason=reason)
 
 
-def _caught_up(ground: Ground, lines: StoredLines, tree: Tree) -> Opened:
-    """The store and the tree as the files are now. Raises OSError, `Unusable`, `errors.Unavailable`."""
+def _caught_up(ground: Ground, lines: StoredLines, tree: Tree, found: Survey) -> Opened:
+    """The store and the tree as the files were `found` just now. Raises OSError, `Unusable`, `errors.Unavailable`."""
     with lines.writing(ground.lock_timeout) as is_current, collector_paused():
         if not is_current:
             lines.reopen()
-            tree = lines.tree()
-        found = survey(ground.root, ground.ontology)
+            tree, found = lines.tree(), survey(ground.root, ground.ontology)
         changed = read.changed(tree, ground.root, found)
         anew = [kind for kind in ground.ontology if _is_anew(kind, changed, lines, found)]
         if anew:
-            for kind in anew:
-                _build(ground, lines, kind, found)
+            wanted = {path: kind for path, kind in found.kinds.items() if kind in anew}
+            # A part with lines that cannot be read is not kept: it is read again until it is mended.
+            lines.build(
+                anew, (part for part in read.read_parts(ground.root, wanted, ground.limits) if not part.findings)
+            )
             tree = lines.tree()
             changed = read.changed(tree, ground.root, found)
         parts = read.reload(tree, ground.root, changed, found)
@@ -102,17 +103,3 @@ def _is_anew(kind: RecordType, changed: Iterable[str], lines: StoredLines, found
     if kind.name not in lines.holds:
         return bool(own)
     return len(own.intersection(changed)) > max(_FEW, len(own) // 2)
-
-
-def _build(ground: Ground, lines: StoredLines, kind: RecordType, found: Survey) -> None:
-    paths = [path for path, known in found.kinds.items() if known is kind]
-    try:
-        lines.build(kind, _sound(ground.root, paths, kind, ground.limits))
-    except Repeated:
-        return  # records stand twice: all of them are read into memory
-
-
-def _sound(root: Path, paths: Iterable[str], kind: RecordType, limits: Limits) -> Iterator[Part]:
-    """The parts all of whose lines can be read, one after the other."""
-    parts = (read.read_part(root, path, kind, limits) for path in paths)
-    return (part for part in parts if part and not part.findings)

@@ -33,7 +33,7 @@ from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
 from duckkb.truth.files.read import line_in_file, read_part
-from duckkb.truth.files.table import Repeated, Table
+from duckkb.truth.files.table import Table
 from duckkb.truth.files.tree import Differences, Tree
 
 _LOGGED_BYTES = 1 << 20
@@ -167,27 +167,27 @@ class StoredLines:
             finally:
                 self._writing = None
 
-    def build(self, kind: RecordType, parts: Iterable[Part]) -> None:
-        """Write a type down anew out of its parts as they are read, while `writing`; ends with `save`.
-
-        Raises `Repeated` where records stand twice, which takes all of them in memory.
-        """
-        connection, name = self._connection(), name_of(kind)
-        self._forget(name)
-        made = StoredType(key_of(kind, self._limits), os.urandom(16).hex(), revision=time.time_ns())
-        made.since = made.revision
-        keys, slots = array("Q"), array("I")
+    def build(self, kinds: Iterable[RecordType], parts: Iterable[Part]) -> None:
+        """Write types down anew out of their parts as they are read, in any order, while `writing`; ends with `save`. A type
+        whose records stand twice is left out: that takes all of them in memory."""
+        connection = self._connection()
+        made: dict[str, tuple[StoredType, array[int], array[int]]] = {}
+        for kind in kinds:
+            name, now = name_of(kind), time.time_ns()
+            self._forget(name)
+            known = StoredType(key_of(kind, self._limits), os.urandom(16).hex(), revision=now, since=now)
+            made[name] = known, array("Q"), array("I")
         for part in parts:
-            stored, content = self._insert(connection, part, made)
+            known, keys, slots = made[name_of(part.kind)]
+            stored, content = self._insert(connection, part, known)
             keys.extend(content.keys)
             slots.extend([stored.slot] * (2 * stored.count))
-        index = KeyIndex(self._store, name)
-        if not index.build(connection, keys, slots, len(keys)):
-            self._types[name] = made
-            self._forget(name)
-            raise Repeated
-        made.buckets = index.count
-        self._types[name], self._indices[name] = made, index
+        for name, (known, keys, slots) in made.items():
+            self._types[name] = known
+            index = self._indices[name] = KeyIndex(self._store, name)
+            if not index.build(connection, keys, slots, len(keys)):
+                self._forget(name)
+            known.buckets = index.count
 
     def save(self, tree: Tree, differences: Differences, paths: Iterable[str]) -> None:
         """Write down what the tree has become by taking in the parts at these paths, while `writing`. Types that cannot be held
@@ -209,8 +209,7 @@ class StoredLines:
                 upserts, gone = differences.get(kind.name, ([], []))
                 self._advance(connection, name, known, {*(row.record.id for row in upserts), *gone})
             elif known is None and self._can_hold(kind, tree):
-                with suppress(Repeated):
-                    self.build(kind, tree.parts_of(kind))
+                self.build([kind], tree.parts_of(kind))
         self._forget_others(connection)
         for kind in self._ontology:
             if (known := self._types.get(name_of(kind))) is not None:

@@ -137,8 +137,12 @@ def _compared(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, An
     base.notes.keep(name, now)
     added = now.keys() - before.keys()
     changed = {path for path, digest in before.items() if now.get(path, digest) != digest}
-    found = (base.tree.get(kind, (path,)) for path in sorted(added | changed))
-    if warned := sum("warnings" in row.record.fields for row in found if row is not None):
+    touched = added | changed
+    if len(touched) > _FEW:
+        found = (record for record in base.tree.records(kind) if record.identity[0] in touched)
+    else:
+        found = (row.record for path in touched if (row := base.tree.get(kind, (path,))) is not None)
+    if warned := sum("warnings" in record.fields for record in found):
         notices.append(
             Notice(
                 "W_DOCUMENT", f"{kind.name}: {warned} files were read with warnings", f"duckkb ls {kind.name} --long"

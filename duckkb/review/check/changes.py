@@ -235,13 +235,16 @@ def _unchanged(compared: Comparison, tables: _Tables) -> dict[str, bytes]:
     files = {file: found for file in there if (found := _documents(ontology, file, wanted, touched))}
     content = revisions.contents(root, parts | {file: there[file] for file in files})
     read = {file: content.pop(file) for file in files if file in content}
-    return content | {path: lines_of(path, kind, raw) for file, raw in read.items() for path, kind in files[file]}
+    for file, raw in read.items():
+        content |= lines_of(files[file], raw)
+    return content
 
 
 def _documents(
     ontology: Ontology, file: str, wanted: Collection[RecordType], touched: Collection[str]
-) -> list[tuple[str, RecordType]]:
-    return [one for one in parts_in(ontology, file) if one[1].source and one[1] in wanted and one[0] not in touched]
+) -> dict[str, RecordType]:
+    own = parts_in(ontology, file)
+    return {path: kind for path, kind in own if kind.source and kind in wanted and path not in touched}
 
 
 def _tree(side: Described, unchanged: Mapping[str, bytes], own: Mapping[str, bytes], known: Mapping[str, Part]) -> Tree:

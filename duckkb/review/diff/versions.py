@@ -18,7 +18,7 @@ from duckkb.review.diff.configuration import ontology_changes
 from duckkb.review.diff.model import Diff, Label, Numbers, OntologyChange, Versions
 from duckkb.settings import Shrink
 from duckkb.truth import layout
-from duckkb.truth.files.document_parts import file_of, folders, lines_of, parts_in, type_at
+from duckkb.truth.files.document_parts import folders, lines_of, parts_in, type_at
 from duckkb.truth.files.line import Limits
 from duckkb.truth.git import revisions
 from duckkb.truth.git.renames import renames
@@ -137,8 +137,10 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
     """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
     sides = []
     for content, ontology in ((files.old, both.old.ontology), (files.new, both.new.ontology)):
-        found = {path: kind for file in content for path, kind in parts_in(ontology, file) if kind.source is not None}
-        sides.append({path: lines_of(path, kind, content[file_of(path)]) for path, kind in found.items()})
+        read = dict[str, bytes]()
+        for file, raw in content.items():
+            read |= lines_of({path: kind for path, kind in parts_in(ontology, file) if kind.source is not None}, raw)
+        sides.append(read)
     old, new = sides
     differing = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
     return replace(

@@ -205,7 +205,7 @@ class _Finder:
         if self.kind.source is None:
             return data
         part = part_named(self.kind, path)
-        return lines_of(part, self.kind, data) if part else b""
+        return lines_of({part: self.kind}, data)[part] if part else b""
 
     def _rows(self, path: str, data: bytes, known: Collection[bytes] = ()) -> list[StoredRow]:
         lines = Lines(path, self.kind, self.source.limits, known)

@@ -14,7 +14,7 @@ from duckkb.codes import CODES
 from duckkb.documents import document
 from duckkb.documents.source import enters, is_document, placed, within
 from duckkb.errors import Finding
-from duckkb.ontology.model import DocumentSource, Extraction, Ontology, RecordType
+from duckkb.ontology.model import DocumentSource, Ontology, RecordType
 from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
@@ -26,11 +26,6 @@ _EPOCH = "1970-01-01T00:00:00.000000Z"
 """The times of a document: git keeps none of files, and a record is the same in every clone. Its history says more."""
 
 Seen = tuple[str, os.stat_result]
-Links = Mapping[str, list[int]]
-"""The files that a file links to, with the lines that do."""
-
-_MOST_HELD = 100_000
-_links: dict[tuple[str, str, Extraction], Links] = {}
 
 
 def file_of(path: str) -> str:
@@ -110,48 +105,35 @@ def _walk(folder: Path, source: DocumentSource, inner: str) -> Iterator[Seen | F
             yield Finding("W_DOCUMENT", said, placed(source, path), remedy=CODES["W_DOCUMENT"].remedy)
 
 
-def lines_of(path: str, kind: RecordType, raw: bytes) -> bytes:
-    """What the bytes of a file are at the path of a part, as a part of records would hold it."""
-    return part_of_file(path, kind, raw, Stamp(-1, 0, 0, 0)).rows.content.text
+def lines_of(wanted: Mapping[str, RecordType], raw: bytes) -> dict[str, bytes]:
+    """What the bytes of a file of documents are at the paths of its parts, as parts of records would hold it."""
+    return {path: part.rows.content.text for path, part in _documents(wanted, raw, Stamp(-1, 0, 0, 0))}
 
 
-def part_at(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stamp) -> Part:
-    """The part of any type that the bytes of its file make."""
-    if kind.source is None:
-        return part_of(path, kind, raw, limits, stamp)
-    return part_of_file(path, kind, raw, stamp)
+def parts_at(wanted: Mapping[str, RecordType], raw: bytes, limits: Limits, stamp: Stamp) -> dict[str, Part]:
+    """The parts that the bytes of one file make, at their paths and of their types: one of records, or of a document that
+    and its links."""
+    if any(kind.source is not None for kind in wanted.values()):
+        return dict(_documents(wanted, raw, stamp))
+    return {path: part_of(path, kind, raw, limits, stamp) for path, kind in wanted.items()}
 
 
-def part_of_file(path: str, kind: RecordType, raw: bytes, stamp: Stamp) -> Part:
-    """The part at a path of the bytes of its file."""
-    assert kind.source is not None, "asked of documents"
-    inner = within(kind.source, file_of(path))
-    assert inner is not None, f"{path} lies elsewhere"
-    digest = hashlib.sha256(raw).hexdigest()
-    how = kind.source.extraction
-    if kind.kind == "edge" and (known := _links.pop((inner, digest, how), None)) is not None:
-        rows = _edges(kind, path, inner, known)
-    else:
-        told = document.read(inner, raw, how)
-        is_record = not how.strict or document.is_whole(told.fields)
-        links = {to: lines for to, lines in sorted(told.links.items()) if is_record and is_document(kind.source, to)}
-        if kind.kind == "edge":
-            rows = _edges(kind, path, inner, links)
+def _documents(wanted: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> Iterator[tuple[str, Part]]:
+    told, digest = None, hashlib.sha256(raw).hexdigest()
+    for path, kind in wanted.items():
+        assert kind.source is not None, "asked of documents"
+        inner, how = within(kind.source, file_of(path)), kind.source.extraction
+        assert inner is not None, f"{path} lies elsewhere"
+        told = told or document.read(inner, raw, how)
+        rows = list[StoredRow]()
+        if how.strict and not document.is_whole(told.fields):
+            pass  # no record, and what is none links to nothing
+        elif kind.kind == "edge":
+            links = {to: lines for to, lines in sorted(told.links.items()) if is_document(kind.source, to)}
+            rows = [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links.items()]
         else:
-            _expect(inner, digest, how, links)
-            rows = [_row(kind, path, {"path": inner, **told.fields})] if is_record else []
-    return Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
-
-
-def _expect(inner: str, digest: str, how: Extraction, links: Links) -> None:
-    """Hold the links of a file that was read for its record until they are asked for: types are read one after the other."""
-    if len(_links) >= _MOST_HELD:
-        _links.clear()
-    _links[inner, digest, how] = links
-
-
-def _edges(kind: RecordType, path: str, inner: str, links: Links) -> list[StoredRow]:
-    return [_row(kind, path, {FROM: inner, TO: to, "lines": lines}) for to, lines in links.items()]
+            rows = [_row(kind, path, {"path": inner, **told.fields})]
+        yield path, Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
 
 
 def _row(kind: RecordType, path: str, values: dict[str, Any]) -> StoredRow:

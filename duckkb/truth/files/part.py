@@ -90,14 +90,16 @@ def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
 def identity_hash(identity: Identity) -> int:
     """64 bits of BLAKE2b over the identity as JSON; equal identities have equal hashes. Raises TypeError for half a
     character, which no line can hold."""
-    return _hash_of(_spelled(identity))
+    return hash_of(spelled_identity(identity))
 
 
-def _spelled(identity: Identity) -> bytes:
+def spelled_identity(identity: Identity) -> bytes:
+    """An identity as JSON. Raises TypeError as `identity_hash` does."""
     return orjson.dumps([one if type(one) is str else component_value(one) for one in identity])
 
 
-def _hash_of(spelled: bytes) -> int:
+def hash_of(spelled: bytes) -> int:
+    """The hash of an identity as JSON."""
     return int.from_bytes(hashlib.blake2b(spelled, digest_size=8).digest(), "little")
 
 
@@ -108,8 +110,8 @@ def etag(line: bytes) -> bytes:
 
 def named(row: StoredRow) -> Named:
     """What is known of a row."""
-    spelled = _spelled(row.record.identity)
-    return row.record.id, _hash_of(spelled), etag(row.line), spelled
+    spelled = spelled_identity(row.record.identity)
+    return row.record.id, hash_of(spelled), etag(row.line), spelled
 
 
 @dataclass(slots=True)

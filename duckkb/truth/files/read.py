@@ -6,8 +6,9 @@ Nothing below `data/` is followed, waited for or trusted: links, FIFOs, devices 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
@@ -15,7 +16,7 @@ from stat import S_ISREG
 from duckkb.codes import CODES
 from duckkb.errors import Finding, Unavailable
 from duckkb.ontology.model import DocumentSource, NodeType, Ontology, RecordType
-from duckkb.truth.files.document_parts import LINKS, file_of, part_at, walk
+from duckkb.truth.files.document_parts import LINKS, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
@@ -54,26 +55,41 @@ def load(root: Path, ontology: Ontology, limits: Limits, found: Survey | None = 
     """
     found = found or survey(root, ontology)
     with collector_paused():
-        parts = {path: part for path, kind in found.kinds.items() if (part := read_part(root, path, kind, limits))}
+        parts = {part.path: part for part in read_parts(root, found.kinds, limits)}
     return Tree(ontology, limits, parts, found.findings)
 
 
-def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part | None:
-    """Read one part; None where it is gone. One that cannot be opened is a part with a finding.
+def read_parts(root: Path, wanted: Mapping[str, RecordType], limits: Limits) -> Iterator[Part]:
+    """Read parts, in their order, each file once for those of it that stand together. One that is gone is left out, one that
+    cannot be opened is a part with a finding.
 
     A line without `__id` or times gets the id that follows from its identity, and the first moment of the file's day.
     """
+    for file, paths in groupby(wanted, file_of):
+        yield from _read_file(root, file, {path: wanted[path] for path in paths}, limits)
+
+
+def read_part(root: Path, path: str, kind: RecordType, limits: Limits) -> Part | None:
+    """Read one part as `read_parts` does; None where it is gone."""
+    return next(read_parts(root, {path: kind}, limits), None)
+
+
+def _read_file(root: Path, file: str, wanted: Mapping[str, RecordType], limits: Limits) -> Iterator[Part]:
     read_ns = time.time_ns()
+    is_stored = file in wanted and wanted[file].source is None
     try:
-        raw, status = _read_settled(root, path) if kind.source is None else read_regular(root / file_of(path))
+        raw, status = _read_settled(root, file) if is_stored else read_regular(root / file)
     except FileNotFoundError:
-        return None
+        return
     except OSError as error:
-        finding = Finding("E_IO", f"the file cannot be read: {error.strerror}", path, remedy=CODES["E_IO"].remedy)
-        return Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
-    part = part_at(path, kind, raw, limits, Stamp.of(status, read_ns))
-    is_cut = kind.source is None and not part.rows and not part.findings and is_cut_off(raw)
-    return _empty(part, root) if is_cut else part
+        said = f"the file cannot be read: {error.strerror}"
+        for path, kind in wanted.items():
+            finding = Finding("E_IO", said, path, remedy=CODES["E_IO"].remedy)
+            yield Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
+        return
+    for part in parts_at(wanted, raw, limits, Stamp.of(status, read_ns)).values():
+        is_cut = is_stored and not part.rows and not part.findings and is_cut_off(raw)
+        yield _empty(part, root) if is_cut else part
 
 
 def line_in_file(path: str, start: int, end: int) -> bytes | None:
@@ -151,7 +167,8 @@ def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = 
     `found` is what was just seen there."""
     paths = list(paths)
     kinds = (found or survey(root, tree.ontology)).kinds if paths else {}
-    return {path: read_part(root, path, kinds[path], tree.limits) if path in kinds else None for path in paths}
+    found_parts = read_parts(root, {path: kinds[path] for path in paths if path in kinds}, tree.limits)
+    return dict.fromkeys(paths) | {part.path: part for part in found_parts}
 
 
 def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:

@@ -12,7 +12,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, identity_key
 from duckkb.truth.files.ids import free_id
 from duckkb.truth.files.line import Limits, LineShape, decode, record_line
-from duckkb.truth.files.part import Part, PartRows, StoredRow, identity_hash, record_of
+from duckkb.truth.files.part import Part, PartRows, StoredRow, hash_of, identity_hash, record_of, spelled_identity
 from duckkb.truth.files.source_text import merge_duplicates
 from duckkb.values import dataclass
 
@@ -73,6 +73,18 @@ class Table:
 
     def by_id(self, record_id: int) -> StoredRow | None:
         return self._found(record_id, lambda row: row.record.id == record_id)
+
+    def id_of(self, identity: Identity) -> int | None:
+        """The id of the record with this identity; no line is read for it."""
+        try:
+            spelled = spelled_identity(identity)
+        except TypeError:  # half a character
+            return None
+        key = hash_of(spelled)
+        heads = ((rows.content.head, at) for rows, at in self._places(key))
+        return next(
+            (head.ids[at] for head, at in heads if head.hashes[at] == key and head.spelled_at(at) == spelled), None
+        )
 
     def identity(self, record_id: int) -> Identity | None:
         """The identity of the record with this id; no line is read for it."""

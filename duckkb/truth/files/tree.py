@@ -103,6 +103,14 @@ class Tree:
     def by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
         return self._table(kind).by_id(record_id)
 
+    def id_of(self, kind: RecordType, identity: Identity) -> int | None:
+        """The id of a record; None where there is none."""
+        table = self._table(kind)
+        if isinstance(table, Table):
+            return table.id_of(identity)
+        row = table.get(identity)
+        return row.record.id if row is not None else None
+
     def identity(self, kind: RecordType, record_id: int) -> Identity | None:
         """The identity of the record with this id; None where there is none."""
         table = self._table(kind)
@@ -201,6 +209,14 @@ class Tree:
         """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
         source, target = edge[:2]
         return self._resolve(source, kind.from_types), self._resolve(target, kind.to_types)
+
+    def end_ids(self, kind: EdgeType, edge: Identity) -> tuple[int | None, int | None]:
+        """The ids of the nodes that the two ends of an edge lead to; None where one leads nowhere or to several."""
+        found = (
+            self._candidates(end, types) for end, types in zip(edge[:2], (kind.from_types, kind.to_types), strict=True)
+        )
+        source, target = (next(iter(ids.values())) if len(ids) == 1 else None for ids in found)
+        return source, target
 
     def node(self, end: End) -> StoredRow | None:
         """The node that an end leads to; None where it leads nowhere or to several."""
@@ -305,17 +321,18 @@ class Tree:
         return [row for row in rows if row]
 
     def _resolve(self, component: Component, types: tuple[str, ...]) -> End:
-        named = (component.type,) if isinstance(component, TypedEnd) else types
-        candidates = self._candidates(component, tuple(name for name in named if name in types))
+        candidates = self._candidates(component, types)
         if len(candidates) > 1:
             return Ambiguous(tuple(candidates))
-        return (candidates[0], end_identity(component)) if candidates else None
+        return next(((name, end_identity(component)) for name in candidates), None)
 
-    def _candidates(self, component: Component, types: tuple[str, ...]) -> list[str]:
-        """The types, of those given, in which an end exists."""
+    def _candidates(self, component: Component, types: tuple[str, ...]) -> dict[str, int]:
+        """The types, of those that an end may have, in which it exists, and its id there."""
+        if isinstance(component, TypedEnd):
+            types = tuple(name for name in types if name == component.type)
         identity = end_identity(component)
-        kinds = (self.ontology.nodes.get(name) for name in types)
-        return [kind.name for kind in kinds if kind and self.get(kind, identity)]
+        kinds = (kind for name in types if (kind := self.ontology.nodes.get(name)) is not None)
+        return {kind.name: found for kind in kinds if (found := self.id_of(kind, identity)) is not None}
 
 
 def _identity_key(row: StoredRow) -> Any:
