@@ -62,7 +62,9 @@ class OpenOptions:
     """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
     `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
-    will be asked first; `embedding` stands for the configured model. `forks`: the process has no threads, so that children of it may do a part of the work."""
+    will be asked first; `embedding` stands for the configured model. `command`: the process
+    is one command, which has no threads, so that children of it may do a part of the work, and whose first call may answer from
+    the files as they lay when the base was opened."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -75,7 +77,7 @@ class OpenOptions:
     at: str | None = None
     instead: Mapping[str, bytes | None] | None = None
     proposal: Proposal | None = None
-    forks: bool = False
+    command: bool = False
     embedding: EmbeddingSettings | None = None
     reranker: Reranker | None = None
     expander: Expander | None = None

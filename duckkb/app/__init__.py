@@ -32,7 +32,7 @@ def open(
     sql_in_process: bool = False,
     first_filter: str | None = None,
     at: str | None = None,
-    forks: bool = False,
+    command: bool = False,
 ) -> "KnowledgeBase":
     """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
 
@@ -42,8 +42,8 @@ def open(
     or statement that will be asked first. `sql_in_process` runs them in the caller's process instead: quicker by the half
     second of that start, but nothing bounds their memory, and some functions heed no time; for statements of your own.
     `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
-    cannot be written. `forks`: the process has no threads, and a child of it may make a part of what the first search of a large
-    base needs. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    cannot be written. `command`: the process is one command: it has no threads, so that a child of it may make a part of what the
+    first search of a large base needs, and its first call answers from the files as they lay when the base was opened. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
     """
     from duckkb.actions.folder import OpenOptions, find
     from duckkb.app.knowledge import KnowledgeBase
@@ -57,7 +57,7 @@ def open(
         sql_in_process=sql_in_process,
         first_filter=first_filter,
         at=at,
-        forks=forks,
+        command=command,
     )
     return KnowledgeBase(find(path), chosen)
 

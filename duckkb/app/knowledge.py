@@ -59,6 +59,7 @@ class KnowledgeBase:
         self._stamp = config.stamp(root)  # before it is read: what changes meanwhile is seen by the first call
         self._loaded, wiring = wire(root, chosen)
         self._base = booting.boot(wiring)
+        self._is_just_opened = chosen.command
         config.remember_schemas(wiring.env)
         self._other: KnowledgeBase | None = None  # the one that the vector actions work on
 
@@ -245,6 +246,9 @@ class KnowledgeBase:
 
     def _fresh(self) -> Base:
         """Changed parts are read again, a changed configuration loads everything anew."""
+        if self._is_just_opened:
+            self._is_just_opened = False
+            return self._base
         stamp = config.stamp(self.root)
         if stamp != self._stamp:
             self._base.close()

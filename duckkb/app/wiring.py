@@ -58,7 +58,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         progress=chosen.progress,
         at=revision,
         proposal=chosen.proposal,
-        forks=chosen.forks,
+        command=chosen.command,
     )
 
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from duckkb.cli import formats
 from duckkb.cli.printed import without_commands
@@ -47,6 +46,8 @@ def as_markdown(lines: Sequence[Line]) -> list[str]:
 
 def as_xml(lines: Sequence[Line]) -> list[str]:
     """One root, an element a document; characters that XML 1.0 has no place for are left out."""
+    from xml.sax.saxutils import escape, quoteattr  # and with it what fetches URLs
+
     made = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
     for line in lines:
         known = (

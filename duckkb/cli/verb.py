@@ -105,7 +105,7 @@ def opened(*, first_filter: str | None = None, at: str | None = None) -> "Iterat
         progress=_progress if sys.stderr.isatty() and not options.wants_json() else None,
         first_filter=first_filter,
         at=at,
-        forks=True,
+        command=True,
     )
     with kb:
         try:

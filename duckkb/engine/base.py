@@ -54,7 +54,7 @@ class Wiring(Ground):
     """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
     rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `preview`
     reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `at` is the
-    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `forks` says that
+    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `command` says that
     children of this process may do a part of the work."""
 
     env: Environment
@@ -70,7 +70,7 @@ class Wiring(Ground):
     progress: Progress | None = None
     at: "Revision | None" = None
     proposal: Proposal | None = None
-    forks: bool = False
+    command: bool = False
 
     @property
     def embedder(self) -> Embedder:

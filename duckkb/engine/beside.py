@@ -20,7 +20,7 @@ MANY = 20_000
 def vectors_made_beside(base: Base, kinds: Sequence[RecordType]) -> Iterator[None]:
     """Have the lanes by vector of large types made while the block runs, where none lie on disk, and wait for that. What the
     child could not make is made by whoever asks it next."""
-    wanted = [kind for kind in kinds if _is_missing(base, kind)] if base.wiring.forks and _cores() > 1 else []
+    wanted = [kind for kind in kinds if _is_missing(base, kind)] if base.wiring.command and _cores() > 1 else []
     child = _child(base, wanted) if wanted else 0
     try:
         yield

@@ -49,8 +49,8 @@ def base(tmp_path: Path) -> Path:
     return root
 
 
-def _answers(root: Path, *, forks: bool) -> list[list[tuple[str, float | None]]]:
-    with duckkb.open(root, embedder=HashEmbedder(), forks=forks) as kb:
+def _answers(root: Path, *, command: bool) -> list[list[tuple[str, float | None]]]:
+    with duckkb.open(root, embedder=HashEmbedder(), command=command) as kb:
         found = [kb.find("Note", question, mode="hybrid") for question in QUESTIONS]
         assert not any(one.degraded for one in found)
         return [[(hit.identity, hit.score) for hit in one] for one in found]
@@ -71,7 +71,7 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
 ) -> None:
     monkeypatch.setattr(beside, "MANY", 1)
     monkeypatch.setattr(beside, "_cores", lambda: 2)
-    expected = _answers(base, forks=False)
+    expected = _answers(base, command=False)
     lanes, children, fork = _forget_lanes(base), list[int](), os.fork
 
     def forked() -> int:
@@ -84,10 +84,10 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
         return child
 
     monkeypatch.setattr(os, "fork", forked)
-    assert _answers(base, forks=True) == expected
+    assert _answers(base, command=True) == expected
     assert len(children) == (fate != "cannot be had")
     assert (lanes / "vectors" / "meta.json").exists()
-    assert _answers(base, forks=True) == expected
+    assert _answers(base, command=True) == expected
     assert len(children) <= 1, "what lies there is opened, and nobody is asked to make it"
 
 
@@ -97,7 +97,7 @@ def test_the_vectors_are_those_that_the_child_made(base: Path, monkeypatch: pyte
     monkeypatch.setattr(beside, "MANY", 1)
     monkeypatch.setattr(beside, "_cores", lambda: 2)
     lanes = _forget_lanes(base)
-    with duckkb.open(base, embedder=HashEmbedder(), forks=True) as kb:
+    with duckkb.open(base, embedder=HashEmbedder(), command=True) as kb:
         kinds = [kb._base.ontology.nodes["Note"]]
         with beside.vectors_made_beside(kb._base, kinds):
             pass

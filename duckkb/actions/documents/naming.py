@@ -1,15 +1,15 @@
 """Which documents a text names: by docid, URI, path or glob. Nothing is served by guess: what is near is suggested."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from duckkb.actions.documents.collections import URI, documents_of, source_of
 from duckkb.documents import document
-from duckkb.documents.source import matches, within
+from duckkb.documents.source import matches, placed, within
 from duckkb.engine.base import Base
 from duckkb.errors import NotFound, Refused, UsageError
 from duckkb.ontology.model import NodeType
@@ -91,16 +91,24 @@ def _document(kind: NodeType, part: Part) -> CollectionDocument:
     return CollectionDocument(kind, within(source_of(kind), part.path) or part.path, part.digest, part.stamp.size)
 
 
-def docids(documents: Sequence[CollectionDocument]) -> dict[str, str]:
-    """By name the docid of each document: `#` and the first digits of the SHA-256 of its content, six or, where other content shares
-    them, as many as tell them apart."""
-    contents = sorted({one.digest for one in documents})
-    lengths = dict.fromkeys(contents, SHORTEST)
-    for first, second in pairwise(contents):
-        same = next((at for at, (a, b) in enumerate(zip(first, second, strict=True)) if a != b), len(first))
-        for digest in (first, second):
-            lengths[digest] = max(lengths[digest], same + 1)
-    return {one.name: f"#{one.digest[: lengths[one.digest]]}" for one in documents}
+def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
+    """The document at a path of a collection."""
+    return _document(kind, base.tree.parts[placed(source_of(kind), path)])
+
+
+def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str]:
+    """By name the docid of each of some documents: `#` and the first digits of the SHA-256 of its content, six or, where other
+    content of the base shares them, as many as tell them apart."""
+    contents = sorted({part.digest for kind in documents_of(base) for part in base.tree.parts_of(kind) if part.rows})
+    found = {}
+    for one in documents:
+        at = bisect_left(contents, one.digest)
+        near = (*contents[max(at - 1, 0) : at], *contents[at + 1 : at + 2])
+        digits = SHORTEST
+        while any(other.startswith(one.digest[:digits]) for other in near):
+            digits += 1
+        found[one.name] = f"#{one.digest[:digits]}"
+    return found
 
 
 def named(base: Base, text: str) -> Named:
@@ -119,7 +127,7 @@ def named(base: Base, text: str) -> Named:
     if len(found) == 1:
         return Named(found[0], line)
     if found:
-        names = ", ".join(f"{docids(documents)[one.name]} {one.name}" for one in found[:_MOST_NEAR])
+        names = ", ".join(f"{docid} {name}" for name, docid in docids(base, found[:_MOST_NEAR]).items())
         more = f" and {len(found) - _MOST_NEAR} more" if len(found) > _MOST_NEAR else ""
         said = f"{told} names {len(found)} documents: {names}{more}"
         raise Refused(said, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")

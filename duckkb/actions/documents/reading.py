@@ -19,9 +19,9 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     empty `place` lists those of all. Raises `errors.NotFound`."""
     name, _, prefix = place.removeprefix("duckkb://").strip("/").partition("/")
     kinds = documents_of(base, [name] if name else [])
-    documents = catalogue(base, kinds)
-    shown = docids(catalogue(base))
-    within = [one for one in documents if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")]
+    within = [
+        one for one in catalogue(base, kinds) if not prefix or one.path == prefix or one.path.startswith(f"{prefix}/")
+    ]
     unread = (
         [(one, said) for one, said in refused(base, kinds) if f"{one.path}/".startswith(f"{prefix}/" if prefix else "")]
         if long
@@ -29,6 +29,7 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
     )
     if prefix and not within and not unread:
         raise NotFound(f"{name} has no folder or document {prefix!r}", suggestion=f"duckkb ls {name}")
+    shown = docids(base, within)
     return [_line(base, one, shown[one.name]) | (_diagnosed(base, one) if long else {}) for one in within] + [
         {
             "path": one.name,
@@ -48,7 +49,7 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
     found = named(base, text)
     if first is not None and found.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
-    return _read(base, found.document, docids(catalogue(base))[found.document.name], first or found.line, lines)
+    return _read(base, found.document, docids(base, [found.document])[found.document.name], first or found.line, lines)
 
 
 def multi_get(
@@ -61,7 +62,7 @@ def multi_get(
         raise NotFound(
             lacking[0].partition("; ")[0] if lacking else f"no document matches {pattern!r}", suggestion="duckkb ls"
         )
-    shown = docids(catalogue(base))
+    shown = docids(base, found)
     made = []
     for one in found:
         if one.size > most:

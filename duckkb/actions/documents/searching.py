@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from duckkb.actions.documents.collections import about, documents_of
-from duckkb.actions.documents.naming import CollectionDocument, catalogue, docids
+from duckkb.actions.documents.naming import CollectionDocument, docids, document_at
 from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.resolve import positive, text_or_none
 from duckkb.documents.passages import heading_path, page
@@ -74,20 +74,18 @@ def search_documents(
         raise UsageError("there is no document collection to search", suggestion="duckkb collection add FOLDER")
     limit = _ALL if options.limit is None else positive(options.limit)
     found = _asked(base, kinds, text, how, options, limit)
-    documents = {(one.kind.name, one.path): one for one in catalogue(base, kinds)}
-    shown = docids(catalogue(base))
-    hits = []
-    for hit in found:
-        score = _score(hit, how)
-        if score >= options.least:
-            one = documents[hit.type, hit.identity]
-            hits.append(_line(base, one, shown[one.name], replace(hit, score=round(score, 6)), text, options))
+    scored = [(hit, score) for hit in found if (score := _score(hit, how)) >= options.least]
+    documents = [document_at(base, base.ontology.nodes[hit.type], str(hit.identity)) for hit, _ in scored]
+    docid = docids(base, documents)
+    hits = tuple(
+        _line(base, one, docid[one.name], replace(hit, score=round(score, 6)), text, options)
+        for (hit, score), one in zip(scored, documents, strict=True)
+    )
     if not options.arch_hints:
-        return DocumentHits(tuple(hits), found.notices)
+        return DocumentHits(hits, found.notices)
     from duckkb.actions.documents.arch.hints import hints as near
 
-    shown_ones = [documents[hit.type, hit.identity] for hit in found if _score(hit, how) >= options.least]
-    return DocumentHits(tuple(hits), found.notices, near(base, text, shown_ones))
+    return DocumentHits(hits, found.notices, near(base, text, documents))
 
 
 def _asked(
