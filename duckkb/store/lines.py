@@ -31,7 +31,7 @@ from duckkb.store.place import Place, Unusable, remove
 from duckkb.store.stored_type import StoredPart, StoredType, key_of, name_of, value_name
 from duckkb.truth.files.document_parts import type_at
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, etag
+from duckkb.truth.files.part import Part, PartContent, PartHead, PartRows, Stamp, collector_paused, etag
 from duckkb.truth.files.read import line_in_file, read_part
 from duckkb.truth.files.table import Table
 from duckkb.truth.files.tree import Differences, Tree
@@ -106,6 +106,7 @@ class StoredLines:
         """Names of the types that it holds."""
         return frozenset(kind.name for kind in self._ontology if name_of(kind) in self._types)
 
+    @collector_paused()
     def tree(self) -> Tree:
         """The tree as it was when it was written down, of the types that are held; the others have no parts."""
         parts: dict[str, Part] = {}
