@@ -15,7 +15,7 @@ from duckkb.values import dataclass
 _FRONT = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)(?:^---|^\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*$", re.MULTILINE)
 _ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+([^\n]*))?\r?$", re.MULTILINE)
-_SETEXT = re.compile(r"^ {0,3}(\S[^\n]*)\n {0,3}(=+|-+)[ \t]*\r?$", re.MULTILINE)
+_UNDERLINE, _UNDERLINED = re.compile(r"\n {0,3}(=+|-+)[ \t]*\r?$", re.MULTILINE), re.compile(r" {0,3}(\S[^\n]*)")
 _NO_PARAGRAPH = re.compile(r"[#>|]|[-*+] |\d+[.)] |-{3,}|={3,}")
 _ATTRIBUTES = re.compile(r"\{[ \t]*[#.:][^{}\n]*\}$")
 _LINK = re.compile(
@@ -56,6 +56,8 @@ def front_matter(text: str) -> tuple[str, int]:
 def fences(text: str, start: int = 0) -> list[tuple[int, int]]:
     """Where fenced code lies, the fences included; one that nothing closes goes on to the end of the text."""
     found: list[tuple[int, int]] = []
+    if "```" not in text and "~~~" not in text:
+        return found
     opened: re.Match[str] | None = None
     for line in _FENCE.finditer(text, start):
         if opened is None:
@@ -70,12 +72,19 @@ def headings(text: str, start: int = 0) -> list[Heading]:
     """The headings of a text from a place on, in its order; marks of code and numbers of sections stay as they are."""
     fenced = fences(text, start)
     found = [Heading(len(one[1]), _plain(_unclosed(one[2] or "")), one.start()) for one in _ATX.finditer(text, start)]
-    found += [
-        Heading(1 if one[2][0] == "=" else 2, _plain(one[1]), one.start())
-        for one in _SETEXT.finditer(text, start)
-        if not _NO_PARAGRAPH.match(one[1])
-    ]
+    found += _underlined(text, start)
     return sorted((one for one in found if not _is_inside(fenced, one.start)), key=lambda one: one.start)
+
+
+def _underlined(text: str, start: int) -> Iterator[Heading]:
+    """Lines with a line of `=` or `-` below; that line is none itself. Looked for from below: such lines are few."""
+    taken = -1
+    for one in _UNDERLINE.finditer(text, start):
+        at = max(text.rfind("\n", start, one.start()) + 1, start)
+        if at != taken and (line := _UNDERLINED.match(text, at, one.start())):
+            taken = one.start() + 1
+            if not _NO_PARAGRAPH.match(line[1]):
+                yield Heading(1 if one[1][0] == "=" else 2, _plain(line[1]), at)
 
 
 def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
@@ -94,7 +103,8 @@ def title(found: list[Heading], front: Mapping[str, Any], path: str) -> str:
 def links(text: str, start: int = 0) -> Iterator[Link]:
     """Links to files, as they are written: of Markdown, inline or by reference, and of wikis; none in code."""
     code = fences(text, start)
-    code = sorted([*code, *_spans(text, start, code)])
+    if "`" in text:
+        code = sorted([*code, *_spans(text, start, code)])
     for pattern in (_LINK, _REFERENCE, _WIKI):
         for one in pattern.finditer(text, start):
             target = one[1].strip("<> ")

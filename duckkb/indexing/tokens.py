@@ -82,6 +82,7 @@ _SHAPE = _byte_table(ord("a"), ord("-"))
 _JOINED, _SPACE, _SPACES, _TOO_LONG = b"-a", b" ", b"  ", b"a" * (LONGEST + 1)
 _has_joined = re.compile(_JOINED).search
 """A third of the time that `in` takes, which stops at each letter."""
+_has_suffix = re.compile(r"(?<=[a-z0-9])[+#]").search
 
 
 class _Tokenizer(ABC):
@@ -254,7 +255,7 @@ def _ascii_tokens(text: str) -> tuple[str, list[str]]:
     sequence = words.decode()
     if _TOO_LONG in shape:
         sequence = " ".join(_bounded(sequence.split()))
-    if "+" in text or "#" in text:
+    if _has_suffix(text):
         runs: Iterable[str] = [text]
     elif _has_joined(shape):
         runs = _joined_runs(text, shape)
