@@ -101,6 +101,9 @@ def sync(base: Base) -> None:
         if not any(part.kind.source is None for part in {**base.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
+        if base.is_stale and base.lines is not None:  # another process was faster: what it wrote down is opened, not made again
+            opened = _opened(base.wiring)
+            base.restart(opened.tree, opened.lines)
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
 
