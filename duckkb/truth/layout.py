@@ -8,6 +8,7 @@ import re
 import stat
 from datetime import date
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
@@ -174,6 +175,21 @@ def check_format(raw: bytes) -> int:
             suggestion="Use a newer duckkb, or `git checkout -- data/FORMAT.json`.",
         )
     return FORMAT
+
+
+Listing = frozenset[tuple[str, int, bool]]
+"""What lies in a folder: names, inodes, and whether each is a folder, not a link to one."""
+
+
+def listing(folder: str | Path) -> tuple[list[os.DirEntry[str]], Listing]:
+    """The entries of a folder in the order of their names, also as what they are known by; none where there is none. Raises
+    OSError for what cannot be listed."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=attrgetter("name"))
+    except FileNotFoundError:
+        entries = []
+    return entries, frozenset([(one.name, one.inode(), one.is_dir(follow_symlinks=False)) for one in entries])
 
 
 def read_regular(path: Path) -> tuple[bytes, os.stat_result]:

@@ -8,10 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.files.read import changed, is_edited_again, reload
+import duckkb
+from duckkb.truth.files.read import changed, is_edited_again, reload, survey
 from duckkb.truth.files.tree import Tree
 from tests.unit.test_truth_tree import G0, ONTOLOGY, P0, P1, PERSON, node, put, read
 
@@ -149,3 +151,54 @@ def test_a_part_that_is_edited_again_is_seen_without_the_others(tmp_path: Path) 
     assert is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
     (tmp_path / P0).unlink()
     assert not is_edited_again(tree, tmp_path) and changed(tree, tmp_path) == [P0]
+
+
+def grown(root: Path) -> None:
+    (root / "docs/deep/er").mkdir(parents=True, exist_ok=True)
+    (root / "docs/deep/er/new.md").write_text("# New\n", "utf-8")
+
+
+def no_document_becomes_a_folder_of_them(root: Path) -> None:
+    (root / "docs/plain").unlink()
+    (root / "docs/plain").mkdir()
+    (root / "docs/plain/in.md").write_text("# In\n", "utf-8")
+
+
+def folder_becomes_a_link(root: Path) -> None:
+    (root / "docs/sub").rename(root / "away")
+    (root / "docs/sub").symlink_to(root / "away")
+
+
+def swapped(root: Path) -> None:
+    a, b = root / "docs/a.md", root / "docs/sub/b.md"
+    a.rename(root / "aside")
+    b.rename(a)
+    (root / "aside").rename(b)
+
+
+def folder_gone(root: Path) -> None:
+    shutil.rmtree(root / "docs")
+
+
+@pytest.mark.parametrize(
+    "step", [nothing, grown, no_document_becomes_a_folder_of_them, folder_becomes_a_link, swapped, folder_gone]
+)
+def test_a_glance_at_documents_sees_what_a_survey_sees(tmp_path: Path, step: Callable[[Path], None]) -> None:
+    (tmp_path / "docs/sub").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text("global: {embedding_model: none}\n", "utf-8")
+    for name in ("a.md", "sub/b.md", "plain"):
+        (tmp_path / "docs" / name).write_text(f"# {name}\n", "utf-8")
+    with duckkb.open(tmp_path) as kb:
+        kb.documents.add(tmp_path / "docs")
+    with duckkb.open(tmp_path) as kb:
+        tree, ontology = kb._base.tree, kb._base.ontology
+    settled(tree)
+    assert changed(tree, tmp_path) == []
+    glance = tree.seen
+    assert glance is not None and glance.still_holds(tmp_path)
+    step(tmp_path)
+    wanted = sorted(changed(tree, tmp_path, survey(tmp_path, ontology)))
+    assert bool(wanted or tree.findings) == (step is not nothing)
+    tree.seen = glance
+    assert glance.still_holds(tmp_path) == (step is nothing)
+    assert changed(tree, tmp_path) == wanted

@@ -19,7 +19,7 @@ from duckkb.records import CREATED_AT, FROM, ID, TO, UPDATED_AT
 from duckkb.truth.files.ids import hash_id, scalar_problem
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, part_of, record_of
-from duckkb.truth.layout import parse_part
+from duckkb.truth.layout import Listing, listing, parse_part
 
 LINKS = "#links"
 _EPOCH = "1970-01-01T00:00:00.000000Z"
@@ -69,24 +69,23 @@ def folders(kinds: Iterable[RecordType]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.path for one in sources if one is not None and not one.is_outside))
 
 
-def walk(root: Path, source: DocumentSource) -> Iterator[Seen | Finding]:
+def walk(root: Path, source: DocumentSource, listed: dict[str, Listing] | None = None) -> Iterator[Seen | Finding]:
     """The documents of a source in the order of their paths, as parts name them, with what the file system says of each; and
-    findings for links, which are not followed, and for what else is no file. A folder that is not there has none. Raises
-    OSError for one that cannot be listed."""
-    yield from _walk(root / source.path, source, "")
+    findings for links, which are not followed, and for what else is no file. A folder that is not there has none. What lies
+    in each folder is put into `listed`. Raises OSError for one that cannot be listed."""
+    yield from _walk(root / source.path, source, "", {} if listed is None else listed)
 
 
-def _walk(folder: Path, source: DocumentSource, inner: str) -> Iterator[Seen | Finding]:
+def _walk(folder: Path, source: DocumentSource, inner: str, listed: dict[str, Listing]) -> Iterator[Seen | Finding]:
     try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
+        entries, listed[str(folder)] = listing(folder)
+    except NotADirectoryError:
         return
     for entry in entries:
         path = f"{inner}/{entry.name}" if inner else entry.name
         if entry.is_dir(follow_symlinks=False):
             if enters(source, path):
-                yield from _walk(folder / entry.name, source, path)
+                yield from _walk(folder / entry.name, source, path, listed)
         elif not is_document(source, path) or path.endswith(LINKS):
             continue
         elif problem := scalar_problem(path):

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 
@@ -20,7 +19,18 @@ from duckkb.truth.files.document_parts import LINKS, file_of, parts_at, walk
 from duckkb.truth.files.line import Limits
 from duckkb.truth.files.part import Part, PartRows, Stamp, collector_paused
 from duckkb.truth.files.tree import Tree
-from duckkb.truth.layout import DATA, FOLDERS, Kind, is_cut_off, is_day, is_part, read_regular, safe_table_name
+from duckkb.truth.layout import (
+    DATA,
+    FOLDERS,
+    Kind,
+    Listing,
+    is_cut_off,
+    is_day,
+    is_part,
+    listing,
+    read_regular,
+    safe_table_name,
+)  # fmt: skip
 from duckkb.values import dataclass, field
 
 _TOP = {"nodes": True, "edges": True, "indices": True, "FORMAT.json": False}
@@ -32,11 +42,39 @@ _YOUNG_NS, _MOMENT_S, _PATIENCE = 2_000_000_000, 0.02, 50
 
 @dataclass(slots=True)
 class Survey:
-    """The parts of the ontology's types with their stat and type, in path order, and what else was found."""
+    """The parts of the ontology's types with their stat and type, in path order, what else was found, and what lies in each
+    folder that was looked at."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
     kinds: dict[str, RecordType] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    folders: dict[str, Listing] = field(default_factory=dict)
+    _placed: list[tuple[str, os.stat_result]] = field(default_factory=list)
+
+    def still_holds(self, root: Path) -> bool:
+        """Whether all of it lies there as it was seen: of many small files a third of what seeing it anew takes."""
+        try:
+            return all(listing(folder)[1] == known for folder, known in self.folders.items()) and all(
+                _is_same(os.lstat(path), known) for path, known in self._places(root)
+            )
+        except OSError:
+            return False
+
+    def _places(self, root: Path) -> list[tuple[str, os.stat_result]]:
+        if not self._placed:
+            self._placed += [
+                (str(root / path), known) for path, known in self.files.items() if not path.endswith(LINKS)
+            ]
+        return self._placed
+
+
+def _is_same(status: os.stat_result, known: os.stat_result) -> bool:
+    return (
+        status.st_mtime_ns == known.st_mtime_ns
+        and status.st_ctime_ns == known.st_ctime_ns
+        and status.st_size == known.st_size
+        and status.st_ino == known.st_ino
+    )
 
 
 def survey(root: Path, ontology: Ontology) -> Survey:
@@ -143,10 +181,20 @@ def changed(tree: Tree, root: Path, found: Survey | None = None) -> list[str]:
 
     What lies beside the parts is noted as it is now (`tree.findings`). `found` is what was just seen there.
     """
+    if found is None and tree.seen is not None and tree.seen.still_holds(root):
+        return []
     found = found or survey(root, tree.ontology)
-    tree.findings = found.findings
-    gone = [path for path in tree.parts if path not in found.files]
-    return sorted(gone + [path for path, status in found.files.items() if _differs(tree, root, path, status)])
+    tree.findings, tree.seen = found.findings, None
+    differing = [path for path in tree.parts if path not in found.files]
+    is_vouched = not differing
+    for path, status in found.files.items():
+        part = tree.parts.get(path)
+        if part is None or not part.stamp.vouches(status):
+            is_vouched = False
+            if part is None or _differs(tree, root, path, part, status):
+                differing.append(path)
+    tree.seen = found if is_vouched else None
+    return sorted(differing)
 
 
 def is_edited_again(tree: Tree, root: Path) -> bool:
@@ -159,7 +207,8 @@ def _is_edited(tree: Tree, root: Path, path: str) -> bool:
         status = os.lstat(root / file_of(path))
     except OSError:
         return False
-    return path in tree.parts and S_ISREG(status.st_mode) and _differs(tree, root, path, status)
+    part = tree.parts.get(path)
+    return part is not None and S_ISREG(status.st_mode) and _differs(tree, root, path, part, status)
 
 
 def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = None) -> dict[str, Part | None]:
@@ -171,9 +220,8 @@ def reload(tree: Tree, root: Path, paths: Iterable[str], found: Survey | None = 
     return dict.fromkeys(paths) | {part.path: part for part in found_parts}
 
 
-def _differs(tree: Tree, root: Path, path: str, status: os.stat_result) -> bool:
-    part = tree.parts.get(path)
-    if part is None or part.stamp.size != status.st_size:
+def _differs(tree: Tree, root: Path, path: str, part: Part, status: os.stat_result) -> bool:
+    if part.stamp.size != status.st_size:
         return True
     if part.stamp.vouches(status):
         return False
@@ -196,7 +244,7 @@ class _Surveyor:
         self._found = Survey()
 
     def survey(self) -> Survey:
-        top = [entry for entry in _entries(self._root, ".") if entry.name == DATA]
+        top = [entry for entry in self._entries("") if entry.name == DATA]
         if top and self._is_sound(top[0], DATA, folder=True):
             self._look_into_data()
         for kind in self._ontology.nodes.values():
@@ -210,7 +258,7 @@ class _Surveyor:
             (edge for edge in self._ontology.edges.values() if edge.from_types == (kind.name,) and edge.source), None
         )
         try:
-            for seen in walk(self._root, source):
+            for seen in walk(self._root, source, self._found.folders):
                 if isinstance(seen, Finding):
                     self._found.findings.append(seen)
                     continue
@@ -223,7 +271,7 @@ class _Surveyor:
             raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
 
     def _look_into_data(self) -> None:
-        for entry in _entries(self._root, DATA):
+        for entry in self._entries(DATA):
             folder = _TOP.get(entry.name)
             if folder is None:
                 self._report_unknown(entry, f"{DATA}/{entry.name}", "nothing of this name belongs here")
@@ -241,7 +289,7 @@ class _Surveyor:
 
     def _look_into_day(self, path: str, kind: RecordType) -> None:
         files, kinds = self._found.files, self._found.kinds
-        for entry in _entries(self._root, path):
+        for entry in self._entries(path):
             part = f"{path}/{entry.name}"
             if not is_part(entry.name):
                 self._report_unknown(entry, part, "a part is named part_NNN.jsonl")
@@ -253,7 +301,7 @@ class _Surveyor:
                 kinds[part] = kind
 
     def _folders(self, path: str, is_known: Callable[[str], bool], otherwise: str) -> Iterator[str]:
-        for entry in _entries(self._root, path):
+        for entry in self._entries(path):
             if not is_known(entry.name):
                 self._report_unknown(entry, f"{path}/{entry.name}", otherwise)
             elif self._is_sound(entry, f"{path}/{entry.name}", folder=True):
@@ -277,13 +325,11 @@ class _Surveyor:
     def _report(self, code: str, message: str, path: str) -> None:
         self._found.findings.append(Finding(code, message, path, remedy=CODES[code].remedy))
 
-
-def _entries(root: Path, path: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(root / path) as entries:
-            return sorted(entries, key=attrgetter("name"))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        said = f"{path} cannot be listed: {error.strerror}"
-        raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
+    def _entries(self, path: str) -> list[os.DirEntry[str]]:
+        folder = self._root / path
+        try:
+            entries, self._found.folders[str(folder)] = listing(folder)
+        except OSError as error:
+            said = f"{path or '.'} cannot be listed: {error.strerror}"
+            raise Unavailable(said, code="E_IO", suggestion=CODES["E_IO"].remedy) from error
+        return entries

@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
@@ -13,6 +13,9 @@ from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, collector_
 from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
 from duckkb.truth.layout import leads_to_parts
 from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.truth.files.read import Survey
 
 __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tree"]
 
@@ -82,6 +85,9 @@ class Tree:
         self.parts: dict[str, Part] = dict(sorted(parts.items()))
         self.findings = findings
         self.lately: tuple[str, ...] = ()  # parts that were replaced last, where they are few
+        self.seen: Survey | None = (
+            None  # what lay there when nothing was found changed, and stamps vouched for all parts
+        )
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
         self._ends: dict[str, _EdgeEnds] = {}
 
@@ -230,6 +236,7 @@ class Tree:
 
         Costs in proportion to the parts given. The tree is as if it had been loaded afresh.
         """
+        self.seen = None
         self.lately = tuple(parts) if len(parts) <= _FEW_PARTS else ()
         differences: Differences = {}
         for kind in self.ontology:
