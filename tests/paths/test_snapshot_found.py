@@ -168,3 +168,13 @@ def test_a_store_that_came_with_the_base_is_not_read(
         assert found(kb) == RIGHT
         assert [notice.code for notice in kb.notices] == ([] if lead is _nowhere else ["W_NO_STORE"])
     assert {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()} == before
+
+
+def test_who_sees_a_change_second_opens_what_the_first_wrote_down(filled: Path) -> None:
+    (part,) = (filled / "data/nodes/note").rglob("*.jsonl")
+    with duckkb.open(filled) as first, duckkb.open(filled) as second:
+        assert found(first) == found(second) == RIGHT
+        part.write_bytes(part.read_bytes().replace(b'"id":"n01"', b'"id":"n99"'))
+        now = sorted([*RIGHT[1:], "n99"])
+        assert sorted(found(first)) == sorted(found(second)) == now
+        assert [kb._base.is_stale or kb._base.lines is None for kb in (first, second)] == [False, False]
