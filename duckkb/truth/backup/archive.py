@@ -11,9 +11,10 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from types import NoneType
+from typing import Any, BinaryIO, get_args, get_type_hints
 from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from duckkb.errors import StateError
@@ -26,11 +27,14 @@ FORMAT = 1
 MANIFEST, BUNDLE, FILES = "manifest.json", "repository.bundle", "files/"
 _DIGEST_LENGTH = 64
 _CHUNK = 1 << 20
-_LONGEST_MANIFEST = 64 << 20
+_LONGEST_MANIFEST, _LONGEST_LINK = 64 << 20, 1 << 16  # bytes
 _ID = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})?")
 KEPT_STATE = ("emptied", state.RESCUED)
 """What of `.duckkb/` is nowhere else: that a base has no records on purpose, and files that `recover` put aside."""
-T = TypeVar("T")
+_KEPT_NAMES = {"git~1", ".git", state.FOLDER}
+# What comes of an archive that is damaged, cut off, of another version, compressed or encrypted, or that names places outside of
+# itself: the file may be anybody's, and none of these is a fault of ours.
+_UNREADABLE = (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +68,17 @@ def damaged(why: str) -> StateError:
     return StateError(f"the file is no backup that can be used: {why}", code="E_BACKUP")
 
 
-class ArchiveWriter:
+class ArchiveWriter(ZipFile):
     """Adds to a backup, then seals it: use it in a `with` block."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._zip = file, ZipFile(file, "w", ZIP_STORED)
-
-    def __enter__(self) -> "ArchiveWriter":
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self._zip.close()  # while its file is open
+        super().__init__(file, "w", ZIP_STORED)
+        self._written = file
 
     def add(self, name: str, path: str, mode: int, pieces: Iterable[bytes]) -> SavedFile:
         entry, digest, size = ZipInfo(name), hashlib.sha256(), 0
         entry.external_attr = mode << 16
-        with self._zip.open(entry, "w", force_zip64=True) as target:
+        with self.open(entry, "w", force_zip64=True) as target:
             for piece in pieces:
                 target.write(piece)
                 digest.update(piece)
@@ -94,18 +93,18 @@ class ArchiveWriter:
                 f"{len(manifest.files)} files are more than a backup can list; commit them first", "E_BACKUP"
             )
         self.add(MANIFEST, "", stat.S_IFREG | 0o644, [told])
-        self._zip.comment = b"0" * _DIGEST_LENGTH
-        self._zip.close()
-        digest = _digest(self._file)
-        self._file.seek(-_DIGEST_LENGTH, os.SEEK_END)
-        self._file.write(digest)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.comment = b"0" * _DIGEST_LENGTH
+        self.close()
+        digest = _digest(self._written)
+        self._written.seek(-_DIGEST_LENGTH, os.SEEK_END)
+        self._written.write(digest)
+        self._written.flush()
+        os.fsync(self._written.fileno())
 
 
 class Archive:
-    """A backup that is read. Its bytes are those that were written, and it holds what its manifest names and nothing else;
-    `pieces` raises where a file is not the one that is named."""
+    """A backup that is read. Its bytes are those that were written, and it holds what its manifest names and nothing else, each at
+    a sound place; `pieces` raises where a file is not the one that is named."""
 
     def __init__(self, read: ZipFile, manifest: Manifest) -> None:
         self._zip, self.manifest = read, manifest
@@ -118,9 +117,7 @@ class Archive:
                     digest.update(piece)
                     size += len(piece)
                     yield piece
-        # What zipfile raises for an entry that is damaged, cut off, compressed in a way it does not know, encrypted, or elsewhere
-        # than the archive says: the file may be anybody's, and none of these is a fault of ours.
-        except (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise damaged(f"{name} cannot be read: {error}") from error
         if (size, digest.hexdigest()) != (saved.size, saved.sha256):
             raise damaged(f"{name} is not the file that its manifest names")
@@ -130,19 +127,16 @@ class Archive:
 def opened(path: Path) -> Iterator[Archive]:
     """Raises `errors.StateError` (E_BACKUP) for what is no backup, or one of which a byte is another."""
     with path.open("rb") as file:
-        _check_digest(file)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _DIGEST_LENGTH))
+        if file.read() != _digest(file):
+            raise damaged("its bytes are not those that were written")
         try:
-            with ZipFile(file) as read:
-                yield Archive(read, _listed(read, file.seek(0, os.SEEK_END)))
-        except BadZipFile as error:
+            read = ZipFile(file)
+        except _UNREADABLE as error:
             raise damaged(str(error)) from error
-
-
-def _check_digest(file: BinaryIO) -> None:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - _DIGEST_LENGTH))
-    if file.read() != _digest(file):
-        raise damaged("its bytes are not those that were written")
+        with read:
+            yield Archive(read, _listed(read, size))
 
 
 def _digest(file: BinaryIO) -> bytes:
@@ -157,73 +151,72 @@ def _digest(file: BinaryIO) -> bytes:
 
 def _listed(read: ZipFile, size: int) -> Manifest:
     """The manifest, of an archive that lists its entries as it does, each stored as it is."""
-    entries = read.infolist()
-    if sum(one.file_size for one in entries) > size or any(one.compress_type != ZIP_STORED for one in entries):
+    entries = {one.filename: one for one in read.infolist()}
+    if sum(one.file_size for one in entries.values()) > size or any(one.compress_type for one in entries.values()):
         raise damaged("it unfolds to more than it is")
-    named = next((one for one in entries if one.filename == MANIFEST), None)
-    if named is None or named.file_size > _LONGEST_MANIFEST:
+    if MANIFEST not in entries or entries[MANIFEST].file_size > _LONGEST_MANIFEST:
         raise damaged("it has no manifest, or one that is too long")
     try:
-        manifest = _parsed(json.loads(read.read(named)))
-        wanted = [MANIFEST, *([BUNDLE] if manifest.bundle else []), *(entry_name(one.path) for one in manifest.files)]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError, EOFError) as error:
-        raise damaged(f"its manifest cannot be read: {error}") from error
-    if sorted(wanted) != sorted(one.filename for one in entries) or len({*wanted}) < len(wanted):
+        told = json.loads(read.read(MANIFEST))
+        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+            raise ValueError(f"it is of another format than {FORMAT}")
+        manifest: Manifest = _made(Manifest, told)
+        _refuse_unsound(manifest)
+    except _UNREADABLE as error:
+        raise damaged(f"its manifest cannot be used: {error}") from error
+    wanted = [MANIFEST, *([BUNDLE] if manifest.bundle else []), *(entry_name(one.path) for one in manifest.files)]
+    if sorted(wanted) != sorted(read.namelist()) or len(entries) < len(wanted):
         raise damaged("it holds other files than its manifest names")
     return manifest
 
 
+def _made(kind: Any, told: Any) -> Any:
+    """A value of the type of a field above, of what JSON has in its place. Raises ValueError."""
+    kinds = get_args(kind)
+    if is_dataclass(kind) and isinstance(told, dict):
+        hints = get_type_hints(kind)
+        if told.keys() == hints.keys():
+            return kind(**{name: _made(hint, told[name]) for name, hint in hints.items()})
+    elif NoneType in kinds:
+        return None if told is None else _made(kinds[0], told)
+    elif kinds and isinstance(told, list):
+        each = kinds[:1] * len(told) if kinds[-1] is Ellipsis else kinds
+        return tuple(_made(one, value) for one, value in zip(each, told, strict=True))
+    elif type(told) is kind:
+        if kind is str and b"\0" in os.fsencode(told):  # which fails for what no system has as a name
+            raise ValueError("a text holds NUL")
+        return told
+    raise ValueError(f"{told!r:.40} is not what stands there")
+
+
+def _refuse_unsound(manifest: Manifest) -> None:
+    """Raise ValueError for a file, a place or a commit that no backup has."""
+    saved = (*manifest.files, *([manifest.bundle] if manifest.bundle else []))
+    for path in (manifest.base or "base", *manifest.deleted, *(one.path for one in manifest.files)):
+        if not is_sound(path, manifest.base):
+            raise ValueError(f"it holds {path!r}, where no file of a backup lies")
+    for one in saved:
+        is_link = one.mode >> 12 == stat.S_IFLNK >> 12
+        if not (is_link or one.mode >> 12 == stat.S_IFREG >> 12) or (is_link and one.size > _LONGEST_LINK):
+            raise ValueError(f"{one.path!r} is neither a file nor a link")
+    if (git := manifest.checkout) is None:
+        return
+    for commit in (git.commit, git.index, *(stash for stash, _ in git.stashes), *git.shallow):
+        if not _ID.fullmatch(commit):
+            raise ValueError(f"{commit!r} is no commit")
+    if git.branch and not git.branch.startswith("refs/heads/"):
+        raise ValueError(f"{git.branch!r} is no branch")
+
+
 def is_sound(path: str, base: str) -> bool:
     """Whether a file of a backup may lie at a path, on any file system; `base` is where the knowledge base lies."""
-    own, parts = (f"{base}/" if base else "") + f"{state.FOLDER}/", path.split("/")
-    if path.startswith(own) and path.removeprefix(own).split("/")[0] in KEPT_STATE:
-        parts = path.removeprefix(own).split("/")
-    kept = {"git~1", ".git", state.FOLDER}
-    return "\0" not in path and not any(part in ("", ".", "..") or plain(part) in kept for part in parts)
+    own = (f"{base}/" if base else "") + f"{state.FOLDER}/"
+    inner = path.removeprefix(own).split("/")
+    parts = inner if path.startswith(own) and inner[0] in KEPT_STATE else path.split("/")
+    return "\0" not in path and not any(part in ("", ".", "..") or plain(part) in _KEPT_NAMES for part in parts)
 
 
 def entry_name(path: str) -> str:
-    """The name of a file's entry: its path, with bytes that are no UTF-8 written out."""
-    return FILES + os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _parsed(told: dict[str, Any]) -> Manifest:
-    if told["format"] != FORMAT:
-        raise damaged(f"it is of format {told['format']!r}, and this version knows {FORMAT}")
-    git, bundle = told["checkout"], told["bundle"]
-    name, base, created, duckkb = (_is(told[one], str) for one in ("name", "base", "created", "duckkb"))
-    checkout = None if git is None else _checkout(git)
-    history = None if bundle is None else _saved(bundle)
-    files = tuple(map(_saved, _is(told["files"], list)))
-    lists = _texts(told["deleted"]), _texts(told["left_out"])
-    return Manifest(name, base, created, duckkb, checkout, history, files, *lists)
-
-
-def _checkout(told: dict[str, Any]) -> Checkout:
-    stashes = tuple((stash, said) for stash, said in map(_texts, _is(told["stashes"], list)))
-    symbolic = tuple((name, of) for name, of in map(_texts, _is(told["symbolic"], list)))
-    commit, branch, index = (_is(told[name], str) for name in ("commit", "branch", "index"))
-    ends = _texts(told["shallow"])
-    for one in (commit, index, *(stash for stash, _ in stashes), *ends):
-        if not _ID.fullmatch(one):
-            raise ValueError(f"{one!r} is no commit")
-    if branch and not branch.startswith("refs/heads/"):
-        raise ValueError(f"{branch!r} is no branch")
-    return Checkout(commit, branch, index, stashes, symbolic, ends)
-
-
-def _saved(told: dict[str, Any]) -> SavedFile:
-    mode = _is(told["mode"], int)
-    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
-        raise ValueError(f"{told['path']!r} is neither a file nor a link")
-    return SavedFile(_is(told["path"], str), _is(told["size"], int), _is(told["sha256"], str), mode)
-
-
-def _texts(told: Any) -> tuple[str, ...]:
-    return tuple(_is(one, str) for one in _is(told, list))
-
-
-def _is(value: Any, kind: type[T]) -> T:
-    if type(value) is not kind:
-        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
-    return value
+    """The name of a file's entry: its path, with bytes that are no UTF-8 written out, and a backslash twice, so that no two
+    files have one name."""
+    return FILES + os.fsencode(path).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")

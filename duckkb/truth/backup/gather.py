@@ -8,7 +8,7 @@ the base or a document collection is; what is truth also where git ignores it.
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,6 @@ from duckkb.truth import layout, state
 from duckkb.truth.backup.archive import BUNDLE, KEPT_STATE, ArchiveWriter, Manifest, SavedFile, entry_name, is_sound
 from duckkb.truth.commit import journal, protocol
 from duckkb.truth.git import bundle
-from duckkb.truth.git.bundle import Checkout
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import find_repository
 from duckkb.values import dataclass, field
@@ -46,14 +45,13 @@ class BackupSource:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of a work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it; `head`
-    are the files of its commit, `indexed` those of the index."""
+    """A work tree, and what a backup of it holds so far. `base` is where the knowledge base lies in it; `head` are the files
+    that its commit has and that should lie there."""
 
     top: Path
     base: str
     left_out: list[str]
     head: dict[str, TreeEntry] = field(default_factory=dict)
-    indexed: set[str] = field(default_factory=set)
     saved: list[SavedFile] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
 
@@ -67,9 +65,8 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
     """
     repository = find_repository(source.root)
     top = repository.work_tree if repository else Path(os.path.realpath(source.root))
-    inside = repository.prefix.rstrip("/") if repository else ""
+    found = _Found(top, repository.prefix.rstrip("/") if repository else "", [*source.left_out])
     checkout, history = bundle.checkout_of(source.root) if repository else None, None
-    found = _Found(top, inside, [*source.left_out])
     with ArchiveWriter(file) as writer:
         if checkout and bundle.has_history(source.root, checkout):
             pieces = bundle.bundled(source.root, checkout)
@@ -78,50 +75,56 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
             checkout = replace(checkout, index="")
             found.left_out.append("what is staged, but not the files: there is no commit yet")
         with protocol.reading(source.root, source.lock_timeout):
-            if checkout:
-                found.head, found.indexed = bundle.tracked(source.root, checkout.commit)
+            names = _tracked(found, checkout.commit) if checkout else set(_walk(top, top))
+            names |= _untracked(source, found, in_git=checkout is not None)
             own = {source.backup, source.backup.with_name(Path(file.name).name)}
-            names = found.head.keys() | found.indexed | _others(source, found, git=checkout is not None)
             for path in sorted(name for name in names if name in found.head or top / name not in own):
                 _save(found, path, writer)
-        if checkout and _moved(checkout, bundle.checkout_of(source.root)):
+        # What is staged is a commit with a time of its own, whether or not it changed.
+        if checkout and replace(bundle.checkout_of(source.root), index=checkout.index) != checkout:
             raise Conflict("HEAD or a stash changed while the backup was made", "E_STALE", "repeat the command")
-        told = top.name, inside, source.created, version("duckkb"), checkout, history
+        told = top.name, found.base, source.created, version("duckkb"), checkout, history
         manifest = Manifest(*told, tuple(found.saved), tuple(found.deleted), tuple(found.left_out))
         writer.seal(manifest)
     return manifest
 
 
-def _moved(before: Checkout, after: Checkout) -> bool:
-    return replace(before, index="") != replace(after, index="")
+def _tracked(found: _Found, commit: str) -> set[str]:
+    """The files of the commit and of the index; those that a sparse checkout keeps out are as the commit has them."""
+    found.head, indexed, skipped = bundle.tracked(found.top, commit)
+    absent = {path for path in skipped if _status(found.top, path) is None}
+    for path in absent & found.head.keys():
+        del found.head[path]
+    return (found.head.keys() | indexed) - absent
 
 
-def _others(source: BackupSource, found: _Found, *, git: bool) -> set[str]:
-    """The files that the index does not have, by their path from the top of the work tree."""
+def _untracked(source: BackupSource, found: _Found, *, in_git: bool) -> set[str]:
+    """The files that the index does not have, and documents, by their path from the top of the work tree."""
     top, root = found.top, found.top / found.base
-    if git:
-        inside = [f"{found.base}/", *(os.path.relpath(one, top) for one in source.folders if one.is_relative_to(top))]
-        names = bundle.untracked(root, inside if found.base else [])
-        truth = [str(Path(found.base, name)) for name in _TRUTH]
-        names |= bundle.untracked(root, truth, ignored=True)
-    else:
-        names = set(_walk(root, top))
-    names |= {os.path.relpath(one, top) for one in source.documents if one.is_relative_to(top)}
+
+    def placed(paths: Iterable[Path]) -> set[str]:
+        return {os.path.relpath(path, top) for path in paths if path.is_relative_to(top)}
+
+    names = placed(source.documents)
+    if in_git:
+        names |= bundle.untracked(root, [f"{found.base}/", *placed(source.folders)] if found.base else [])
+        names |= bundle.untracked(root, [str(Path(found.base, name)) for name in _TRUTH], ignored=True)
     names = {name for name in names if state.FOLDER not in name.split("/")}
     for kept in (state.folder_of(root) / name for name in KEPT_STATE):
-        names |= set(_walk(kept, top)) if state.is_folder(kept) else {os.path.relpath(kept, top)}
+        names |= set(_walk(kept, top)) if state.is_folder(kept) else placed([kept])
     return names
 
 
 def _walk(folder: Path, top: Path) -> Iterator[str]:
+    """The files below a folder but those of duckkb's own state; a repository is its `.git` alone."""
+
     def stop(error: OSError) -> None:
         raise error
 
     for place, folders, files in os.walk(folder, onerror=stop):
-        links = [name for name in folders if Path(place, name).is_symlink()]
-        repositories = [name for name in (*folders, *files) if name == ".git"]
-        folders[:] = [name for name in folders if name not in (".git", *links)]
-        yield from (os.path.relpath(Path(place, one), top) for one in {*files, *links, *repositories})
+        alone = {name for name in folders if name == ".git" or Path(place, name).is_symlink()}
+        folders[:] = [name for name in folders if name not in alone | {state.FOLDER}]
+        yield from (os.path.relpath(Path(place, name), top) for name in {*files, *alone})
 
 
 def _save(found: _Found, path: str, writer: ArchiveWriter) -> None:
@@ -130,29 +133,33 @@ def _save(found: _Found, path: str, writer: ArchiveWriter) -> None:
     status = _status(found.top, path)
     if path.endswith("/") or path.split("/")[-1] == ".git" or (entry and entry.mode == "160000"):
         found.left_out.append(f"{path}: a repository of its own")
-    elif status is None or stat.S_ISDIR(status.st_mode):
-        found.deleted += [path] if entry else []
-    elif not _is_committed(place, status, entry):
-        if why := _unfit(found, path, status):
-            found.left_out.append(f"{path}: {why}")
-        else:
-            found.saved.append(writer.add(entry_name(path), path, status.st_mode, _pieces(place)))
+    elif entry is None if status is None else _is_committed(place, status, entry):
+        return
+    elif why := _unfit(found, path, status):
+        found.left_out.append(f"{path}: {why}")
+    elif status is None:
+        found.deleted.append(path)
+    else:
+        found.saved.append(writer.add(entry_name(path), path, status.st_mode, _pieces(place)))
 
 
 def _status(top: Path, path: str) -> os.stat_result | None:
-    """What lies at a path itself: what is behind a link lies elsewhere."""
+    """What lies at a path itself, where that is no folder: what is behind a link lies elsewhere."""
     if any((top / parent).is_symlink() for parent in journal.parents_of(path)):
         return None
     try:
-        return (top / path).lstat()
+        status = (top / path).lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return None if stat.S_ISDIR(status.st_mode) else status
 
 
-def _unfit(found: _Found, path: str, status: os.stat_result) -> str:
-    """Why a file cannot be saved; empty where it can."""
+def _unfit(found: _Found, path: str, status: os.stat_result | None) -> str:
+    """Why a file cannot be in a backup, or cannot be gone in one; empty where it can."""
     if not is_sound(path, found.base):
         return "a name that git or duckkb keeps for itself"
+    if status is None:
+        return ""
     if stat.S_ISLNK(status.st_mode):
         return "a link that leads out" if leads_out(found.top, path) else ""
     if not stat.S_ISREG(status.st_mode):
@@ -170,12 +177,9 @@ def leads_out(top: Path, path: str) -> bool:
 
 def _is_committed(path: Path, status: os.stat_result, entry: TreeEntry | None) -> bool:
     """Whether the commit has a file as it lies there, byte for byte."""
-    if entry is None:
-        return False
     is_link = stat.S_ISLNK(status.st_mode)
-    if not (is_link or stat.S_ISREG(status.st_mode)):
-        return False
-    if entry.mode != ("120000" if is_link else "100755" if status.st_mode & stat.S_IXUSR else "100644"):
+    mode = "120000" if is_link else "100755" if status.st_mode & stat.S_IXUSR else "100644"
+    if entry is None or entry.mode != mode or not (is_link or stat.S_ISREG(status.st_mode)):
         return False
     digest = hashlib.new("sha1" if len(entry.blob) == 40 else "sha256", usedforsecurity=False)
     digest.update(b"blob %d\0" % status.st_size)
@@ -186,22 +190,18 @@ def _is_committed(path: Path, status: os.stat_result, entry: TreeEntry | None) -
 
 def _pieces(path: Path) -> Iterator[bytes]:
     """The bytes of a file, or the target of a link. Raises `errors.Conflict` (E_STALE) where it changes meanwhile."""
+    changed = Conflict(f"{path} changed while it was read", code="E_STALE", suggestion="repeat the command")
     if path.is_symlink():
         yield os.fsencode(os.readlink(path))  # noqa: PTH115 (a Path would drop `./` and `//`)
         return
     try:
         descriptor = os.open(path, os.O_RDONLY | state.NO_FOLLOW | getattr(os, "O_BINARY", 0))
     except FileNotFoundError as error:
-        raise _changed(path) from error
+        raise changed from error
     with os.fdopen(descriptor, "rb") as file:
         before, size = os.fstat(descriptor), 0
         while piece := file.read(_CHUNK):
             size += len(piece)
             yield piece
-        after = os.fstat(descriptor)
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, size):
-            raise _changed(path)
-
-
-def _changed(path: Path) -> Conflict:
-    return Conflict(f"{path} changed while it was read", code="E_STALE", suggestion="repeat the command")
+        if (before.st_mtime_ns, before.st_size) != (os.fstat(descriptor).st_mtime_ns, size):
+            raise changed

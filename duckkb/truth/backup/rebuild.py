@@ -15,7 +15,7 @@ from pathlib import Path
 
 from duckkb.errors import Unavailable
 from duckkb.truth import state
-from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, damaged, entry_name, is_sound
+from duckkb.truth.backup.archive import BUNDLE, Archive, SavedFile, damaged, entry_name
 from duckkb.truth.backup.gather import leads_out
 from duckkb.truth.commit import journal, lock
 from duckkb.truth.git import bundle, repository, run
@@ -26,20 +26,25 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 def rebuild(archive: Archive, folder: Path) -> None:
     """Make everything that a backup holds in an empty folder, and make it durable.
 
-    Raises `errors.StateError` (E_BACKUP, E_SYMLINK, E_NOT_REGULAR) for what no backup may hold, OSError.
+    Raises `errors.StateError` (E_BACKUP, E_SYMLINK, E_NOT_REGULAR) for what no backup may hold, `errors.Unavailable` (E_IO)
+    where there is no room, OSError.
     """
-    manifest = archive.manifest
-    named = (manifest.base or "base", *manifest.deleted, *(one.path for one in manifest.files))
-    if strange := [path for path in named if not is_sound(path, manifest.base)]:
-        raise damaged(f"it holds {strange[0]!r}, where no file of a backup lies")
-    if manifest.checkout:
-        try:
-            history = archive.pieces(BUNDLE, manifest.bundle) if manifest.bundle else None
-            bundle.unbundle(folder, manifest.checkout, history)
-        except run.NoGit:
+    try:
+        _fill(archive, folder)
+    except Unavailable as error:
+        if error.code != "E_GIT" or isinstance(error, run.NoGit):
             raise
-        except Unavailable as error:
-            raise damaged(error.message) from error
+        raise damaged(error.message) from error
+    if not (folder / archive.manifest.base).is_dir():
+        raise damaged(f"it holds no folder {archive.manifest.base}, where its base should lie")
+    _sync(folder)
+
+
+def _fill(archive: Archive, folder: Path) -> None:
+    manifest = archive.manifest
+    if manifest.checkout:
+        history = archive.pieces(BUNDLE, manifest.bundle) if manifest.bundle else None
+        bundle.unbundle(folder, manifest.checkout, history)
     if repository.tracks_state(folder / manifest.base):
         raise damaged(f"its history holds {state.FOLDER}/, which must be local")
     for path in manifest.deleted:
@@ -50,7 +55,6 @@ def rebuild(archive: Archive, folder: Path) -> None:
         raise damaged(f"{out[0]} is a link that leads out of it")
     if manifest.checkout and (manifest.checkout.commit or manifest.checkout.index):
         bundle.stage(folder, manifest.checkout)
-    _sync(folder)
 
 
 def _remove(folder: Path, path: str) -> None:

@@ -5,18 +5,20 @@ filter and no attribute of the repository or of the user touches them.
 """
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, disk_usage
 from tempfile import TemporaryDirectory
+from threading import Thread
 
-from duckkb.errors import Refused, StateError
+from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.git import repository
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import (
     FETCH_ALL,
+    LOOK,
     GitAnswer,
-    answer,
     is_partial_clone,
     output,
     read_text,
@@ -33,6 +35,8 @@ _AUTHOR = {"user.name": "duckkb", "user.email": "duckkb@localhost", "commit.gpgS
 _RAW = "* -text -ident -filter !eol !working-tree-encoding\n"
 _AS_IT_IS = {"core.symlinks": "true", "core.protectHFS": "true", "core.protectNTFS": "true"}
 _NO_LOG = {"core.logAllRefUpdates": "false"}
+_LEAST_TAKEN = 512
+"""Bytes of disk and memory that a file costs at the least, whatever it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +92,17 @@ def has_history(root: Path, checkout: Checkout) -> bool:
     return bool(checkout.commit or text(root, ["for-each-ref", "--count=1"]))
 
 
-def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str]]:
-    """The files of a commit by their path from the top of the work tree, and all paths of the index."""
+def tracked(root: Path, commit: str) -> tuple[dict[str, TreeEntry], set[str], set[str]]:
+    """The files of a commit by their path from the top of the work tree, all paths of the index, and those of them that git
+    was told to keep out of the work tree."""
     listed = output(root, ["ls-tree", "-r", "-z", "--full-tree", commit]).split(b"\0") if commit else []
     found = {}
     for line in filter(None, listed):
         words, _, name = line.partition(b"\t")
         mode, _, blob = words.decode().split(" ")
         found[os.fsdecode(name)] = TreeEntry(mode, blob)
-    return found, _names(output(root, ["ls-files", "-z"]))
+    indexed = _names(output(root, ["ls-files", "-z", "-t"]))
+    return found, {name[2:] for name in indexed}, {name[2:] for name in indexed if name[0] == "S"}
 
 
 def untracked(root: Path, places: list[str], *, ignored: bool = False) -> set[str]:
@@ -111,33 +117,34 @@ def _names(listed: bytes) -> set[str]:
 
 
 def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
-    """All branches, tags, stashes and what is staged, as `git bundle` writes them; takes as long as that takes. Raises
-    `errors.Unavailable` (E_GIT)."""
+    """All branches, tags, stashes and what is staged, as `git bundle` writes them. Raises `errors.Unavailable` (E_GIT)."""
     # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
     extra = [one for one in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes)) if one]
-    process = started(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
-    try:
-        while piece := process.stdout.read(_CHUNK) if process.stdout else b"":
-            yield piece
-        _ended(root, process.communicate()[1], process.returncode, "bundle create")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            process.communicate()
+    return _streamed(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
 
 
-def _ran(root: Path, *arguments: str) -> str:
-    """What a git prints that may take as long as it takes."""
-    process = started(root, arguments)
-    told, error = process.communicate()
-    _ended(root, error, process.returncode, arguments[0])
-    return os.fsdecode(told)
+def _streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    """What a git prints that may take as long as it takes, as repositories are of any size."""
+    process, said = started(root, arguments, settings), list[bytes]()
+    with process.proc as git:
+        stderr = Thread(target=lambda: said.append(git.stderr.read()))  # a full pipe would stop git
+        stderr.start()
+        try:
+            while piece := git.stdout.read(_CHUNK):
+                yield piece
+        except BaseException:
+            git.kill()
+            raise
+        finally:
+            stderr.join()
+    if git.returncode:
+        failed = GitAnswer(git.returncode, b"", os.fsdecode(said[0]))
+        raise failed.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else LOOK)
 
 
-def _ended(root: Path, error: bytes, code: int, what: str) -> None:
-    if code:
-        failed = GitAnswer(code, b"", os.fsdecode(error))
-        raise failed.failure(what, FETCH_ALL) if is_partial_clone(root) else failed.failure(what)
+def _ran(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
+    """All that such a git prints."""
+    return b"".join(_streamed(root, arguments, settings))
 
 
 def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -> None:
@@ -147,7 +154,7 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
     for what git does not take.
     """
     _make_empty(folder, checkout)
-    listed = _unpacked(folder, bundle) if bundle is not None else ""
+    listed = os.fsdecode(_unpacked(folder, bundle)) if bundle is not None else ""
     refs = {name: commit for commit, _, name in (line.partition(" ") for line in listed.splitlines())}
     strange = sorted(name for name in refs if name != "HEAD" and not name.startswith("refs/"))
     aliases = {name for pair in checkout.symbolic for name in pair}
@@ -166,10 +173,10 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
     elif checkout.commit:
         output(folder, ["update-ref", "--no-deref", "HEAD", checkout.commit], settings=_NO_LOG)
     if checkout.commit:
-        _check_out(folder, checkout)
+        _check_out(folder, checkout.commit)
 
 
-def _unpacked(folder: Path, bundle: Iterable[bytes]) -> str:
+def _unpacked(folder: Path, bundle: Iterable[bytes]) -> bytes:
     """The refs of a bundle, a commit and a name a line, after its objects were taken in."""
     packed = folder / ".git/bundle"
     with packed.open("xb") as file:
@@ -193,18 +200,33 @@ def _make_empty(folder: Path, checkout: Checkout) -> None:
     output(folder, ["init", "-q", "--template="])
 
 
-def _check_out(folder: Path, checkout: Checkout) -> None:
-    if output(folder, ["rev-parse", "HEAD"]).decode().strip() != checkout.commit:
+def _check_out(folder: Path, commit: str) -> None:
+    if output(folder, ["rev-parse", "HEAD"]).decode().strip() != commit:
         raise StateError("its branch is at another commit than its manifest says", code="E_BACKUP")
     _ran(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
+    _refuse_vast(folder, commit)
     attributes = folder / ".git/info/attributes"
     attributes.write_text(_RAW, "utf-8")  # wins over those in the tree
-    output(folder, ["read-tree", "--reset", "-u", checkout.commit], settings=_AS_IT_IS)
+    _ran(folder, "read-tree", "--reset", "-u", commit, settings=_AS_IT_IS)
     attributes.unlink()
+
+
+def _refuse_vast(folder: Path, commit: str) -> None:
+    """Raise `errors.Unavailable` (E_IO) where the files of a commit need more room than there is: a few bytes of history can
+    unfold to any number of them."""
+    left, rest = disk_usage(folder).free, b""
+    for piece in _streamed(folder, ["ls-tree", "-r", "-l", "-z", commit]):
+        *lines, rest = (rest + piece).split(b"\0")
+        for line in lines:
+            size = line.split(maxsplit=4)[3]
+            left -= _LEAST_TAKEN + (int(size) if size.isdigit() else 0)
+        if left < 0:
+            raise Unavailable("its files take more room than the disk has", "E_IO", "give a folder on a larger disk")
 
 
 def stage(folder: Path, checkout: Checkout) -> None:
     """Have the index hold what was staged, and know the files as they lie there now."""
     # A fresh one: git takes a file for changed where the index knows another size of it, whatever a filter makes of it.
-    output(folder, ["read-tree", checkout.index or checkout.commit])
-    answer(folder, ["update-index", "-q", "--refresh"], settings=_AS_IT_IS | without_filters(folder))
+    _ran(folder, "read-tree", checkout.index or checkout.commit)
+    with suppress(Unavailable):  # says by its exit code that files are changed, too
+        _ran(folder, "update-index", "-q", "--refresh", settings=_AS_IT_IS | without_filters(folder))

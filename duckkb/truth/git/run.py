@@ -27,7 +27,7 @@ SECONDS = 60.0
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
 """Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
 _REFRESH = "GIT_PYTHON_REFRESH"
-_LOOK = "`git status` and `git fsck` say more"
+LOOK = "`git status` and `git fsck` say more"
 
 # A repository's own settings count for less than these.
 _SETTINGS = {
@@ -166,7 +166,7 @@ class GitAnswer:
         lines = [line.strip().removeprefix("error: ").removeprefix("fatal: ") for line in self.error.splitlines()]
         return "; ".join([line for line in lines if line][:4]) or f"exit code {self.code}"
 
-    def failure(self, what: str, suggestion: str = _LOOK) -> Unavailable:
+    def failure(self, what: str, suggestion: str = LOOK) -> Unavailable:
         return Unavailable(f"git {what} failed: {self.reason}", code="E_GIT", suggestion=suggestion)
 
 
@@ -193,7 +193,7 @@ def output(
     """What git prints; raises `errors.Unavailable` (E_GIT) where it fails, and as `answer` does."""
     done = answer(root, arguments, stdin=stdin, settings=settings, index=index)
     if done.code:
-        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else _LOOK)
+        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else LOOK)
     return done.output
 
 
@@ -228,11 +228,13 @@ def answer(
     return GitAnswer(code, told, error)
 
 
-def started(root: Path, arguments: Sequence[str]) -> "Git.AutoInterrupt":
+def started(
+    root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None
+) -> "Git.AutoInterrupt":
     """A git that stays, with pipes for its streams; raises as `answer` does."""
     from subprocess import PIPE
 
-    process: Git.AutoInterrupt = _run(root, arguments, istream=PIPE, as_process=True)
+    process: Git.AutoInterrupt = _run(root, arguments, settings, istream=PIPE, as_process=True)
     return process
 
 
