@@ -181,9 +181,10 @@ def restore_backup(
     path: "str | Path", folder: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
 ) -> dict[str, Any]:
     """Make a folder of a backup, by itself one in the current folder that is called as the one that was saved. A folder that
-    exists and is not empty is refused; with `force` it is kept as `before`, FOLDER.before-TIME. Nothing is there before all is.
+    exists and is not empty is refused; with `force` it is kept as `before`, FOLDER.before-TIME, and `repair` is the command that
+    connects it with work trees that git has linked with it (None where there are none). Nothing is there before all is.
 
-    Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH), `errors.Unavailable` (E_LOCKED).
+    Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH), `errors.Unavailable` (E_LOCKED, E_IO).
     """
     from duckkb.actions.backup import restore
 

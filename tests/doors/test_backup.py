@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ import duckkb
 from duckkb import app, errors
 from duckkb.truth.backup import rebuild
 from duckkb.truth.commit import lock, protocol
+from duckkb.truth.git import bundle, run
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 Seen = dict[str, tuple[str, bytes]]
@@ -100,6 +102,7 @@ def work(base: Path, top: Path) -> None:
     put(base / "docs/new/\u5b89 \u88c5.md", b"# \xe5\xae\x89\n")
     put(base / "docs/private.md", b"# A document that git ignores\n")
     put(Path(os.fsdecode(os.fsencode(base) + b"/docs/b\xff\\d.bin")), b"odd")
+    put(base / "docs/b\\xff\\d.bin", b"that name written out")
     put(base / "run.sh", b"#!/bin/sh\n")
     (base / "run.sh").chmod(0o750)
     (base / "docs/keep.md").chmod(0o755)
@@ -211,6 +214,72 @@ def test_kx_11_what_cannot_be_saved_is_said_and_a_merge_is_refused(small: Path, 
     subprocess.run(["git", "-C", str(small), "merge", "-q", "side"], capture_output=True, check=False)
     ran = run_in(small, ["backup", "create", "c.zip"])
     assert ran.code == 1 and "merge" in ran.err and not list(small.glob("*c.zip*"))
+
+
+def test_kx_11_what_a_sparse_checkout_keeps_out_is_not_deleted(small: Path, tmp_path: Path) -> None:
+    for name in ("in.md", "out/a.md", "out/b.md"):
+        put(small / name, b"# Words\n")
+    commit(small)
+    whole = walked(small)
+    git(small, "sparse-checkout", "set", "--no-cone", "/*", "!/out/")
+    put(small / "out/b.md", b"# Written nevertheless\n")
+    (small / "in.md").unlink()
+    file, line = backed_up(small, str(tmp_path / "b.zip"))
+    assert (line["deleted"], line["files"]) == (1, 1), line
+    assert run_in(tmp_path, ["backup", "restore", str(file), "back"]).code == 0
+    del whole["in.md"]
+    assert walked(tmp_path / "back") == whole | {"out/b.md": ("644", b"# Written nevertheless\n")}
+    assert git(tmp_path / "back", "status", "--porcelain") == " D in.md\n M out/b.md\n"
+
+
+def test_kx_11_what_no_backup_may_hold_is_left_out_of_it_and_stops_none(small: Path, tmp_path: Path) -> None:
+    for name in ("changed", "gone"):
+        put(small / f"other/.duckkb/{name}", b"local to another base")
+    git(small, "add", "-f", "other")
+    git(small, "commit", "-q", "-m", "by mistake")
+    put(small / "other/.duckkb/changed", b"meanwhile")
+    (small / "other/.duckkb/gone").unlink()
+    file, line = backed_up(small, str(tmp_path / "b.zip"))
+    assert [one.partition(":")[0] for one in line["left_out"]] == ["other/.duckkb/changed", "other/.duckkb/gone"]
+    assert run_in(tmp_path, ["backup", "verify", str(file)]).code == 0
+
+
+SLOW = """#!/bin/sh
+case " $* " in *" read-tree "*|*" update-index "*|*" fsck "*|*" bundle "*) sleep 0.5;; esac
+exec {git} "$@"
+"""
+
+
+def test_kx_11_git_takes_as_long_as_a_large_repository_takes(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path / "bin/git", SLOW.format(git=shutil.which("git")).encode())
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(run, "SECONDS", 0.4)
+    with duckkb.open(small) as kb:
+        kb.backup(tmp_path / "b.zip")
+    app.restore_backup(tmp_path / "b.zip", tmp_path / "back")
+    assert walked(tmp_path / "back") == walked(small)
+
+
+@pytest.mark.parametrize("target", ["kb", "tree"])
+def test_kx_11_work_trees_that_are_linked_with_what_was_there_are_named(
+    small: Path, tmp_path: Path, target: str
+) -> None:
+    git(small, "worktree", "add", "-q", "-b", "side", str(tmp_path / "tree"))
+    put(tmp_path / "tree/new.md", b"in no commit")
+    file, _ = backed_up(small, str(tmp_path / "b.zip"))
+    ran = run_in(tmp_path, ["backup", "restore", str(file), target, "--force"])
+    before = Path(ran.line["before"])
+    assert ran.line["repair"] in ran.err
+    subprocess.run(ran.line["repair"], shell=True, check=True, capture_output=True)
+    listed = git(before, "worktree", "list", "--porcelain")
+    places = {"kb": (before, tmp_path / "tree"), "tree": (small, before)}[target]
+    assert [line[9:] for line in listed.splitlines() if line.startswith("worktree ")] == [*map(str, places)]
+    assert git(places[1], "status", "--porcelain") == "?? new.md\n"
+    again = run_in(tmp_path, ["backup", "restore", str(file), "fresh"])
+    assert again.line["repair"] is None and "work trees" not in again.err
 
 
 def test_kx_11_an_interrupted_write_is_finished_first_and_a_writer_is_waited_for(small: Path, tmp_path: Path) -> None:
@@ -350,6 +419,10 @@ def saying(**values: Any) -> Forgery:
     return lambda manifest, _: manifest.update(values)
 
 
+def of_checkout(change: Callable[[dict[str, Any]], None]) -> Forgery:
+    return lambda manifest, _: change(manifest["checkout"])
+
+
 def hostile() -> Iterator[tuple[str, Forgery]]:
     kept = (
         "../x",
@@ -382,6 +455,16 @@ def hostile() -> Iterator[tuple[str, Forgery]]:
     yield "format", saying(format=2)
     yield "no list", saying(files=7)
     yield "huge manifest", saying(left_out=["x" * (65 << 20)])
+    for mode in (1 << 70, -1, 0o1100644):
+        yield f"mode {mode}", holding("m", mode=mode)
+    yield "long link", holding("l", b"x" * (1 << 20), 0o120777)
+    yield "no folder", saying(base="nowhere")
+    for text in ("a\0b", "\ud800"):
+        yield f"deleted {text!r}", saying(deleted=[text])
+        yield f"stash {text!r}", of_checkout(lambda git, text=text: git.update(stashes=[[git["commit"], text]]))
+        yield f"branch {text!r}", of_checkout(lambda git, text=text: git.update(branch=f"refs/heads/{text}"))
+    yield "no such index", of_checkout(lambda git: git.update(index="1" * 40))
+    yield "one more key", of_checkout(lambda git: git.update(more=1))
 
 
 @pytest.mark.long
@@ -403,6 +486,11 @@ def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, t
     assert bomb.stat().st_size < 1 << 20
     ran = run_in(tmp_path, ["backup", "restore", str(bomb), str(room / "back"), "--json"])
     assert (ran.code, ran.error["code"]) == (1, "E_BACKUP") and not list(room.iterdir())
+    data = file.read_bytes()[:-64].replace(b"PK\x01\x02\x2d", b"PK\x01\x02\xff").replace(b"\x2d\x00\x00\x00", b"\xff\x00\x00\x00")
+    newer = tmp_path / "newer.zip"
+    newer.write_bytes(data + hashlib.sha256(data).hexdigest().encode())
+    with pytest.raises(errors.StateError, match="no backup that can be used"):
+        app.verify_backup(newer)
     for path in (".duckkb/txn/x/journal", "way"):
         git(small, "rm", "-rq", "--cached", "--ignore-unmatch", ".duckkb", "way")
         if path == "way":
@@ -418,6 +506,28 @@ def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, t
         assert raised.value.code == ("E_SYMLINK" if path == "way" else "E_BACKUP") and not list(room.iterdir())
     good = forged(file, tmp_path / "bad.zip", holding("fine"))
     assert app.restore_backup(good, room / "back")["files"] == 2, "what is refused is refused for what it is"
+
+
+def test_kx_11_history_that_unfolds_to_more_than_the_disk_holds_is_refused(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = git(small, "rev-parse", "HEAD:config.yaml").strip()
+    kind = "100644 blob"
+    for _ in range(8):  # 10 entries each: 10 ** 8 files in a kilobyte
+        lines = "".join(f"{kind} {id}\tf{at}\n" for at in range(10))
+        id = subprocess.run(
+            ["git", "-C", str(small), "mktree"], input=lines, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        kind = "040000 tree"
+    file, _ = backed_up(small, str(tmp_path / "b.zip"))
+    made = git(small, "commit-tree", "-m", "vast", id).strip()
+    git(small, "update-ref", "refs/heads/main", made)
+    git(small, "bundle", "create", "-q", str(tmp_path / "bundle"), "--all")
+    bad = forged(file, tmp_path / "bad.zip", with_history(small, tmp_path / "bundle"))
+    monkeypatch.setattr(bundle, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
+    with pytest.raises(errors.Unavailable, match="more room"):
+        app.restore_backup(bad, tmp_path / "back")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["b.zip", "bad.zip", "bundle", "kb"]
 
 
 def test_kx_11_no_hook_filter_or_setting_of_the_user_runs(

@@ -1,6 +1,7 @@
 """A backup looked at, and a folder made of it."""
 
 import os
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ from duckkb.errors import DuckkbError, StateError
 from duckkb.store.place import Place
 from duckkb.truth.backup import archive, rebuild
 from duckkb.truth.commit import outside
+from duckkb.truth.git.run import find_repository, read_text
 
 
 def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str, Any]:
@@ -54,7 +56,20 @@ def restore(
         with rebuild.beside(target) as made:
             rebuild.rebuild(read, made)
             moved = rebuild.put_in_place(made, target, aside, target / read.manifest.base, lock_timeout)
-        return {"folder": str(target), "before": str(aside) if moved else None} | holds(read.manifest)
+        kept = {"before": str(aside), "repair": _repair(aside)} if moved else {"before": None, "repair": None}
+        return {"folder": str(target), **kept} | holds(read.manifest)
+
+
+def _repair(aside: Path) -> str | None:
+    """The command that has the work trees linked to a repository find it under its new name, or it find its own where it is
+    such a work tree itself; None where there is nothing to mend."""
+    repository = find_repository(aside)
+    if repository is None or repository.work_tree != aside:
+        return None
+    places = sorted(repository.git_dir.glob("worktrees/*/gitdir"))
+    trees = [tree for one in places if (tree := (one.parent / read_text(one)).parent).is_dir()]
+    is_linked = repository.git_dir != repository.common_dir
+    return shlex.join(["git", "-C", *map(str, (aside, "worktree", "repair", *trees))]) if trees or is_linked else None
 
 
 def _place(folder: "str | Path", force: bool) -> Path:

@@ -35,8 +35,8 @@ _AUTHOR = {"user.name": "duckkb", "user.email": "duckkb@localhost", "commit.gpgS
 _RAW = "* -text -ident -filter !eol !working-tree-encoding\n"
 _AS_IT_IS = {"core.symlinks": "true", "core.protectHFS": "true", "core.protectNTFS": "true"}
 _NO_LOG = {"core.logAllRefUpdates": "false"}
-_LEAST_TAKEN = 512
-"""Bytes of disk and memory that a file costs at the least, whatever it holds."""
+_LEAST_TAKEN = 4_096
+"""Bytes that a file takes at the least, whatever it holds."""
 
 
 @dataclass(frozen=True, slots=True)
