@@ -83,20 +83,9 @@ class Collections:
         with self._base() as base:
             kind = collection_named(base, name)
             with writable(base):
-                refuse_agent_of(base, kind)
                 definition = own_file(base, kind)
-                count = base.tree.count(kind)
-                if count and not confirmed and kind.source is None:
-                    raise Refused(
-                        f"{kind.name} holds {count} record{'s' if count > 1 else ''}",
-                        code="E_SHRINK",
-                        suggestion=f"duckkb col rm {kind.name} --yes",
-                    )
-                _refuse_edges(base, kind)
-                refuse_named(base, kind)
-                changes = [protocol.FileChange(path, digest(data), None) for path, data in parts_of(base, kind).items()]
-                changes.append(protocol.FileChange(path_of(kind.name), digest(definition), None))
-                return committed(base, kind.name, count, changes)
+                again = "" if confirmed or kind.source else f"duckkb col rm {kind.name} --yes"
+                return removed(base, [kind], path_of(kind.name), definition, again)
 
     def rename(self, name: str, new: str) -> Changed:
         """Give a collection another name; its records keep ids, identities and times."""
@@ -230,12 +219,29 @@ def refuse_taken(base: Base, name: str) -> None:
         )
 
 
-def _refuse_edges(base: Base, kind: RecordType) -> None:
+def removed(base: Base, kinds: Sequence[RecordType], path: str, definition: bytes, again: str) -> Changed:
+    """Delete the records of some types and the file that defines these; the caller holds the exclusive lock. Raises
+    `errors.Refused` (E_EDGES) where edges of other types touch the records, and (E_SHRINK) where there are any and a command
+    says how they are confirmed (`again`)."""
+    name, count = kinds[0].name, sum(map(base.tree.count, kinds))
+    if count and again:
+        said = f"{name} holds {count} record{'s' if count > 1 else ''}"
+        raise Refused(said, code="E_SHRINK", suggestion=again)
+    changes = [protocol.FileChange(path, digest(definition), None)]
+    for kind in kinds:
+        refuse_agent_of(base, kind)
+        _refuse_edges(base, kind, kinds)
+        refuse_named(base, kind, kinds)
+        changes += [protocol.FileChange(part, digest(data), None) for part, data in parts_of(base, kind).items()]
+    return committed(base, name, count, changes)
+
+
+def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> None:
     touching = {
         (edge.name, found.record.id)
-        for row in base.tree.rows(kind)
+        for row in (base.tree.rows(kind) if kind.kind == "node" else ())
         for edge, found, _ in base.tree.edges_at(kind.name, row.record.identity)
-        if edge.source is None
+        if edge.source is None and edge not in going
     }
     if touching:
         labels = ", ".join(sorted({name for name, _ in touching}))
@@ -246,9 +252,9 @@ def _refuse_edges(base: Base, kind: RecordType) -> None:
         )
 
 
-def refuse_named(base: Base, kind: RecordType) -> None:
+def refuse_named(base: Base, kind: RecordType, going: Sequence[RecordType] = ()) -> None:
     """The ontology names collections as ends of edge types, in files that this write leaves alone."""
-    stored = (edge for edge in base.ontology.edges.values() if edge.source is None)
+    stored = (edge for edge in base.ontology.edges.values() if edge.source is None and edge not in going)
     naming = [edge for edge in stored if kind.name in (*edge.from_types, *edge.to_types)]
     if naming:
         raise UsageError(

@@ -146,6 +146,10 @@ def test_kx_01_arch_a_command_runs_once_it_is_trusted_and_refresh_changes_what_c
     assert (done["inserted"], done["updated"], done["deleted"]) == (3, 0, 3) and _stored(code) == after
     assert run_in(code, ["check"]).code == 0
 
+    git(code, "checkout", "-q", "--", "data")
+    assert run_in(code, ["arch", "status"]).line["stale"] is True, "the code is as it was, the records are not"
+    assert run_in(code, ["arch", "refresh"]).line["built"] is True and _stored(code) == after
+
     text = (code / "config.yaml").read_text("utf-8")
     (code / "config.yaml").write_text(text.replace("graph.py", "other.py"), "utf-8")
     _refused(run_in(code, ["arch", "build", "--json"]), "E_UNTRUSTED")
@@ -294,3 +298,23 @@ def test_kx_01_arch_hints_stand_beside_the_answers_and_move_none(code: Path) -> 
     lines = [line for line in told.splitlines() if line.startswith("hint: ")]
     assert lines[0] == "hint: acquire() (src/pool.py) calls retry() [0.8]" and len(lines) == 5
     assert run_in(code, ["query", "what calls retry", "--arch-hints"]).err == told
+
+
+def test_kx_01_arch_a_graph_is_removed_with_its_types(notes: Path) -> None:
+    commit(notes)
+    assert _import(notes, _numbered(30), "--name", "big").code == 0
+    _refused(run_in(notes, ["collection", "remove", "big", "--json"]), "E_SHRINK")
+    (notes / "ontology/more.yaml").write_text("edges: {explains: {from: Note, to: big}}\n", "utf-8")
+    assert "explains" in run_in(notes, ["collection", "remove", "big", "--yes"]).err
+    (notes / "ontology/more.yaml").unlink()
+    own = (notes / "ontology/big.yaml").read_text("utf-8")
+    (notes / "ontology/big.yaml").write_text(own + "  big_more: {from: big, to: big}\n", "utf-8")
+    _refused(run_in(notes, ["collection", "remove", "big", "--yes", "--json"]), "E_REFUSED")
+    (notes / "ontology/big.yaml").write_text(own, "utf-8")
+    assert len(run_in(notes, ["export", "big"]).lines) == 30, "nothing of it went so far"
+    line = run_in(notes, ["collection", "remove", "big", "--yes"]).line
+    assert (line["name"], len(line["files"])) == ("big", 3)
+    assert [path for path in (notes / "data").rglob("*.jsonl") if "big" in str(path)] == []
+    assert not (notes / "ontology/big.yaml").exists() and run_in(notes, ["check"]).code == 0
+    assert run_in(notes, ["arch", "status", "--name", "big"]).line["nodes"] == 0
+    assert _import(notes, _numbered(30), "--name", "big").line["inserted"] == 60

@@ -486,7 +486,11 @@ def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, t
     assert bomb.stat().st_size < 1 << 20
     ran = run_in(tmp_path, ["backup", "restore", str(bomb), str(room / "back"), "--json"])
     assert (ran.code, ran.error["code"]) == (1, "E_BACKUP") and not list(room.iterdir())
-    data = file.read_bytes()[:-64].replace(b"PK\x01\x02\x2d", b"PK\x01\x02\xff").replace(b"\x2d\x00\x00\x00", b"\xff\x00\x00\x00")
+    data = (
+        file.read_bytes()[:-64]
+        .replace(b"PK\x01\x02\x2d", b"PK\x01\x02\xff")
+        .replace(b"\x2d\x00\x00\x00", b"\xff\x00\x00\x00")
+    )
     newer = tmp_path / "newer.zip"
     newer.write_bytes(data + hashlib.sha256(data).hexdigest().encode())
     with pytest.raises(errors.StateError, match="no backup that can be used"):

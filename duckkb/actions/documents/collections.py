@@ -21,6 +21,7 @@ from duckkb.actions.collecting import (
     refuse_taken,
     refuse_unfit,
 )
+from duckkb.actions.documents.arch.building import graph_named, remove_graph
 from duckkb.actions.packing import own_file
 from duckkb.documents.source import contexts
 from duckkb.engine.base import Base
@@ -84,9 +85,13 @@ class DocumentCollections:
                 "definition": kind.place,
             }
 
-    def remove(self, name: str) -> Changed:
-        """Forget a collection; its files stay where they are."""
+    def remove(self, name: str, *, confirmed: bool = False) -> Changed:
+        """Forget a collection; its files stay where they are. A graph of code (`kb.arch`) goes with its records: raises
+        `errors.Refused` (E_SHRINK) for one that has any and is not `confirmed`, (E_EDGES) where other edges touch them."""
         with self._base() as base:
+            if (graph := graph_named(base, name)) is not None:
+                again = "" if confirmed else f"duckkb collection remove {name} --yes"
+                return remove_graph(base, graph, again)
             kind, source = _named(base, name)
             if source.is_outside:
                 refuse_named(base, kind)

@@ -60,9 +60,10 @@ def collection_show_command(kb: "KnowledgeBase", name: str) -> Any:
 
 @base_verb("remove", group=collection_command)
 @_name
-def collection_remove_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
-    """Forget a collection. Its files stay where they are."""
-    return _changed(kb.documents.remove(name))
+@click.option("--yes", is_flag=True, help="Also a graph of code that has records.")
+def collection_remove_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
+    """Forget a collection. Its files stay where they are; a graph that `arch` imported goes with its records."""
+    return _changed(kb.documents.remove(name, confirmed=yes))
 
 
 @base_verb("rename", group=collection_command)
@@ -176,7 +177,7 @@ def arch_import_command(kb: "KnowledgeBase", file: str, name: str, *, allow_shri
 @_graph
 @options.allow_shrink
 def arch_refresh_command(kb: "KnowledgeBase", name: str, *, allow_shrink: bool) -> Mapping[str, Any]:
-    """Build where the code changed since the last build on this machine; else do nothing."""
+    """Build where the code, or the records of the graph, changed since the last build on this machine; else do nothing."""
     built = kb.arch.refresh(name, allow_shrink=allow_shrink)
     return {"name": name, "built": False} if built is None else _built(built)
 

@@ -228,9 +228,7 @@ def answer(
     return GitAnswer(code, told, error)
 
 
-def started(
-    root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None
-) -> "Git.AutoInterrupt":
+def started(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> "Git.AutoInterrupt":
     """A git that stays, with pipes for its streams; raises as `answer` does."""
     from subprocess import PIPE
 

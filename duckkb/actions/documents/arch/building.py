@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from duckkb.actions.collecting import BaseNow, committed
+from duckkb.actions.collecting import BaseNow, Changed, committed, removed
 from duckkb.actions.documents import commands
 from duckkb.actions.documents.arch.graph_file import LARGEST, CodeGraph, read_graph
 from duckkb.actions.packing import refuse_reserved
@@ -25,14 +25,15 @@ from duckkb.engine.write import WriteOptions, writable, write
 from duckkb.errors import Conflict, Refused, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ontology.names import is_type_name
+from duckkb.ontology.source import read_yaml
 from duckkb.queries import Notice, Receipt
-from duckkb.truth.commit import protocol
+from duckkb.truth.commit import journal, protocol
 from duckkb.truth.files.ids import identity_of
 from duckkb.truth.git import repository, run
 from duckkb.values import dataclass
 
 NAME = "arch"
-_STATE = "arch/"
+_NOTE = "arch/"
 _TRUTH = ("ontology/", "data/", ".duckkb/")
 _TEXT = "{type: string, x-merge: latest}"
 _DEFINITION = """\
@@ -55,6 +56,10 @@ edges:
         {relation: {type: string}, evidence: TEXT, file: TEXT, location: TEXT,
          confidence: {type: number, minimum: 0, maximum: 1, x-merge: latest}}
 """
+
+
+Graph = tuple[NodeType, EdgeType]
+"""The types of a graph of code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +85,11 @@ class Architecture:
         """Whether a command is configured and trusted; the commit of the last import on this machine, HEAD, by how many
         commits that is ahead, whether `refresh` would build; nodes and edges. None stands for what is not known."""
         with self._base() as base:
-            chosen, kinds, noted = base.settings.arch, _kinds(base, name), _noted(base, name)
-            head, commit = repository.head_commit(base.root), noted.get("commit")
-            counted = (
-                run.text(base.root, ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"])
-                if head and commit
-                else ""
-            )
+            chosen, graph, commit = base.settings.arch, _known(base, name), _noted(base, name).get("commit")
+            head = repository.head_commit(base.root)
+            ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
+            counted = run.text(base.root, ahead) if head and commit else ""
+            nodes, edges = map(base.tree.count, graph) if graph else (0, 0)
             return {
                 "name": name,
                 "configured": chosen.command is not None,
@@ -94,79 +97,101 @@ class Architecture:
                 "commit": commit,
                 "head": head,
                 "ahead": int(counted) if counted else None,
-                "stale": noted.get("state") != _state(base) if chosen.command else None,
-                "nodes": base.tree.count(kinds[0]) if kinds else 0,
-                "edges": base.tree.count(kinds[1]) if kinds else 0,
+                "stale": _is_stale(base, name) if chosen.command else None,
+                "nodes": nodes,
+                "edges": edges,
             }
 
     def build(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
         """Run the command and import what it wrote. Raises `errors.UsageError` (E_CONFIG) where there is none,
         `errors.Refused` (E_UNTRUSTED; E_REFUSED where it fails), and as `import_file`."""
         with self._base() as base:
-            chosen, home, state = base.settings.arch, home_of(base.root), _state(base)
-            head = repository.head_commit(base.root)
-            _refuse_unready(base)
-            _kinds(base, name)
-        assert chosen.command is not None, "refused before"
+            command = _command(base)
+            _known(base, name)
+            chosen, home = base.settings.arch, home_of(base.root)
+            noted = {"state": _state(base), "commit": repository.head_commit(base.root)}
         with TemporaryDirectory(prefix="duckkb-arch-", ignore_cleanup_errors=True) as folder:
             remedy = "run it by hand in an empty folder, with the folder of the code in DUCKKB_CODE"
             variables = {"DUCKKB_CODE": str(home)}
-            commands.run(chosen.command, Path(folder), "arch.command", chosen.timeout_s, remedy, variables)
+            commands.run(command, Path(folder), "arch.command", chosen.timeout_s, remedy, variables)
             written = Path(folder, chosen.output)
             if not written.is_file() or written.is_symlink():
-                raise Refused(
+                said, remedy = (
                     f"arch.command wrote no file {chosen.output}",
-                    suggestion="set `arch.output`, or see that it writes there",
+                    "set `arch.output`, or see that it writes there",
                 )
+                raise Refused(said, suggestion=remedy)
             graph = read_graph(_content(written), chosen.output, str(home))
-        return self._take_in(graph, name, {"state": state, "commit": head}, allow_shrink)
+        return self._take_in(graph, name, noted, allow_shrink)
 
     def import_file(self, path: str | Path, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
         """Import a graph; nothing is run. Raises `errors.UsageError` (E_PATH), `errors.InvalidRecord` with everything that is
         wrong with the graph, `errors.Refused` (E_SHRINK), `errors.Conflict` (E_EXISTS)."""
         with self._base() as base:
             data, home = _content(regular_file(base, path, "a graph")), home_of(base.root)
-            _kinds(base, name)
+            _known(base, name)
         graph = read_graph(data, str(path), str(home))
         return self._take_in(graph, name, {"commit": graph.commit}, allow_shrink)
 
     def refresh(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport | None:
-        """`build` where the code or the command is another than at the last build on this machine; else None."""
+        """`build` where the code, the command or the records are others than after the last build on this machine; else
+        None."""
         with self._base() as base:
-            _refuse_unready(base)
-            is_known = _kinds(base, name) is not None and _noted(base, name).get("state") == _state(base)
-        return None if is_known else self.build(name, allow_shrink=allow_shrink)
+            _command(base)
+            if not _is_stale(base, name):
+                return None
+        return self.build(name, allow_shrink=allow_shrink)
 
     def _take_in(self, graph: CodeGraph, name: str, noted: Mapping[str, Any], allow_shrink: bool) -> ArchImport:
         with self._base() as base:
-            if _kinds(base, name) is None:
+            if _known(base, name) is None:
                 _define(base, name)
         with self._base() as base:  # with the types that were defined
-            kinds = _kinds(base, name)
+            kinds = _known(base, name)
             assert kinds is not None, "just defined"
             upserts = (_upsert(kinds[0], graph.nodes), _upsert(kinds[1], graph.edges))
             receipt = write(base, Supersede(upserts), WriteOptions(allow_shrink=allow_shrink))
-            base.notes.keep(_STATE + name, noted)
+            base.notes.keep(_NOTE + name, {**noted, "records": _records(base, kinds)})
             notices = (*graph.notices, *receipt.notices)
             return ArchImport(name, len(graph.nodes), len(graph.edges), noted["commit"], receipt, notices)
 
 
-def graphs(base: Base) -> Iterator[tuple[NodeType, EdgeType]]:
-    """The types of each graph that was imported; their definition says that they are such."""
-    for name, kind in base.ontology.nodes.items():
-        edge = base.ontology.edges.get(f"{name}_links")
-        if kind.schema.get("x-arch") is True and edge is not None and edge.from_types == edge.to_types == (name,):
-            yield kind, edge
+def graph_named(base: Base, name: str) -> Graph | None:
+    """The types of the graph of this name; their definition says that they are such."""
+    kind, edge = base.ontology.nodes.get(name), base.ontology.edges.get(f"{name}_links")
+    if kind is None or edge is None or kind.schema.get("x-arch") is not True:
+        return None
+    return (kind, edge) if edge.from_types == edge.to_types == (name,) else None
 
 
-def _kinds(base: Base, name: str) -> tuple[NodeType, EdgeType] | None:
+def graphs(base: Base) -> Iterator[Graph]:
+    """Those of all graphs that were imported."""
+    return (graph for name in base.ontology.nodes if (graph := graph_named(base, name)) is not None)
+
+
+def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
+    """Delete the records of a graph and its definition, as `collecting.removed`. Raises `errors.Refused` where that stands in no
+    file of its own."""
+    name, path = graph[0].name, _path(graph[0].name)
+    with writable(base):
+        found = journal.read_target(base.root, path)
+        told = read_yaml(found[0], path).value if found else {}
+        if {part: [*types] for part, types in told.items()} != {"nodes": [name], "edges": [graph[1].name]}:
+            said = f"{name} is declared at {graph[0].place}, not alone in {path}"
+            raise Refused(said, suggestion="delete its records, and edit the ontology by hand")
+        return removed(base, graph, path, found[0] if found else b"", again)
+
+
+def _known(base: Base, name: str) -> Graph | None:
     """The types of a graph; None where they are not defined. Raises `errors.Conflict` (E_EXISTS) for a name that is taken."""
-    found = next((pair for pair in graphs(base) if pair[0].name == name), None)
-    taken = base.ontology.find(name) or base.ontology.find(f"{name}_links")
+    found, taken = graph_named(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
     if found is None and taken is not None:
-        said = f"{taken.name} ({taken.place}) exists already, and is no graph of code"
-        raise Conflict(said, code="E_EXISTS", suggestion="give the graph another name: --name NAME")
+        raise _taken(f"{taken.name} ({taken.place}) exists already, and is no graph of code")
     return found
+
+
+def _taken(said: str) -> Conflict:
+    return Conflict(said, code="E_EXISTS", suggestion="give the graph another name: --name NAME")
 
 
 def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
@@ -176,29 +201,32 @@ def _upsert(kind: RecordType, records: Sequence[Mapping[str, Any]]) -> Upsert:
 def _define(base: Base, name: str) -> None:
     refuse_reserved(name)
     if not is_type_name(name):
-        raise UsageError(
-            f"{name!r} cannot name a graph: use letters, digits and _, a letter first", suggestion="--name NAME"
-        )
-    path, definition = f"ontology/{name}.yaml", _DEFINITION.replace("TEXT", _TEXT).replace("NAME", name)
+        said = f"{name!r} cannot name a graph: use letters, digits and _, a letter first"
+        raise UsageError(said, suggestion="--name NAME")
+    definition = _DEFINITION.replace("TEXT", _TEXT).replace("NAME", name).encode()
     with writable(base):
-        if (base.root / path).exists():
-            raise Conflict(
-                f"{path} exists already", code="E_EXISTS", suggestion="give the graph another name: --name NAME"
-            )
-        committed(base, name, 0, [protocol.FileChange(path, None, definition.encode())])
+        if (base.root / _path(name)).exists():
+            raise _taken(f"{_path(name)} exists already")
+        committed(base, name, 0, [protocol.FileChange(_path(name), None, definition)])
 
 
-def _refuse_unready(base: Base) -> None:
-    if base.settings.arch.command is None:
+def _path(name: str) -> str:
+    return f"ontology/{name}.yaml"
+
+
+def _command(base: Base) -> str:
+    """The command that writes the graph; raises where there is none, or this machine has not accepted it."""
+    if (command := base.settings.arch.command) is None:
         said = "no command that writes a graph of the code is configured"
         raise UsageError(said, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
     if not commands.are_trusted(base):
         said = "the command that config.yaml names has not been trusted, and did not run"
         raise Refused(said, code="E_UNTRUSTED", suggestion="duckkb trust --show, and duckkb trust")
+    return command
 
 
 def _noted(base: Base, name: str) -> dict[str, Any]:
-    noted = base.notes.note(_STATE + name)
+    noted = base.notes.note(_NOTE + name)
     return noted if isinstance(noted, dict) else {}
 
 
@@ -211,6 +239,20 @@ def home_of(root: Path) -> Path:
     """The folder of the code: the work tree around the base, the base itself without git."""
     found = run.find_repository(root)
     return found.work_tree if found else root.resolve()
+
+
+def _is_stale(base: Base, name: str) -> bool:
+    """Whether the records are not those that the last build on this machine made of the code as it is."""
+    kinds, noted = _known(base, name), _noted(base, name)
+    return kinds is None or noted.get("records") != _records(base, kinds) or noted.get("state") != _state(base)
+
+
+def _records(base: Base, kinds: Graph) -> str:
+    """A digest of the records of a graph."""
+    found = [
+        (path, part.digest) for path, part in base.tree.parts.items() if part.kind.name in {kind.name for kind in kinds}
+    ]
+    return journal.digest(repr(sorted(found)).encode())
 
 
 def _state(base: Base) -> str:
