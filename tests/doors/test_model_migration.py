@@ -19,8 +19,9 @@ import numpy as np
 import pytest
 
 import duckkb
+from duckkb import errors
 from duckkb.store import place
-from tests.conftest import Ran, make_base, run_in, tree_bytes
+from tests.conftest import Ran, commit, make_base, run_in, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
 
@@ -216,8 +217,12 @@ def test_models_side_by_side_the_api_migrates_and_goes_on_with_its_own_model(
 ) -> None:
     for name, value in ground.env.items():
         monkeypatch.setenv(name, value)
+    commit(ground.root)
+    with duckkb.open(ground.root, at="HEAD") as past, pytest.raises(errors.Refused, match="cannot be changed"):
+        past.index_migrate("third-model")
     with duckkb.open(ground.root) as kb:
         before = kb.find("Note", QUESTION, mode="similar", limit=3)
+        assert kb.index_migrate("third-model", limit=-1).done.built.embedded == 0, "a budget that is overdrawn"
         assert kb.index_migrate("third-model", limit=5).done.built.pending == len(NOTES) + len(PAGES) - 5
         assert kb.find("Note", QUESTION, mode="similar", limit=3) == before
         assert kb.index_migrate("third-model", dry_run=True).done.plan.missing == len(NOTES) + len(PAGES) - 5

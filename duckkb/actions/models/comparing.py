@@ -1,16 +1,18 @@
 """`impact --model`: the judged questions asked of the same records with two models."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 
 from duckkb.actions.folder import OpenOptions, Unopened
 from duckkb.actions.impact import ImpactOptions, refuse_limits
-from duckkb.actions.models.side import ModelSide, refuse_untrusted, side
+from duckkb.actions.models.side import ModelSide, fingerprints, refuse_untrusted, side
 from duckkb.codes import CODES
 from duckkb.engine.base import Base
 from duckkb.engine.boot import boot
-from duckkb.engine.index.migrate import fingerprint, look
+from duckkb.engine.index.migrate import look
 from duckkb.errors import Finding, Refused, Unavailable, UsageError
 from duckkb.ontology.load import questions_in
+from duckkb.ontology.model import RecordType
 from duckkb.review.impact import impact as judged
 from duckkb.review.impact.impact import ImpactReport, JudgedQuestion, RankedAnswer
 from duckkb.truth.git import revisions
@@ -30,41 +32,34 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
     sides = [side(unopened, model.strip(), opening) for model in (old, new)]
     found = [question for document in sides[0].loaded.documents for question in questions_in(document)]
     questions, findings = judged.read(found), list[Finding]()
-    if len({_asked(one, questions) for one in sides}) == 1 and questions:
+    if questions and all(len(fingerprints(sides, kind)) == 1 for kind in _asked_of(sides[0], questions)):
         raise UsageError("both models make the same vectors of what is asked", suggestion=_EXAMPLE)
     for one in sides:
         refuse_untrusted(one)
-    bases = [boot(one.wiring) for one in sides]
-    try:
+    with ExitStack() as closes:
+        bases = [closes.enter_context(closing(boot(one.wiring))) for one in sides]
         for one, base in zip(sides, bases, strict=True):
             _refuse_partial(one, base, questions)
         before, after = (_answers(base, questions, options.k) for base in bases)
         if wrong := bases[0].tree.unreadable:
             message = f"{len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
             findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
-    finally:
-        for base in bases:
-            base.close()
     rows, prefix = judged.side_by_side(questions, before, after, options.k), revisions.prefix(unopened.root)
     limits = options.fail_on or {}
     return ImpactReport(sides[0].name, sides[1].name, options.k, rows, (), limits, tuple(findings), prefix)
 
 
-def _asked(one: ModelSide, questions: Sequence[JudgedQuestion]) -> tuple[str, ...]:
-    """The models that the questions are asked with, by type."""
-    kinds = (one.wiring.ontology.find(question.type) for question in questions)
-    return tuple(fingerprint(one.wiring, kind) for kind in kinds if kind is not None and kind.has_text_vectors)
+def _asked_of(one: ModelSide, questions: Sequence[JudgedQuestion]) -> list[RecordType]:
+    """The types that the questions are asked of, in which texts have vectors."""
+    found = (one.wiring.ontology.find(name) for name in sorted({question.type for question in questions}))
+    return [kind for kind in found if kind is not None and kind.has_text_vectors]
 
 
 def _refuse_partial(one: ModelSide, base: Base, questions: Sequence[JudgedQuestion]) -> None:
     """Raise `errors.Refused` where texts that a question may find have no vector of the model."""
-    names = {question.type for question in questions}
-    kinds = [kind for name in names if (kind := base.ontology.find(name)) is not None and kind.has_text_vectors]
-    seen = look(base, kinds)
-    if seen.built.pending:
-        said = (
-            f"{seen.built.pending:,} of {seen.texts:,} texts have no vector of {one.name} yet, so nothing is compared"
-        )
+    seen = look(base, _asked_of(one, questions))
+    if pending := seen.built.pending:
+        said = f"{pending:,} of {seen.texts:,} texts have no vector of {one.name} yet, so nothing is compared"
         remedy = one.command("duckkb index migrate --to") if one.model else "duckkb index build"
         raise Refused(said, code="E_VECTORS", suggestion=remedy)
 

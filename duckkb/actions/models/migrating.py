@@ -1,7 +1,9 @@
 """`index migrate`: the vectors of another model beside those of the present one."""
 
+from contextlib import closing
+
 from duckkb.actions.folder import OpenOptions, Unopened
-from duckkb.actions.models.side import moved, refuse_untrusted, side
+from duckkb.actions.models.side import fingerprints, refuse_untrusted, side
 from duckkb.engine.boot import boot
 from duckkb.engine.index import migrate as migrating
 from duckkb.engine.index.jobs import Listen
@@ -36,17 +38,18 @@ def migrate(
     Raises `errors.UsageError` where `to` is no model, or makes the vectors that the base has, `errors.Unavailable`
     (E_UNTRUSTED; E_LOCKED while another job runs), and as `open`.
     """
-    present, other = side(unopened, "", opening), side(unopened, to, opening)
-    kinds, alone = moved(present, other)
+    sides = [side(unopened, model, opening) for model in ("", to)]
+    other = sides[1]
+    embedded = [kind for kind in other.wiring.ontology if kind.has_text_vectors]
+    kinds = [kind for kind in embedded if len(fingerprints(sides, kind)) > 1]
     if not kinds:
         said = f"no type would get other vectors: {other.settings.embedding.model} makes those that the base has"
         raise UsageError(said, suggestion="duckkb index build makes what is missing of them")
     if not dry_run:
         refuse_untrusted(other)
-    base = boot(other.wiring)
-    try:
+    with closing(boot(other.wiring)) as base:
         done = migrating.look(base, kinds) if dry_run else migrating.migrate(base, kinds, budget, listen)
-    finally:
-        base.close()
-    switch = "" if done.built.pending else other.switch
-    return MigratedModel(other.settings.embedding.model, done, tuple(kind.name for kind in alone), switch)
+    left_alone = tuple(kind.name for kind in embedded if kind not in kinds)
+    return MigratedModel(
+        other.settings.embedding.model, done, left_alone, switch="" if done.built.pending else other.switch
+    )

@@ -1,5 +1,6 @@
 """A base wired with a model, its own or another: what both actions on two models begin with."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from duckkb import config
@@ -48,13 +49,9 @@ def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
     return ModelSide(loaded, wiring, model, found.line)
 
 
-def moved(present: ModelSide, other: ModelSide) -> tuple[list[RecordType], list[RecordType]]:
-    """The types whose vectors another model makes after a switch, and those that keep theirs: their policies name a model of
-    their own, or none."""
-    kinds = [kind for kind in other.wiring.ontology if kind.has_text_vectors]
-    sides = present.wiring, other.wiring
-    differ = [kind for kind in kinds if len({fingerprint(wiring, kind) for wiring in sides}) > 1]
-    return differ, [kind for kind in kinds if kind not in differ]
+def fingerprints(sides: Iterable[ModelSide], kind: RecordType) -> set[str]:
+    """The models that embed a type's texts on some sides."""
+    return {fingerprint(one.wiring, kind) for one in sides}
 
 
 def refuse_untrusted(one: ModelSide) -> None:

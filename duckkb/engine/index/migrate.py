@@ -7,7 +7,6 @@ next one begins, so that a job which is killed has lost what was under way and n
 
 import time
 from collections.abc import Collection
-from dataclasses import replace
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
@@ -16,6 +15,7 @@ from duckkb.engine.index.notes import noted
 from duckkb.engine.index.plan import IndexPlan, Surveyed, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts
 from duckkb.ontology.model import RecordType
+from duckkb.settings import NO_MODEL
 from duckkb.store.place import room
 from duckkb.truth.commit import lock
 from duckkb.values import dataclass
@@ -48,39 +48,34 @@ class MigrationBudget:
 def fingerprint(wiring: Wiring, kind: RecordType) -> str:
     """Names the model that embeds a type's texts; empty where nothing does."""
     settings = kind.settings(wiring.settings).embedding
-    return "" if settings.model == "none" else str(wiring.embedder_for(settings).fingerprint)
+    return "" if settings.model == NO_MODEL else str(wiring.embedder_for(settings).fingerprint)
 
 
 def look(base: Base, kinds: Collection[RecordType]) -> Migration:
     """What a migration of these types would do, of a base that is wired with the other model. Embeds nothing."""
-    found = _survey(base, kinds)
+    found = survey(base, kinds)
     return _told(base, found, Built(pending=found.counts.pending or 0, total=found.counts.chunks))
 
 
 def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, listen: Listen) -> Migration:
     """Embed what these types lack under the model that the base is wired with, a batch at a time; `listen` is told of each
-    step. Raises `errors.Unavailable` (E_LOCKED) while another job runs."""
+    step. Raises `errors.Unavailable` (E_LOCKED) while another job runs, and as `boot.refuse_past`."""
+    boot.refuse_past(base)
     with lock.job(base.root, MOMENT):
         boot.refresh(base)
         with noted(base, "migrate") as book:
-            found = _survey(base, kinds)
+            found = survey(base, kinds)
             planned = plan(base, found)
             listen(Started("migrate", planned))
             work = _Migration(base, JobOptions(), listen, book, planned.missing, budget=budget)
             for one in found.types:
                 work.on(one)
-            found = _survey(base, kinds)
+            found = survey(base, kinds)
             built = work.result(found, (), ())
             ended = "partial" if built.pending else "fresh"
             book.note(now_at_all=True, ended=ended, code=built.code, reason=built.reason)
     listen(Ended(built))
     return _told(base, found, built)
-
-
-def _survey(base: Base, kinds: Collection[RecordType]) -> Surveyed:
-    found = survey(base)
-    names = {kind.name for kind in kinds}
-    return replace(found, types=[one for one in found.types if one.kind.name in names])
 
 
 def _told(base: Base, found: Surveyed, built: Built) -> Migration:
@@ -103,7 +98,7 @@ class _Migration(JobWork):
         if self._has_no_room(kind, len(batch)):
             return {}
         if most is not None and self._given + len(batch) > most:
-            batch = dict(list(batch.items())[: most - self._given])
+            batch = dict(list(batch.items())[: max(0, most - self._given)])
             self._over(f"{most:,} texts")
         self._given += len(batch)
         return super()._afford(kind, batch)

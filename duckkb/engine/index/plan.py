@@ -1,6 +1,6 @@
 """The index as it stands, counted type by type, and what an index job will take, before anything is spent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -118,14 +118,15 @@ class IndexPlan:
         return _sum([one.price for one in priced if one.missing]) if priced else None
 
 
-def survey(base: Base) -> Surveyed:
-    """Look through all records at what they need and at what the caches hold of it. Computes neither tokens nor vectors."""
+def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
+    """Look through all records (those of some `kinds`) at what they need and at what the caches hold of it. Computes neither
+    tokens nor vectors."""
     base.cache.look_again()
     caches = base.cache.stamp()
     told: set[bytes] = set()
     team_keys = base.cache.team_keys()
     whole, found = True, []
-    for kind in indexed(base):
+    for kind in indexed(base) if kinds is None else kinds:
         one, complete = _survey(base, kind, told, team_keys)
         found.append(one)
         whole = whole and complete

@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import NoneType
 from typing import Any, BinaryIO, get_args, get_type_hints
@@ -173,7 +173,7 @@ def _listed(read: ZipFile, size: int) -> Manifest:
 def _made(kind: Any, told: Any) -> Any:
     """A value of the type of a field above, of what JSON has in its place. Raises ValueError."""
     kinds = get_args(kind)
-    if is_dataclass(kind) and isinstance(told, dict):
+    if hasattr(kind, "__dataclass_fields__") and isinstance(told, dict):
         hints = get_type_hints(kind)
         if told.keys() == hints.keys():
             return kind(**{name: _made(hint, told[name]) for name, hint in hints.items()})

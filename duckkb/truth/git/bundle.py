@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copyfile, disk_usage
 from tempfile import TemporaryDirectory
 from threading import Thread
+from typing import Any
 
 from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.git import repository
@@ -126,7 +127,8 @@ def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
 def _streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
     """What a git prints that may take as long as it takes, as repositories are of any size."""
     process, said = started(root, arguments, settings), list[bytes]()
-    with process.proc as git:
+    git: Any = process.proc
+    with git:
         stderr = Thread(target=lambda: said.append(git.stderr.read()))  # a full pipe would stop git
         stderr.start()
         try:

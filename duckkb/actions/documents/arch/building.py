@@ -89,7 +89,7 @@ class Architecture:
             head = repository.head_commit(base.root)
             ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
             counted = run.text(base.root, ahead) if head and commit else ""
-            nodes, edges = map(base.tree.count, graph) if graph else (0, 0)
+            nodes, edges = [base.tree.count(kind) for kind in graph or ()] or [0, 0]
             return {
                 "name": name,
                 "configured": chosen.command is not None,
