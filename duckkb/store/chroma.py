@@ -49,7 +49,7 @@ def read(path: Path) -> list[ChromaCollection]:
                     raise _foreign(path, f"it is damaged: {told}")
             found = file.execute("SELECT id, name FROM collections ORDER BY name, id").fetchall()
             return [ChromaCollection(id, name, _entries(file, id, _ARRAYS in present)) for id, name in found]
-    except (sqlite3.Error, ValueError, UnicodeError) as error:
+    except (sqlite3.Error, ValueError, RecursionError) as error:
         raise _foreign(path, f"it cannot be read: {error}") from error
 
 
@@ -84,7 +84,10 @@ def _queued(file: sqlite3.Connection, collection: str, reached: int) -> Iterator
     """The writes that the segment of metadata does not have yet; a null in a metadata takes a key away."""
     statement = "SELECT operation, id, metadata FROM embeddings_queue WHERE topic LIKE ? AND seq_id > ? ORDER BY seq_id"
     for operation, name, metadata in file.execute(statement, (f"%/{collection}", reached)):
-        yield operation, name, json.loads(metadata) if metadata else {}
+        told = json.loads(metadata) if metadata else {}
+        if not isinstance(told, dict):
+            raise ValueError(f"the metadata of {name} in its queue is no object")
+        yield operation, name, told
 
 
 def _apply(entries: dict[str, Metadata], operation: int, name: str, changed: Metadata) -> None:
