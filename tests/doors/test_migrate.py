@@ -172,6 +172,11 @@ def test_kx_01_a_file_that_is_damaged_or_foreign_is_refused_and_a_bad_entry_writ
         file.write_bytes(data)
         refused = run_in(kb, ["migrate", "chroma", str(chroma), "--json"])
         assert (refused.code, refused.error["code"], refused.out) == (1, "E_FOREIGN", ""), refused.err
+    for metadata in ("[1]", "[" * 200_000):
+        file.write_bytes(whole)
+        with closing(sqlite3.connect(file)) as opened, opened:
+            opened.execute("UPDATE embeddings_queue SET metadata = ? WHERE metadata IS NOT NULL", (metadata,))
+        assert run_in(kb, ["migrate", "chroma", str(chroma), "--json"]).error["code"] == "E_FOREIGN"
     file.write_bytes(whole)
     with closing(sqlite3.connect(file)) as opened, opened:
         opened.execute("UPDATE embeddings SET embedding_id = '' WHERE embedding_id = '备份'")
