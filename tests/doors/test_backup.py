@@ -419,8 +419,8 @@ def saying(**values: Any) -> Forgery:
     return lambda manifest, _: manifest.update(values)
 
 
-def of_checkout(change: Callable[[dict[str, Any]], None]) -> Forgery:
-    return lambda manifest, _: change(manifest["checkout"])
+def of_checkout(**values: Any) -> Forgery:
+    return lambda manifest, _: manifest["checkout"].update(values)
 
 
 def hostile() -> Iterator[tuple[str, Forgery]]:
@@ -461,10 +461,10 @@ def hostile() -> Iterator[tuple[str, Forgery]]:
     yield "no folder", saying(base="nowhere")
     for text in ("a\0b", "\ud800"):
         yield f"deleted {text!r}", saying(deleted=[text])
-        yield f"stash {text!r}", of_checkout(lambda git, text=text: git.update(stashes=[[git["commit"], text]]))
-        yield f"branch {text!r}", of_checkout(lambda git, text=text: git.update(branch=f"refs/heads/{text}"))
-    yield "no such index", of_checkout(lambda git: git.update(index="1" * 40))
-    yield "one more key", of_checkout(lambda git: git.update(more=1))
+        yield f"stash {text!r}", of_checkout(stashes=[["1" * 40, text]])
+        yield f"branch {text!r}", of_checkout(branch=f"refs/heads/{text}")
+    yield "no such index", of_checkout(index="1" * 40)
+    yield "one more key", of_checkout(more=1)
 
 
 @pytest.mark.long

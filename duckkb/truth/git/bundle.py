@@ -5,32 +5,25 @@ filter and no attribute of the repository or of the user touches them.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from shutil import copyfile, disk_usage
 from tempfile import TemporaryDirectory
-from threading import Thread
-from typing import Any
 
 from duckkb.errors import Refused, StateError, Unavailable
 from duckkb.truth.git import repository
 from duckkb.truth.git.revisions import TreeEntry
 from duckkb.truth.git.run import (
-    FETCH_ALL,
-    LOOK,
-    GitAnswer,
-    is_partial_clone,
     output,
     read_text,
     repository_of,
-    started,
+    streamed,
     text,
     without_filters,
 )
 from duckkb.values import dataclass
 
-_CHUNK = 1 << 20
 _STASH = "refs/stash"
 _AUTHOR = {"user.name": "duckkb", "user.email": "duckkb@localhost", "commit.gpgSign": "false"}
 _RAW = "* -text -ident -filter !eol !working-tree-encoding\n"
@@ -121,32 +114,12 @@ def bundled(root: Path, checkout: Checkout) -> Iterator[bytes]:
     """All branches, tags, stashes and what is staged, as `git bundle` writes them. Raises `errors.Unavailable` (E_GIT)."""
     # Whatever no ref names goes along as an object. Other work trees' HEADs are no refs of this one.
     extra = [one for one in (checkout.commit, checkout.index, *(stash for stash, _ in checkout.stashes)) if one]
-    return _streamed(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
-
-
-def _streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    """What a git prints that may take as long as it takes, as repositories are of any size."""
-    process, said = started(root, arguments, settings), list[bytes]()
-    git: Any = process.proc
-    with git:
-        stderr = Thread(target=lambda: said.append(git.stderr.read()))  # a full pipe would stop git
-        stderr.start()
-        try:
-            while piece := git.stdout.read(_CHUNK):
-                yield piece
-        except BaseException:
-            git.kill()
-            raise
-        finally:
-            stderr.join()
-    if git.returncode:
-        failed = GitAnswer(git.returncode, b"", os.fsdecode(said[0]))
-        raise failed.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else LOOK)
+    return streamed(root, ["bundle", "create", "-q", "-", "--single-worktree", "--all", *extra])
 
 
 def _ran(root: Path, *arguments: str, settings: Mapping[str, str] | None = None) -> bytes:
     """All that such a git prints."""
-    return b"".join(_streamed(root, arguments, settings))
+    return b"".join(streamed(root, arguments, settings))
 
 
 def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -> None:
@@ -217,7 +190,7 @@ def _refuse_vast(folder: Path, commit: str) -> None:
     """Raise `errors.Unavailable` (E_IO) where the files of a commit need more room than there is: a few bytes of history can
     unfold to any number of them."""
     left, rest = disk_usage(folder).free, b""
-    for piece in _streamed(folder, ["ls-tree", "-r", "-l", "-z", commit]):
+    for piece in streamed(folder, ["ls-tree", "-r", "-l", "-z", commit]):
         *lines, rest = (rest + piece).split(b"\0")
         for line in lines:
             size = line.split(maxsplit=4)[3]

@@ -1,9 +1,9 @@
 """The one way to ask git: GitPython runs it, hardened so that neither a repository's configuration nor a value from data can
 make git run a command, reach a host or write.
 
-`answer` gives what git says whatever its exit code, `output` raises where it fails, `text` is empty there. Git runs at the
-top of the work tree: paths start there. Where a repository lies is read from its files; GitPython, a tenth of a second to
-import, is loaded when git is asked for the first time.
+`answer` gives what git says whatever its exit code, `output` raises where it fails, `text` is empty there, `streamed` waits
+for as long as it takes. Git runs at the top of the work tree: paths start there. Where a repository lies is read from its
+files; GitPython, a tenth of a second to import, is loaded when git is asked for the first time.
 """
 
 import errno
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from git.cmd import Git
 
 SECONDS = 60.0
+_PIECE = 1 << 20
 FETCH_ALL = "git fetch --refetch --filter=blob:limit=1g"
 """Brings what a partial clone has left behind; a plain `git fetch` brings nothing."""
 _REFRESH = "GIT_PYTHON_REFRESH"
-LOOK = "`git status` and `git fsck` say more"
+_LOOK = "`git status` and `git fsck` say more"
 
 # A repository's own settings count for less than these.
 _SETTINGS = {
@@ -166,7 +167,7 @@ class GitAnswer:
         lines = [line.strip().removeprefix("error: ").removeprefix("fatal: ") for line in self.error.splitlines()]
         return "; ".join([line for line in lines if line][:4]) or f"exit code {self.code}"
 
-    def failure(self, what: str, suggestion: str = LOOK) -> Unavailable:
+    def failure(self, what: str, suggestion: str = _LOOK) -> Unavailable:
         return Unavailable(f"git {what} failed: {self.reason}", code="E_GIT", suggestion=suggestion)
 
 
@@ -192,8 +193,7 @@ def output(
 ) -> bytes:
     """What git prints; raises `errors.Unavailable` (E_GIT) where it fails, and as `answer` does."""
     done = answer(root, arguments, stdin=stdin, settings=settings, index=index)
-    if done.code:
-        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else LOOK)
+    _refuse_failed(root, arguments, done)
     return done.output
 
 
@@ -234,6 +234,31 @@ def started(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | 
 
     process: Git.AutoInterrupt = _run(root, arguments, settings, istream=PIPE, as_process=True)
     return process
+
+
+def streamed(root: Path, arguments: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[bytes]:
+    """What git prints, piece by piece and for as long as it takes, as repositories are of any size; raises as `output` does."""
+    from threading import Thread
+
+    process, said = started(root, arguments, settings), list[bytes]()
+    git: Any = process.proc
+    with git:
+        stderr = Thread(target=lambda: said.append(git.stderr.read()))  # a full pipe would stop git
+        stderr.start()
+        try:
+            while piece := git.stdout.read(_PIECE):
+                yield piece
+        except BaseException:
+            git.kill()
+            raise
+        finally:
+            stderr.join()
+    _refuse_failed(root, arguments, GitAnswer(git.returncode, b"", os.fsdecode(said[0])))
+
+
+def _refuse_failed(root: Path, arguments: Sequence[str], done: GitAnswer) -> None:
+    if done.code:
+        raise done.failure(arguments[0], FETCH_ALL if is_partial_clone(root) else _LOOK)
 
 
 def version() -> tuple[int, ...] | None:

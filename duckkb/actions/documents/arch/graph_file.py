@@ -136,35 +136,28 @@ class _GraphReading:
         self.edges[key] = record if other is None else min(record, other, key=_surest)
 
     def _id(self, place: str, given: Mapping[str, Any], name: str) -> str | None:
-        value = given.get(name)
-        if type(value) is int:
-            return str(value)
-        value = unicodedata.normalize("NFC", value) if isinstance(value, str) else value
+        value = _text(given.get(name))
         if problem := scalar_problem(value):
             self.problem(f"{place}/{name}", problem, "E_IDENTITY")
-            return None
-        return str(value)
+        return value if isinstance(value, str) and not problem else None
 
     def _texts(self, place: str, given: Mapping[str, Any], wanted: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
         """The fields that are texts on the one hand, and given on the other."""
         found = {}
         for field_name, names in wanted.items():
-            name = next((name for name in names if given.get(name) not in (None, "")), None)
-            value = given[name] if name is not None else None
-            if type(value) is int:
-                value = str(value)
-            if isinstance(value, str) and len(value) <= _LONGEST:
-                found[field_name] = self._file(value) if field_name == "file" else unicodedata.normalize("NFC", value)
-            elif isinstance(value, str):
+            name = next((name for name in names if given.get(name) not in (None, "")), "")
+            value = _text(given.get(name))
+            if isinstance(value, str) and len(value) > _LONGEST:
                 self.problem(f"{place}/{name}", f"has {len(value):,} characters, more than {_LONGEST:,}")
-            elif name is not None:
+            elif isinstance(value, str):
+                found[field_name] = self._file(str(given[name])) if field_name == "file" else value
+            elif name:
                 self.problem(f"{place}/{name}", f"is {shown(value)}, not a text")
         return found
 
     def _file(self, name: str) -> str:
         """A file as every clone names it."""
-        path = posixpath.normpath(name.replace("\\", "/"))
-        return path.removeprefix(f"{self.home}/")
+        return posixpath.normpath(name.replace("\\", "/")).removeprefix(f"{self.home}/")
 
     def _confidence(self, place: str, edge: Mapping[str, Any]) -> dict[str, Any]:
         """`confidence`, 0 to 1, and `evidence`: the word that stands for it, or beside it."""
@@ -190,6 +183,13 @@ class _GraphReading:
         if self.joined:
             said = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
             yield Notice("W_ARCH", said)
+
+
+def _text(value: Any) -> Any:
+    """A text in the one form that it has in records, also of a whole number; anything else as it is."""
+    if type(value) is int:
+        return str(value)
+    return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
 
 
 def _surest(edge: Mapping[str, Any]) -> tuple[Any, ...]:
