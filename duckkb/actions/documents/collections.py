@@ -21,7 +21,6 @@ from duckkb.actions.collecting import (
     refuse_taken,
     refuse_unfit,
 )
-from duckkb.actions.documents.arch.building import graph_named, remove_graph
 from duckkb.actions.packing import own_file
 from duckkb.documents.source import contexts
 from duckkb.engine.base import Base
@@ -88,6 +87,8 @@ class DocumentCollections:
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
         """Forget a collection; its files stay where they are. A graph of code (`kb.arch`) goes with its records: raises
         `errors.Refused` (E_SHRINK) for one that has any and is not `confirmed`, (E_EDGES) where other edges touch them."""
+        from duckkb.actions.documents.arch.building import graph_named, remove_graph
+
         with self._base() as base:
             if (graph := graph_named(base, name)) is not None:
                 again = "" if confirmed else f"duckkb collection remove {name} --yes"

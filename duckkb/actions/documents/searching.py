@@ -83,7 +83,7 @@ def search_documents(
     )
     if not options.arch_hints:
         return DocumentHits(hits, found.notices)
-    from duckkb.actions.documents.arch.hints import hints as near
+    from duckkb.actions.documents.hints import hints as near
 
     return DocumentHits(hits, found.notices, near(base, text, documents))
 
