@@ -113,7 +113,7 @@ class Archive:
         digest, size = hashlib.sha256(), 0
         try:
             with self._zip.open(name) as source:
-                while piece := source.read(_CHUNK):
+                while size <= saved.size and (piece := source.read(_CHUNK)):
                     digest.update(piece)
                     size += len(piece)
                     yield piece
