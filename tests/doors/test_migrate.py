@@ -157,6 +157,21 @@ def test_kx_01_what_was_changed_here_stays_unless_update_is_given(kb: Path, chro
     assert unknown.code == 1 and "other" in unknown.error["suggestion"]
 
 
+def test_kx_01_a_key_that_comes_later_takes_no_field_from_one_that_was_there(kb: Path, chroma: Path) -> None:
+    command = ["migrate", "chroma", str(chroma), "--collection", "other"]
+    for row, key in ((99, "topic"), (100, "Topic")):
+        with closing(sqlite3.connect(chroma / "chroma.sqlite3")) as opened, opened:
+            opened.execute(
+                "INSERT OR IGNORE INTO embeddings (id, segment_id, embedding_id, seq_id) VALUES (?, 'METADATA1', 'b', 1)",
+                (row,),
+            )
+            opened.execute("INSERT INTO embedding_metadata (id, key, string_value) VALUES (?, ?, 'disks')", (row, key))
+        line = run_in(kb, command).line
+    assert (line["inserted"], line["unchanged"]) == (1, 1)
+    found = {line["id"]: line for line in _lines(run_in(kb, ["export", "other"]))}
+    assert found["a"]["topic"] == found["b"]["Topic_2"] == "disks"
+
+
 def test_kx_01_a_file_that_is_damaged_or_foreign_is_refused_and_a_bad_entry_writes_nothing(
     kb: Path, chroma: Path
 ) -> None:

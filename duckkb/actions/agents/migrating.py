@@ -1,7 +1,7 @@
 """`kb.migrate`: knowledge that other programs keep, taken over: collections of Chroma, the memory of OpenClaw."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, count
@@ -98,12 +98,12 @@ class Migrations:
     def _migrated(
         self, source: ChromaCollection, taken: set[str], *, update: bool, dry_run: bool
     ) -> MigratedCollection:
-        fields = _field_names({key for entry in source.entries.values() for key in entry})
-        records = [
-            {"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in source.entries.items() if entry
-        ]
         with self._base() as base:
             kind, definition = _kind_of(base, source, taken)
+            known = () if definition else base.observed(kind).types()
+            fields = _field_names({key for entry in source.entries.values() for key in entry}, known)
+            entries = ((id, entry) for id, entry in source.entries.items() if entry)
+            records = [{"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in entries]
             taken.add(collection_table(kind.name))
             new, differing = _compared(base, kind, records)
             wanted = [*new, *(differing if update else ())]
@@ -172,15 +172,16 @@ def _free_name(base: Base, name: str, taken: set[str]) -> str:
     return next(filter(is_free, _numbered(plain)))
 
 
-def _field_names(keys: Iterable[str]) -> dict[str, str]:
-    """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it.
+def _field_names(keys: Iterable[str], known: Container[str] = ()) -> dict[str, str]:
+    """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it, those
+    first that are `known` from before.
 
     >>> _field_names(["chroma:document", "id", "loc.line", "Title", "title"])
     {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}
     """
     safe = {key: re.sub(r"[^\w-]+", "_", key.removeprefix("chroma:")).lstrip("_") or "field" for key in keys}
     names, taken = {DOCUMENT: "content"}, {*_OWN}
-    for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key)):
+    for key in sorted(safe.keys() - names.keys(), key=lambda key: (safe[key] != key, key not in known, key)):
         plain = f"meta_{safe[key]}" if safe[key].casefold() in _OWN else safe[key]
         names[key] = next(one for one in _numbered(plain) if one.casefold() not in taken)
         taken.add(names[key].casefold())
