@@ -158,5 +158,5 @@ def backup_restore_command(file: str, folder: str | None, *, force: bool) -> Non
         printed.note(f"what was there before is now {line['before']}")
     if line["repair"]:
         printed.note(f"work trees that are linked with it look for it under its old name: {line['repair']}")
-    if line["commit"]:
+    if line["commit"] or line["branch"]:
         printed.note("settings, hooks and remotes of git are in no backup: set what you need anew")
