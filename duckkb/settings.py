@@ -82,7 +82,7 @@ class RerankSettings:
     question in all, in milliseconds; at most `concurrency` requests are under way at once in a process, and `queue_limit`
     questions wait behind them."""
 
-    method: Literal["none", "http", "chat"] = "none"
+    method: Literal["none", "http", "tei", "chat"] = "none"
     model: str | None = None
     base_url: str = LOOPBACK
     api_key_env: str | None = None

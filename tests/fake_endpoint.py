@@ -144,7 +144,7 @@ class FakeEndpoint:
             return Reply(400, json.dumps(error).encode())
         return Reply(200, json.dumps(self.answer(body)).encode())
 
-    def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, body: Mapping[str, Any]) -> Any:
         vectors = 3.0 * self.model.embed_passages(
             body["input"]
         )  # not of unit length, as the protocol does not promise it

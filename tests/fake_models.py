@@ -25,7 +25,10 @@ class FakeModels(FakeEndpoint):
     def expand(self, **changes: Any) -> ExpandSettings:
         return ExpandSettings(**{"method": "chat", "model": "writer", "base_url": self.url, **changes})
 
-    def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(self, body: Mapping[str, Any]) -> Any:
+        if "texts" in body:
+            ranked = enumerate(self.judge.scores(body["query"], body["texts"], 1))
+            return sorted(({"index": at, "score": score} for at, score in ranked), key=lambda one: -one["score"])
         if "documents" in body:
             scores = self.judge.scores(body["query"], body["documents"], 1)
             results = [{"index": at, "relevance_score": score} for at, score in enumerate(scores)]

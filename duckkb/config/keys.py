@@ -188,9 +188,10 @@ KEYS: tuple[Key, ...] = (
     Key("global.expansion.weight", "expansion.weight", EXPANSION["weight"], "feedback: how far it moves.", "policy"),
     Key("global.expansion.hits", "expansion.hits", EXPANSION["hits"], "feedback: how many first hits.", "policy"),
     Key(
-        "global.rerank.method", "rerank.method", Choice(("none", "http", "chat")),
+        "global.rerank.method", "rerank.method", Choice(("none", "http", "tei", "chat")),
         "Who judges the first candidates of a `query` by their texts: a rerank endpoint (http: Jina's and Cohere's protocol, as"
-        " of llama.cpp and vLLM), or a chat model by the probability of its yes (chat; needs logprobs).",
+        " of llama.cpp and vLLM; tei: that of Hugging Face's text-embeddings-inference, whose addresses have no /v1), or a chat model"
+        " by the probability of its yes (chat; needs logprobs).",
     ),
     Key("global.rerank.model", "rerank.model", Text(), "The model that is asked, as its endpoint calls it."),
     Key(
@@ -372,7 +373,7 @@ def _check_named(section: Section, values: Mapping[str, Any]) -> None:
     """An endpoint is asked for a model by its name, which is a part of what its answers are kept under."""
     for name in ("rerank", "expand"):
         method = values[f"global.{name}.method"]
-        if method in ("http", "chat") and values[f"global.{name}.model"] is None:
+        if method in ("http", "tei", "chat") and values[f"global.{name}.model"] is None:
             remedy = f"set `global.{name}.model`"
             section.sub(name).problem(f"{method} needs the name of a model", "method", remedy=remedy)
 

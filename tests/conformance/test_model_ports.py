@@ -7,7 +7,7 @@ import pytest
 
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.expand import ChatExpander
-from duckkb.llm.providers.rerank import ChatReranker, HttpReranker
+from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
 from duckkb.ports import Expander, Reranker
 from tests.fake_endpoint import Reply
 from tests.fake_models import FakeModels
@@ -16,7 +16,7 @@ from tests.fakes import FixedExpander, WordReranker
 TEXTS = ["nothing", "DuckDB内存 is the memory", "", "memory 内存", "DuckDB内存 is the memory"]
 
 
-@pytest.fixture(params=["fake", "fake with logits", "http", "http with logits", "chat"])
+@pytest.fixture(params=["fake", "fake with logits", "http", "http with logits", "tei", "chat"])
 def rerankers(request: pytest.FixtureRequest) -> Iterator[tuple[Reranker, Reranker]]:
     """One that answers, and one that cannot."""
     judge = WordReranker(gives_logits="logits" in request.param)
@@ -25,7 +25,8 @@ def rerankers(request: pytest.FixtureRequest) -> Iterator[tuple[Reranker, Rerank
     if request.param.startswith("fake"):
         yield judge, broken
         return
-    kind = ChatReranker if request.param == "chat" else HttpReranker
+    kinds: dict[str, type[HttpReranker | ChatReranker]] = {"tei": TeiReranker, "chat": ChatReranker}
+    kind = kinds.get(request.param, HttpReranker)
     with FakeModels() as endpoint, FakeModels() as other:
         endpoint.judge, other.always = judge, Reply(status=400)
         yield kind(endpoint.rerank()), kind(other.rerank())

@@ -233,7 +233,10 @@ def test_kx_05_feedback_is_chosen_by_either_setting(tmp_path: Path) -> None:
             assert expand(base, QUESTION).variants == () and base.wiring.expander() is None
 
 
-@pytest.mark.parametrize("line", ["rerank: {method: http}", "expand: {method: chat, base_url: 'http://localhost:1'}"])
+@pytest.mark.parametrize(
+    "line",
+    ["rerank: {method: http}", "rerank: {method: tei}", "expand: {method: chat, base_url: 'http://localhost:1'}"],
+)
 def test_kx_20_an_endpoint_needs_the_name_of_a_model(tmp_path: Path, line: str) -> None:
     with pytest.raises(OntologyError) as caught, opened(tmp_path / "kb", line, trust=False):
         pass

@@ -10,7 +10,7 @@ import pytest
 from duckkb.errors import Unavailable
 from duckkb.llm.providers import make_expander, make_reranker
 from duckkb.llm.providers.expand import ChatExpander
-from duckkb.llm.providers.rerank import ChatReranker, HttpReranker
+from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
 from duckkb.queries import Variant
 from duckkb.settings import RerankSettings
 from tests.fake_endpoint import Reply
@@ -102,6 +102,36 @@ def test_kx_13_an_answer_that_does_not_fit_is_refused_and_not_asked_for_again(fa
         endpoint.always = WRONG_RESULTS[fault]
         error = refusal(lambda seconds: HttpReranker(endpoint.rerank(), KEY).scores(QUESTION, TEXTS, seconds))
         assert (error.details["reason"], len(endpoint.asked)) == ("bad_answer", 1)
+
+
+def test_kx_13_text_embeddings_inference_is_asked_and_read_in_its_own_words() -> None:
+    with FakeModels() as endpoint:
+        settings = endpoint.rerank("tei", base_url=endpoint.url.removesuffix("/v1"))
+        model = make_reranker(settings, trusted=True, secret=lambda _: None)
+        assert isinstance(model, TeiReranker) and model.at_once == 32
+        assert model.scores(QUESTION, TEXTS, 5.0) == WordReranker().scores(QUESTION, TEXTS, 5.0)
+        (first,) = endpoint.asked
+        asked = (
+            rb'"texts":["the memory","nothing of it"," ","where is \u5185\u5b58"],"raw_scores":false,"truncate":true}'
+        )
+        assert (first.path, first.raw) == ("/rerank", rb'{"query":"where is the memory \u5185\u5b58",' + asked)
+        good: list[dict[str, object]] = [{"index": at, "score": 0.5} for at in range(4)]
+        wrong: list[object] = [[*good[:3], one] for one in (
+            {"score": 0.5}, {"index": 4, "score": 0.5}, {"index": 2, "score": 0.5}, {"index": 3}, {"index": 3, "score": None},
+            {"index": 3, "score": float("nan")}, {"index": 3, "relevance_score": 0.5}, 3,
+        )]  # fmt: skip
+        for answer in (
+            *wrong,
+            good[:3],
+            [*good, good[0]],
+            [],
+            {"results": good},
+            {"error": "SAID BY THE SERVER"},
+            None,
+        ):
+            endpoint.next(Reply(body=encoded(answer)))
+            error = refusal(lambda seconds: model.scores(QUESTION, TEXTS, seconds))
+            assert error.details["reason"] == "bad_answer", answer
 
 
 @pytest.mark.parametrize(

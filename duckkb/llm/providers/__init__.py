@@ -92,10 +92,14 @@ def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[
     nobody. `trusted` and `secret` are as of `make_embedder`."""
     if not settings.is_asked:
         return None
-    from duckkb.llm.providers.rerank import ChatReranker, HttpReranker
+    from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
 
-    kind = HttpReranker if settings.method == "http" else ChatReranker
-    return kind(settings, *_admission("rerank", settings, trusted, secret))
+    kinds: dict[str, type[HttpReranker | ChatReranker]] = {
+        "http": HttpReranker,
+        "tei": TeiReranker,
+        "chat": ChatReranker,
+    }
+    return kinds[settings.method](settings, *_admission("rerank", settings, trusted, secret))
 
 
 def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Expander | None:

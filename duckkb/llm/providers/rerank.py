@@ -20,6 +20,7 @@ class HttpReranker:
     protocol of Jina and Cohere, which llama.cpp and vLLM speak too. Implements `ports.Reranker`."""
 
     at_once = 0
+    _score = "relevance_score"
 
     def __init__(self, settings: RerankSettings, key: str | None = None, refusal: Unavailable | None = None) -> None:
         self._endpoint = JsonEndpoint("rerank", settings, key, refusal)
@@ -31,19 +32,22 @@ class HttpReranker:
     def scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
         if not texts:
             return []
-        documents = [_sent(text) for text in texts]
-        body = {"model": self._endpoint.model, "query": query, "documents": documents, "top_n": len(texts)}
-        answer = self._endpoint.post("/rerank", body, seconds)
-        results = answer.get("results") if isinstance(answer, dict) else None
+        results = self._results(self._endpoint.post("/rerank", self._body(query, [*map(_sent, texts)]), seconds))
         if not isinstance(results, list) or not all(isinstance(one, dict) for one in results):
             raise self._endpoint.bad("no list of results")
         return self._in_order(results, len(texts))
+
+    def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
+        return {"model": self._endpoint.model, "query": query, "documents": texts, "top_n": len(texts)}
+
+    def _results(self, answer: Any) -> Any:
+        return answer.get("results") if isinstance(answer, dict) else None
 
     def _in_order(self, results: Sequence[Mapping[str, Any]], wanted: int) -> list[float]:
         """The scores by their indices, each of which stands there once."""
         found: dict[int, float] = {}
         for one in results:
-            place, score = one.get("index"), number(one.get("relevance_score"))
+            place, score = one.get("index"), number(one.get(self._score))
             if type(place) is not int or not 0 <= place < wanted:
                 raise self._endpoint.bad("an index that no document has")
             if place in found:
@@ -54,6 +58,21 @@ class HttpReranker:
         if len(found) < wanted:
             raise self._endpoint.bad(f"{len(found)} results for {wanted} documents")
         return [found[place] for place in range(wanted)]
+
+
+class TeiReranker(HttpReranker):
+    """POST BASE/rerank `{query, texts, ...}` gives `[{index, score}]`: the protocol of text-embeddings-inference, which serves
+    the one model that it was started with. It cuts off what is too long for that. Implements `ports.Reranker`."""
+
+    at_once = 32
+    """What a server takes in one request unless it was started with another --max-client-batch-size."""
+    _score = "score"
+
+    def _body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
+        return {"query": query, "texts": texts, "raw_scores": False, "truncate": True}
+
+    def _results(self, answer: Any) -> Any:
+        return answer
 
 
 class ChatReranker:
