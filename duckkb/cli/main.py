@@ -204,8 +204,10 @@ def _expected(problem: Exception) -> int:
     if isinstance(problem, DuckkbError):
         return _fail(problem)
     if isinstance(problem, OSError):
+        from duckkb.truth.state import remedy_of
+
         said = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
-        return printed.error(said, "E_IO", "free space or mend permissions, then repeat", 1)
+        return printed.error(said, "E_IO", remedy_of(problem, "mend permissions"), 1)
     said = f"a defect in duckkb: {type(problem).__name__}: {problem}"
     return printed.error(said, "E_INTERNAL", "report it; truth was not changed", 1)
 

@@ -34,6 +34,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ENOMEM})
 """What says nothing of a file that cannot be opened: it may be there."""
 _NOT_PERMITTED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_WRONG_PATH = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG})
 MOUNTS = Path("/proc/self/mountinfo")
 _OVER_A_NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "vboxsf", "virtiofs"}
@@ -219,10 +220,16 @@ def fsync_folder(path: Path) -> None:
 def refusal(what: str, error: OSError) -> errors.Unavailable:
     """The error to raise where a disk or file system refused: `E_READ_ONLY` for want of rights, else `E_IO`."""
     code = "E_READ_ONLY" if error.errno in _NOT_PERMITTED else "E_IO"
-    remedy = (
-        "Write from a checkout that you own." if code == "E_READ_ONLY" else "Free space or mend the disk, then repeat."
-    )
+    remedy = "Write from a checkout that you own." if code == "E_READ_ONLY" else remedy_of(error, "mend the disk")
     return errors.Unavailable(f"{what}: {error.strerror or error}.", code=code, suggestion=remedy)
+
+
+def remedy_of(error: OSError, mending: str) -> str:
+    """What to do where a disk or file system refused: no space that is freed makes a folder of a file, so another path is needed
+    where this one is what is wrong; `mending` is what helps else."""
+    if error.errno in _WRONG_PATH:
+        return "Give another path, or move the file or folder that stands there or on the way there."
+    return f"Free space or {mending}, then repeat."
 
 
 def file_system(path: Path, mounts: str | None = None) -> str:

@@ -30,6 +30,16 @@ def test_kx_01_the_skill_is_installed_once_and_another_file_stays(tmp_path: Path
     assert (tmp_path / "home/.claude/skills/duckkb/SKILL.md").read_text("utf-8") == printed.out
 
 
+def test_kx_01_a_file_in_the_way_of_a_folder_is_answered_by_another_path(tmp_path: Path) -> None:
+    (tmp_path / "duckkb").write_text("mine\n", "utf-8")
+    places = {"skill install --to": ("duckkb", "duckkb/a/b", "."), "init": ("duckkb/a", "duckkb/a/b")}
+    for command, place in ((command, place) for command, given in places.items() for place in given):
+        refused = run_in(tmp_path, [*command.split(), str(tmp_path / place), "--json"])
+        assert (refused.code, refused.error["code"]) == (1, "E_IO"), refused
+        assert refused.error["suggestion"].startswith("Give another path"), (command, place, refused.error)
+    assert [path.name for path in tmp_path.rglob("*")] == ["duckkb"] and (tmp_path / "duckkb").read_text() == "mine\n"
+
+
 def test_kx_01_every_command_of_the_skill_exists_and_parses(tmp_path: Path) -> None:
     page = run_in(tmp_path, ["--skill"]).out
     commands = [line for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]

@@ -352,7 +352,7 @@ def _nothing_written(error: OSError) -> errors.Unavailable:
     return errors.Unavailable(
         f"The write failed before it was committed, and nothing was changed: {error.strerror or error}.",
         code="E_IO",
-        suggestion="Free space or mend permissions, then repeat; .duckkb/ and data/ must be on one file system.",
+        suggestion=f"{state.remedy_of(error, 'mend permissions')} .duckkb/ and data/ must be on one file system.",
     )
 
 
