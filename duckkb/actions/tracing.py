@@ -5,19 +5,20 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.actions.collecting import BaseNow
+from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.reading import identified, line_of, row_named
 from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import NotFound, StateError, UsageError
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import EXTRACTED, RecordType
 from duckkb.queries import Hit, Mode
 from duckkb.records import identity_text
 from duckkb.review.impact import why as explanation
 from duckkb.review.impact.why import Why
 from duckkb.review.provenance import history
 from duckkb.review.provenance.citation import Citation
-from duckkb.review.provenance.history import FieldOrigin, HistorySource, LogEntry, Origin
+from duckkb.review.provenance.history import FieldOrigin, HistorySource, LineOrigin, LogEntry, Origin
 from duckkb.search.plan import Intent
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.git import repository, revisions, run
@@ -51,6 +52,33 @@ class Provenance:
             if not wanted:
                 raise NotFound(f"{name} has no field {field!r}", suggestion=f"duckkb get {name}")
             return [replace(one, origin=replace(one.origin, uri=_uri(kind, row, one.origin))) for one in wanted]
+
+    def lines(self, type: str, identity: Any, first: int | None = None, last: int | None = None) -> list[LineOrigin]:
+        """For each run of lines of a document's text the commit that gave them, as `git blame` has it; with `first` or `last`
+        (numbers of lines of the file, from 1) for the lines between these, front matter too. Empty for what is no text that was
+        read as it is. Raises `errors.NotFound`, also for such lines, and `errors.UsageError`."""
+        with self._base() as base:
+            kind, row = row_named(base, type, identity)
+            fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
+            is_asked = first is not None or last is not None
+            begin = (
+                positive(1 if first is None else first, "the first line") if is_asked else fields.get("text_line", 1)
+            )
+            if kind.source is None or not fields.get("text") or fields["format"] in EXTRACTED:
+                if is_asked:
+                    said = f"{name} has no lines: only documents have that are text"
+                    raise UsageError(said, suggestion=f"duckkb blame {name}")
+                return []
+            *_, (count, _) = source_lines(fields)
+            end = count if last is None else positive(last, "the last line")
+            if begin > min(end, count):
+                raise NotFound(f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {name}")
+            found = history.lines(base.root, row.path, count, _ground(base).at if base.wiring.at else None)
+            return [
+                replace(one, first=max(one.first, begin), last=min(one.last, end))
+                for one in found
+                if one.last >= begin and one.first <= end
+            ]
 
     def log(self, type: str, identity: Any) -> list[LogEntry]:
         """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""

@@ -5,30 +5,49 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import options
+from duckkb.cli import options, out
 from duckkb.cli.verb import base_verb
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.review.provenance.history import FieldOrigin, LogEntry
+    from duckkb.review.provenance.history import FieldOrigin, LineOrigin, LogEntry
     from duckkb.truth.git.revisions import Signature
 
 
-@base_verb("blame", under="fields")
+def _line_range(ctx: click.Context, param: click.Parameter, given: str | None) -> tuple[int, int | None] | None:
+    first, _, last = (given or "").partition(",")
+    try:
+        return (int(first or 1), int(last) if last else None) if given else None
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
+
+
+@base_verb("blame")
 @options.type_name
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
-def blame_command(kb: "KnowledgeBase", type_name: str, identity: str, field: str | None) -> Any:
+@click.option(
+    "--lines", "-L", "chosen", callback=_line_range, metavar="A,B", help="Of a document: these lines of its file."
+)
+def blame_command(
+    kb: "KnowledgeBase", type_name: str, identity: str, field: str | None, chosen: tuple[int, int | None] | None
+) -> None:
     """Print for each field of a record the commit that gave it its value, a field a line.
 
     Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
-    a list that merges as a set by value: `tags["red"]`.
+    a list that merges as a set by value: `tags["red"]`. Of `text`, where that is what a file says, as `git blame` does: a run
+    of its `lines` of one commit a line, by their numbers in the file.
 
     Records are followed by their __id: one that moved to another file has not changed. `commit` is null, and `uncommitted`
     true, where a value is in the working tree alone; `shallow` says that history ends at that commit, so that the value
     may be older.
     """
-    return [_blame_line(one) for one in kb.provenance.blame(type_name, identity, field)]
+    if chosen and field not in (None, "text"):
+        raise click.UsageError(f"--lines are lines of a document's file, not of its {field}: leave one of them out")
+    if runs := kb.provenance.lines(type_name, identity, *(chosen or ())) if chosen or field == "text" else ():
+        out.lines(map(_run_line, runs), under="lines")
+    else:
+        out.lines(map(_blame_line, kb.provenance.blame(type_name, identity, field)), under="fields")
 
 
 @base_verb("log", under="changes")
@@ -47,6 +66,11 @@ def _blame_line(one: "FieldOrigin") -> dict[str, Any]:
     origin = one.origin
     line = {"field": one.name, "value": json.loads(one.text), **_by(origin.by, origin.is_boundary)}
     return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
+
+
+def _run_line(one: "LineOrigin") -> dict[str, Any]:
+    line = {"lines": [one.first, one.last], **_by(one.by, one.is_boundary), "path": one.path}
+    return line | ({"repository": one.repository} if one.repository else {})
 
 
 def _log_line(one: "LogEntry") -> dict[str, Any]:

@@ -6,8 +6,10 @@ which it stands and in none of whose parents it does.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 
+from duckkb.errors import StateError
 from duckkb.ontology.model import RecordType
 from duckkb.records import ID, Identity, component_value
 from duckkb.review.diff.compare import change_of
@@ -19,8 +21,10 @@ from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.part import Lines, StoredRow
 from duckkb.truth.files.source_text import elements, split
 from duckkb.truth.git import revisions
+from duckkb.truth.git.blame import line_commits
 from duckkb.truth.git.renames import renames
 from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Signature, Touched, TreeEntry
+from duckkb.truth.git.run import find_repository
 from duckkb.values import dataclass
 
 Texts = Mapping[str, bytes]
@@ -60,6 +64,19 @@ class FieldOrigin:
 
 
 @dataclass(frozen=True, slots=True)
+class LineOrigin:
+    """Lines of a file, `first` to `last`, that are from one commit; `path`, `by` and `is_boundary` as of `Origin`. `repository` is the
+    work tree of the file, where that is another one than the base's."""
+
+    first: int
+    last: int
+    path: str
+    by: Signature | None
+    is_boundary: bool = False
+    repository: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LogEntry:
     """One change of a record, and who committed it; None where it is not committed. `is_boundary` says that history ends
     there, so that the record may be older."""
@@ -91,6 +108,25 @@ def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | 
     texts = parted(row.line)
     named = _explained(source, kind, [row], parted) if texts else {}
     return [FieldOrigin(name, text.decode(), named[row.record.id, name]) for name, text in texts.items()]
+
+
+def lines(root: Path, path: str, count: int, at: Revision | None) -> list[LineOrigin]:
+    """Where the lines of a document's file are from, `count` of them, by the repository that it lies in; `at` is the revision that
+    it was read at, None for the file as it is. Raises `errors.StateError` (E_GIT)."""
+    folder, name = (root, path) if at else ((root / path).parent, path.rpartition("/")[2])
+    commits = line_commits(folder, name, at.commit if at else "") or [None] * count
+    if len(commits) != count:
+        said = f"{path} has {count} lines of text, and {len(commits)} for git, which knows no encoding but UTF-8"
+        raise StateError(said, code="E_GIT", suggestion="save the file as UTF-8, and commit it")
+    own, ground = find_repository(folder), find_repository(root)
+    other = str(own.work_tree) if own and (ground is None or own.work_tree != ground.work_tree) else ""
+    by, ends = _signed(folder, filter(None, commits))
+    found: list[LineOrigin] = []
+    for commit, some in groupby(commits):
+        first = found[-1].last + 1 if found else 1
+        last = first + len([*some]) - 1
+        found.append(LineOrigin(first, last, path, by.get(commit or ""), commit in ends, other))
+    return found
 
 
 def _below(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:

@@ -1,0 +1,30 @@
+"""Which commit each line of a file is from, as `git blame` finds it."""
+
+import re
+from pathlib import Path
+
+from duckkb.errors import Unavailable
+from duckkb.truth.git import revisions
+from duckkb.truth.git.repository import head_commit
+from duckkb.truth.git.run import output, without_filters
+
+_LINE = re.compile(rb"^([0-9a-f]{40,64}) [0-9]+ [0-9]+", re.MULTILINE)  # the text of a line stands behind a tab
+_HALF_ENDS = (b"\n\t\0\n", b"\n\t\0\0\0\n")
+"""What git takes for the last line where a text in UTF-16 or UTF-32 ends with a line's end."""
+
+
+def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:
+    """For each line of a file below `root` the commit, in hex, that gave it; None for one that is in the working tree alone.
+    Of the file as it was at a `commit`, else as it is. Lines end with LF, as git has it; empty for a file that git does not know. Raises
+    `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) where git fails."""
+    place = revisions.prefix(root) + path
+    command = ["blame", "--porcelain", "--no-textconv", *([commit] if commit else []), "--", place]
+    try:
+        told = output(root, command, settings=without_filters(root))
+    except Unavailable:
+        head = revisions.head(root) if head_commit(root) else None
+        if head and (revisions.entries(root, head, (path,)) or revisions.index_entries(root, (path,))):
+            raise
+        return []
+    found = [line.decode() if line.strip(b"0") else None for line in _LINE.findall(told)]
+    return found[:-1] if told.endswith(_HALF_ENDS) else found
