@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 from duckkb.actions.collecting import BaseNow
-from duckkb.actions.documents.reading import source_lines
 from duckkb.actions.reading import identified, line_of, row_named
 from duckkb.actions.resolve import kind_named, positive, text_or_none
 from duckkb.engine.base import Base
@@ -60,16 +59,15 @@ class Provenance:
         with self._base() as base:
             kind, row = row_named(base, type, identity)
             fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
+            text, begin = fields.get("text"), fields.get("text_line", 1)
             is_asked = first is not None or last is not None
-            begin = (
-                positive(1 if first is None else first, "the first line") if is_asked else fields.get("text_line", 1)
-            )
-            if kind.source is None or not fields.get("text") or fields["format"] in EXTRACTED:
+            if kind.source is None or not text or fields["format"] in EXTRACTED:
                 if is_asked:
                     said = f"{name} has no lines: only documents have that are text"
                     raise UsageError(said, suggestion=f"duckkb blame {name}")
                 return []
-            *_, (count, _) = source_lines(fields)
+            count = begin - 1 + text.count("\n") + (not text.endswith("\n"))
+            begin = positive(1 if first is None else first, "the first line") if is_asked else begin
             end = count if last is None else positive(last, "the last line")
             if begin > min(end, count):
                 raise NotFound(f"{name} has {count} lines, none from {begin} to {end}", suggestion=f"duckkb get {name}")

@@ -153,17 +153,16 @@ def test_kx_01_each_line_of_a_document_is_from_the_commit_that_git_blames(story:
 def test_kx_01_lines_of_the_file_are_chosen_as_git_chooses_them(story: _Story) -> None:
     name = "new front.md"
     expected = _by_git(story.root / "docs", name)
-    for given, chosen in {"3,9": range(3, 10), ",6": range(1, 7), "12,": range(12, len(expected) + 1)}.items():
-        for field in ((), ("text",)):
-            told = _told(run_in(story.root, ["blame", "docs", name, *field, "-L", given]))
-            assert told == {at: expected[at - 1] for at in chosen}
+    for given, chosen in {"3,9": range(3, 10), ",6": range(1, 7), "12": range(12, len(expected) + 1)}.items():
+        told = _told(run_in(story.root, ["blame", "docs", name, "-L", given]))
+        assert told == {at: expected[at - 1] for at in chosen}
     assert _told(run_in(story.root, ["blame", "docs", name, "--lines", "30,999"])).keys() == {
         *range(30, len(expected) + 1)
     }
-    (whole,) = run_in(story.root, ["blame", "docs", name, "--lines", "5,9", "--json"]).lines
+    (whole,) = run_in(story.root, ["blame", "docs", name, "text", "--lines", "5,9", "--json"]).lines
     assert whole["lines"][0]["lines"][0] == 5
     assert {"text", "owner", "title"} <= {one["field"] for one in run_in(story.root, ["blame", "docs", name]).lines}
-    refused = {"999": 1, "9,3": 1, "0,3": 2, "a,b": 2, "1:2": 2, "-3,": 2}
+    refused = {"999": 1, "9,3": 1, "0,3": 2, "a,b": 2}
     for given, code in refused.items():
         ran = run_in(story.root, ["blame", "docs", name, f"--lines={given}"])
         assert (ran.code, ran.out) == (code, ""), (given, ran)
@@ -219,6 +218,11 @@ def test_kx_01_what_git_does_not_know_and_what_has_no_lines_is_said_as_such(tmp_
     ran = run_in(root, ["blame", "docs", "theirs/b.md", "text"])
     assert [*_told(ran).values()] == _by_git(theirs, "b.md") and ran.lines[0]["summary"] == "theirs"
     assert {one["repository"] for one in ran.lines} == {os.path.realpath(theirs)}
+    git(theirs, "mv", "b.md", "c.md")
+    assert run_in(root, ["collection", "add", str(theirs.rename(tmp_path / "theirs"))]).code == 0
+    ran = run_in(root, ["blame", "theirs", "c.md", "text"])
+    assert [*_told(ran).values()] == _by_git(tmp_path / "theirs", "c.md") and ran.lines[0]["repository"]
+    assert {one["commit"] for one in run_in(root, ["blame", "theirs", "c.md"]).lines} == {None}, "no commit of the base"
     for name in ("page.html", "empty.md"):
         line = run_in(root, ["blame", "docs", name, "text"]).line
         assert (line["field"], line["summary"]) == ("text", "as it is"), "what has no lines is blamed as a whole"

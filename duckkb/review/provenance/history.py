@@ -180,14 +180,18 @@ class _Finder:
             return self.kind.source.path
         return f"{layout.DATA}/{layout.FOLDERS[self.kind.kind]}/{self.kind.table}"
 
+    @property
+    def at(self) -> Revision | None:
+        """Where history begins; there is none of documents that lie outside of the base."""
+        return None if self.kind.source is not None and self.kind.source.is_outside else self.source.at
+
     def steps(self) -> Iterator[CommitStep]:
         """The commits that touched the type's folder, the newest first."""
-        return revisions.steps(self.source.root, self.source.at, self.folder) if self.source.at else iter(())
+        return revisions.steps(self.source.root, self.at, self.folder) if self.at else iter(())
 
     def committed(self) -> Mapping[str, TreeEntry]:
         """The type's files in the revision."""
-        source = self.source
-        return revisions.entries(source.root, source.at, (self.folder,)) if source.at else {}
+        return revisions.entries(self.source.root, self.at, (self.folder,)) if self.at else {}
 
     def befores(self, step: CommitStep, number: int, after: _LinePlace | None) -> Iterator[_LinePlace | None]:
         """The record in each parent of a commit; `after` itself where its file is the same there."""
