@@ -91,19 +91,14 @@ def sync(base: Base) -> None:
     `errors.Refused` for the base of a revision, which nobody syncs but to write.
     """
     refuse_past(base)
-    if base.is_stale:
-        opened = _opened(base.wiring)
-        base.restart(opened.tree, opened.lines)
-        return
-    paths = read.changed(base.tree, base.root)
-    if paths:
+    if not base.is_stale and (paths := read.changed(base.tree, base.root)):
         parts = read.reload(base.tree, base.root, paths)
         if not any(part.kind.source is None for part in {**base.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
-        if base.is_stale and base.lines is not None:  # another process was faster: what it wrote down is opened, not made again
-            opened = _opened(base.wiring)
-            base.restart(opened.tree, opened.lines)
+    if base.is_stale:  # also where another process was faster just now: else lanes would be made in memory for one answer
+        opened = _opened(base.wiring)
+        base.restart(opened.tree, opened.lines)
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
 
