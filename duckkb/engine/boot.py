@@ -96,7 +96,9 @@ def sync(base: Base) -> None:
         if not any(part.kind.source is None for part in {**base.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
         base.take_in(parts)
-    if base.is_stale:  # also where another process was faster just now: else lanes would be made in memory for one answer
+    if (
+        base.is_stale
+    ):  # also where another process was faster just now: else lanes would be made in memory for one answer
         opened = _opened(base.wiring)
         base.restart(opened.tree, opened.lines)
     if not base.wiring.lenient:
