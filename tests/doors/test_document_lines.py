@@ -235,7 +235,11 @@ def test_kx_01_what_git_does_not_know_and_what_has_no_lines_is_said_as_such(tmp_
     commit(root)
     ran = run_in(root, ["blame", "docs", "odd.md", "text", "--json"])
     assert (ran.code, ran.error["code"]) == (1, "E_GIT") and "UTF-8" in ran.error["suggestion"], "never wrong numbers"
-    (root / ".git/info/attributes").write_text("*.md diff=x filter=x\n", "utf-8")
+    (root / ".git/info/attributes").write_text("*.md diff=x\n", "utf-8")
     for name in ("diff.x.textconv", "filter.x.clean", "filter.x.smudge"):
         git(root, "config", name, f"touch {tmp_path}/ran; cat")
-    assert run_in(root, ["blame", "docs", "new.md", "text"]).code == 0 and not (tmp_path / "ran").exists()
+    assert run_in(root, ["blame", "docs", "new.md", "text"]).code == 0
+    (root / ".git/info/attributes").write_text("*.md filter=x\n", "utf-8")
+    ran = run_in(root, ["blame", "docs", "new.md", "text", "--json"])
+    assert (ran.code, ran.error["code"]) == (1, "E_GIT") and "filter" in ran.error["error"]
+    assert not (tmp_path / "ran").exists(), "no command of a repository is run"

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from duckkb.errors import Unavailable
+from duckkb.errors import StateError, Unavailable
 from duckkb.truth.git import revisions
-from duckkb.truth.git.repository import head_commit
+from duckkb.truth.git.repository import attributes, head_commit
 from duckkb.truth.git.run import output, without_filters
 
 _LINE = re.compile(rb"^([0-9a-f]{40,64}) [0-9]+ [0-9]+", re.MULTILINE)  # the text of a line stands behind a tab
@@ -16,11 +16,17 @@ _HALF_ENDS = (b"\n\t\0\n", b"\n\t\0\0\0\n")
 def line_commits(root: Path, path: str, commit: str = "") -> list[str | None]:
     """For each line of a file below `root` the commit, in hex, that gave it; None for one that is in the working tree alone.
     Of the file as it was at a `commit`, else as it is. Lines end with LF, as git has it; empty for a file that git does not know. Raises
-    `errors.StateError` (E_GIT) without a repository, `errors.Unavailable` (E_GIT) where git fails."""
+    `errors.StateError` (E_GIT) without a repository, and for a file that git would have a command change first;
+    `errors.Unavailable` (E_GIT) where git fails."""
     place = revisions.prefix(root) + path
     command = ["blame", "--porcelain", "--no-textconv", *([commit] if commit else []), "--", place]
+    filters = without_filters(root)
+    used = (attributes(root, path, ("filter",)) or {}).get("filter", "") if filters and not commit else ""
+    if {f"filter.{used}.clean", f"filter.{used}.process"} & filters.keys():
+        said = f"{path} goes through the filter {used} of git, a command that duckkb does not run"
+        raise StateError(said, code="E_GIT", suggestion=f"`git blame` in {root}, or blame the fields")
     try:
-        told = output(root, command, settings=without_filters(root))
+        told = output(root, command, settings=filters)
     except Unavailable:
         head = revisions.head(root) if head_commit(root) else None
         if head and (revisions.entries(root, head, (path,)) or revisions.index_entries(root, (path,))):
