@@ -33,6 +33,7 @@ import duckkb
 from duckkb import config
 from duckkb.errors import Unavailable
 from duckkb.llm.providers.local import LocalE5
+from tests.harness.first_use import in_large_pages, use_once
 
 SOURCES = Path(duckkb.__file__).resolve().parents[1]
 ROOT = Path(__file__).resolve().parents[2]
@@ -370,6 +371,7 @@ def _warm_up(place: str, model: bool) -> None:
     for name in (*(found.name for found in walk_packages(duckkb.__path__, "duckkb.")), *_LIBRARIES):
         if model or not name.startswith("duckkb.llm.providers."):  # which import what is dear
             import_module(name)
+    use_once()
     subprocess.Popen = _starting(lambda: place)
     rjieba = import_module("rjieba")
     segmenter = rjieba.Jieba()  # reads a dictionary
@@ -384,6 +386,7 @@ def _warm_up(place: str, model: bool) -> None:
             tokenizer.gen_pfdict(tokenizer.get_dict_file())
     gc.collect()
     gc.freeze()
+    in_large_pages()
 
 
 def _started(caller: socket.socket) -> int:
