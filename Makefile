@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := -m pip install --quiet --disable-pip-version-check
 NEWEST := .venv-newest
+# A suite that may not keep its bytecode compiles itself anew in each process: 8 s a worker before the first test.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check check-full check-newest check-py campaigns campaigns-short bench bench-peers constraints docs format clean
 
