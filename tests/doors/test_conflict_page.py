@@ -185,7 +185,7 @@ def test_an_answer_is_for_what_stood_on_the_page_alone(base: Path) -> None:
 
 
 def test_what_is_no_conflict_of_records_is_listed_apart(base: Path, tab: Page) -> None:
-    (base / "config.yaml").write_text("<<<<<<< ours\nnodes: {}\n", "utf-8")
+    (base / "config.yaml").write_text("<<<<<<< ours\nglobal: {embedding_model: none}\n", "utf-8")
     git(base, "update-index", "--cacheinfo", f"100644,{git(base, 'rev-parse', 'HEAD:config.yaml').strip()},config.yaml")
     page = drawn(base, tab)
     titles = page.run("[...document.querySelectorAll('h2')].map((one) => one.textContent)")

@@ -20,7 +20,7 @@ import pytest
 import duckkb
 from duckkb import app
 from duckkb.cli.main import run
-from duckkb.review.health.check import Check
+from duckkb.review.health.check import Check, Look, Surroundings, Verdict, checked, error
 from duckkb.review.health.examine import CHECKS
 from duckkb.truth.commit import lock, protocol
 from tests.conftest import commit, git, run_in, without_roots_rights
@@ -310,7 +310,35 @@ FAULTS = {
 }  # fmt: skip
 
 
+_OF_MACHINE = ("libraries", "duckdb", "tantivy", "segmenters")
+"""Checks that look at nothing of the base."""
+
+
+@pytest.fixture(scope="module")
+def said_of_machine() -> dict[str, Check]:
+    return {}
+
+
+@pytest.fixture
+def machine_asked_once(said_of_machine: dict[str, Check], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's checks are made for the first of the faults, and say the same for the others."""
+
+    def once(name: str, real: Look) -> Look:
+        def look(ground: Surroundings) -> Verdict:
+            if name not in said_of_machine:
+                said_of_machine[name] = checked(name, real, ground)
+            if said_of_machine[name].status != "ok":
+                yield error(said_of_machine[name].message, "mend the machine")
+            return said_of_machine[name].message
+
+        return look
+
+    for name in _OF_MACHINE:
+        monkeypatch.setitem(CHECKS, name, once(name, CHECKS[name]))
+
+
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.usefixtures("machine_asked_once")
 def test_each_planted_fault_is_named_and_its_remedy_mends_it(base: Path, name: str) -> None:
     fault = FAULTS[name]
     fault.plant(base)

@@ -135,18 +135,20 @@ def test_int8_is_another_model_that_means_the_same(model: LocalE5, cache_home: P
     assert int8.fingerprint != model.fingerprint
 
 
-def pieces_of(cache_home: Path, text: str) -> list[str]:
-    """The pieces of a text by the tokenizer alone."""
-    processor = SentencePieceProcessor(model_proto=(converted(cache_home) / "tokens.model").read_bytes())
-    pieces: list[str] = processor.encode(text, out_type=str)
-    return pieces
+@pytest.fixture(scope="module")
+def tokenizer(cache_home: Path, model: LocalE5) -> SentencePieceProcessor:
+    """The tokenizer alone, which takes half a second to load."""
+    model.embed_queries(["made by now"])
+    return SentencePieceProcessor(model_proto=(converted(cache_home) / "tokens.model").read_bytes())
 
 
 @pytest.mark.parametrize("text", ["hello 世界 words and 文字 alike; " * 90, LONG, "x" * 9000, "🦆 quack " * 700])
-def test_a_cut_ends_behind_the_last_whole_token_that_fits(model: LocalE5, cache_home: Path, text: str) -> None:
+def test_a_cut_ends_behind_the_last_whole_token_that_fits(
+    model: LocalE5, tokenizer: SentencePieceProcessor, text: str
+) -> None:
     for prefix, passage in (("passage:", True), ("query:", False)):
         (cut,) = model.cut([text], passage=passage)
-        pieces = pieces_of(cache_home, f"{prefix} {text}".replace("，", ",").replace("；", ";"))
+        pieces = tokenizer.encode(f"{prefix} {text}".replace("，", ",").replace("；", ";"), out_type=str)
         assert (cut.original, cut.tokens, cut.limit) == (len(pieces) + 2, 512, 512)
         expected = "".join(pieces[:510]).replace("▁", " ").strip().removeprefix(prefix).strip()
         assert cut.text.replace("，", ",").replace("；", ";") == expected
@@ -230,10 +232,10 @@ def test_two_loads_at_once_in_an_empty_cache_both_succeed(tmp_path: Path) -> Non
     ("name", "damage"),
     [
         ("q4.onnx", b"cut"),
-        ("q4.onnx", None),
+        pytest.param("q4.onnx", None, marks=pytest.mark.long),
         ("tokens.model", b""),
-        ("q4.json", b"{}"),
-        ("q4.json", b"\xff"),
+        pytest.param("q4.json", b"{}", marks=pytest.mark.long),
+        pytest.param("q4.json", b"\xff", marks=pytest.mark.long),
         ("q4.json", None),
     ],
     ids=str,
@@ -250,8 +252,15 @@ def test_a_damaged_cache_is_made_again(
     assert path.read_bytes() == good
 
 
-def test_weights_that_only_look_touched_are_hashed_and_not_converted_again(tmp_path: Path) -> None:
-    weights = Path(shutil.copyfile(find_weights(), tmp_path / "weights.bin"))
+@pytest.fixture
+def weights(cache_home: Path, model: LocalE5, tmp_path: Path) -> Path:
+    """A copy of the weights, which were converted before: they are hashed, as no earlier load has seen this file."""
+    model.embed_queries(["made by now"])
+    shutil.copytree(cache_home / "models", tmp_path / "models")
+    return Path(shutil.copyfile(find_weights(), tmp_path / "weights.bin"))
+
+
+def test_weights_that_only_look_touched_are_hashed_and_not_converted_again(weights: Path, tmp_path: Path) -> None:
     first = LocalE5(tmp_path, weights=weights).embed_queries(["again"])
     graph = converted(tmp_path) / "q4.onnx"
     made = graph.stat().st_mtime_ns, graph.stat().st_ino
@@ -261,8 +270,9 @@ def test_weights_that_only_look_touched_are_hashed_and_not_converted_again(tmp_p
 
 
 @pytest.mark.parametrize("place", [1_000_000, -1], ids=["inside", "last"])
-def test_weights_with_one_wrong_byte_are_refused_even_after_a_good_load(tmp_path: Path, place: int) -> None:
-    weights = Path(shutil.copyfile(find_weights(), tmp_path / "weights.bin"))
+def test_weights_with_one_wrong_byte_are_refused_even_after_a_good_load(
+    weights: Path, tmp_path: Path, place: int
+) -> None:
     LocalE5(tmp_path, weights=weights).embed_queries(["good so far"])
     content = bytearray(weights.read_bytes())
     content[place] ^= 1
