@@ -174,10 +174,16 @@ class Vocabulary:
 def _english_words() -> list[str]:
     """Real words at the head; the tail is made of syllables, so that it is as long as a language's."""
     rng, onsets, vowels = np.random.default_rng(_SEED), _ONSETS.split(), _VOWELS.split()
+
+    def one_of(
+        parts: Sequence[str],
+    ) -> str:  # `rng.choice` draws the same number, and makes an array of the parts each time
+        return parts[int(rng.integers(len(parts)))]
+
     words = dict.fromkeys(_HEAD.split())
     while len(words) < _ENGLISH:
         syllables = [
-            rng.choice(onsets) + rng.choice(vowels) + (rng.choice(_CODAS) if last else "")
+            one_of(onsets) + one_of(vowels) + (one_of(_CODAS) if last else "")
             for last in ([False, True], [False, False, True], [True])[min(2, int(rng.random() * 3))]
         ]
         words.setdefault("".join(syllables))

@@ -218,7 +218,12 @@ def test_another_ontology_has_every_record_looked_at_again(base: Path) -> None:
     assert [one[2] for one in found] == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("said", [None, "", [], ["--all", "0"], ["0" * 40], ["0" * 40, 1], {"commit": "0" * 40}])
+_ODD = ("", [], ["0" * 40, 1], {"commit": "0" * 40})
+
+
+@pytest.mark.parametrize(
+    "said", [None, ["--all", "0"], ["0" * 40], *(pytest.param(odd, marks=pytest.mark.long) for odd in _ODD)]
+)
 def test_a_note_that_says_nothing_is_as_none(base: Path, said: Any) -> None:
     a_clean_merge(base)
     assert notes(base).keep("whole", said)
