@@ -19,6 +19,10 @@ def _catalogue(exit_code: int, rows: dict[str, tuple[str, str]]) -> dict[str, Co
 
 _USAGE = {
     "E_USAGE": ("The command line or a call's arguments do not make sense.", "See `duckkb VERB --help`."),
+    "E_ARGUMENT": (
+        "A request names no action, or its arguments do not fit the action's parameters.",
+        "Every problem is in the findings; `docs/actions.md` has the parameters.",
+    ),
     "E_CONFIG": (
         "config.yaml has an unknown key or a value out of range.",
         "Edit the line named; `config.example.yaml` lists every key.",
@@ -187,9 +191,35 @@ _STATE = {
         "The configuration names hosts, key variables or commands that this machine has not accepted.",
         "Read them with `duckkb trust --show`, then `duckkb trust`.",
     ),
+    "E_TOKEN": (
+        "A request has no bearer token, or what it has, or what DUCKKB_MCP_TOKEN holds, is none.",
+        "Send `Authorization: Bearer TOKEN`; `duckkb tenant add` prints a token.",
+    ),
+    "E_DENIED": (
+        "A request's token is unknown, or its tenant is disabled.",
+        "Ask whoever serves the base for a token; `duckkb tenant list` says who is disabled.",
+    ),
+    "E_TENANT": ("There is no tenant of this ID.", "`duckkb tenant list` names them."),
+    "E_TENANTS": (
+        "The file of a base's tenants is damaged, or others could have changed or read it, so that nobody is let in.",
+        "Run the command that the message names, once you have looked.",
+    ),
     "E_LIMIT": ("The query took too much time or memory.", "Make it narrower."),
+    "E_BUSY": ("More calls wait for the server than it keeps.", "Ask again in a moment, with fewer calls at once."),
+    "E_PORT": (
+        "A server cannot listen on the port that it was given.",
+        "End what serves there, or name another --port.",
+    ),
+    "E_SERVING": (
+        "A server in the background runs already, runs not at all, or does not come up or end.",
+        "`duckkb mcp stop` ends it, `duckkb mcp --http --daemon` starts it; the message names its log.",
+    ),
     "E_UNAVAILABLE": ("Something that is needed did not answer.", "Try again."),
     "E_REFUSED": ("A guard stopped the write; nothing changed.", "See the message."),
+    "E_FORBIDDEN": (
+        "The role of the caller, or the part of the base that exists for it, does not allow what was asked.",
+        "Ask an admin of the server for the role.",
+    ),
     "E_INTERNAL": ("A defect in duckkb or a library.", "Report it with the message; truth was not changed."),
 }
 _GIT = {

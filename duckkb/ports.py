@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from duckkb.entries import Cut, Fingerprint, IndexEntry, Tokens
 from duckkb.errors import StateError
 from duckkb.id_set import IdSet
-from duckkb.ontology.model import RecordType
+from duckkb.ontology.model import Ontology, RecordType
 from duckkb.queries import Lane, LaneHit, LexicalQuery, SqlResult, Variant
 from duckkb.records import Identity, Record
 from duckkb.values import dataclass
@@ -286,6 +286,10 @@ class Sql(Protocol):
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         """One read-only SELECT over the runtime tables."""
+        ...
+
+    def narrowed(self, ontology: Ontology) -> "Sql":
+        """The same over fewer types: no statement can tell that there are others."""
         ...
 
     def close(self) -> None: ...

@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from duckkb.actions.reading import line_of, row_named
-from duckkb.actions.resolve import kind_named, positive, text_or_none
+from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
 from duckkb.engine import boot, graph
 from duckkb.engine import query as queries
 from duckkb.engine.base import Base
-from duckkb.engine.index.notes import live_keys
 from duckkb.errors import FilterError, UsageError
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
 from duckkb.ports import SqlLimits
@@ -83,7 +82,7 @@ def _kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
 def neighbors(
     base: Base,
     type: str,
-    identity: Any,
+    identity: GivenIdentity,
     *,
     label: str | Sequence[str] | None = None,
     direction: Direction = "both",
@@ -99,8 +98,8 @@ def neighbors(
 
 def path(
     base: Base,
-    start: tuple[str, Any],
-    end: tuple[str, Any],
+    start: tuple[str, GivenIdentity],
+    end: tuple[str, GivenIdentity],
     *,
     label: str | Sequence[str] | None = None,
     direction: Direction = "both",
@@ -112,7 +111,7 @@ def path(
     return [_step_line(step) for step in graph.path(base.tree, first, last, steps, depth)]
 
 
-def _node(base: Base, type_name: str, identity: Any) -> graph.Node:
+def _node(base: Base, type_name: str, identity: GivenIdentity) -> graph.Node:
     kind = kind_named(base, type_name)
     if not isinstance(kind, NodeType):
         raise UsageError(f"{kind.name} is an edge type", suggestion="name a node type; `duckkb schema` lists them")
@@ -159,6 +158,4 @@ def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.
 
 @boot.answered
 def _selected(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
-    if "search_cache" in statement.lower():
-        base.cache.shown = live_keys(base)
     return base.sql.sql(statement, limits)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
@@ -188,6 +189,14 @@ class Proposed:
     push: str = ""
     url: str = ""
     files: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """What a receipt says of it: both null where nothing differed, so that nothing was proposed."""
+        if not self.commit:
+            return {"branch": None, "commit": None}
+        opening = {key: text for key, text in (("push", self.push), ("open", self.url)) if text}
+        return {"branch": self.branch, "commit": self.commit, "base": self.base, **opening}
 
 
 class Proposing:

@@ -36,18 +36,26 @@ from duckkb.truth.merge.merge_rules import rules_of
 
 
 def check(base: Base) -> CheckReport:
-    """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one."""
+    """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one; for who sees
+    a part of the base, with the files of its records."""
+    if base.is_narrowed:
+        return findings.of_records(base)
     plan.sample_caches(base)
     report = findings.check(base)
     merged = verify.findings(base.root, rules_of(base.ontology, base.settings.merge_granularity))
     return replace(report, findings=(*report.findings, *merged))
 
 
-def status(base: Base, trusted: bool) -> dict[str, Any]:
-    """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say."""
+def status(base: Base) -> dict[str, Any]:
+    """The base in a few words, the same keys always; `pending` and `stale` are None where it would take long to say. Who sees a
+    part of the base is told of its records and the model alone."""
+    records = {kind.name: base.tree.count(kind) for kind in base.ontology}
+    if base.is_narrowed:
+        return {"records": records, "pending": None, "stale": None, "model": base.settings.embedding.model}
     known, holder = plan.glance(base), lock.holder(base.root)
+    trusted = config.is_trusted(base.root, base.settings, config.around(base.root))
     return _facts(base.root, base.notes, base.settings, trusted, str(holder) if holder else None) | {
-        "records": {kind.name: base.tree.count(kind) for kind in base.ontology},
+        "records": records,
         "pending": known.pending,
         "stale": None if known.is_fresh is None else not known.is_fresh,
         "read_only": base.read_only,

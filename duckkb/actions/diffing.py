@@ -3,10 +3,12 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duckkb import config
 from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.engine.base import Base
+from duckkb.engine.narrowed import NarrowedBase, forbidden
 from duckkb.errors import FilterError, StateError, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.review.check.changes import findings_of, trees
@@ -47,6 +49,51 @@ _OfType = Callable[[Tree, RecordType], Container[int]]
 def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
     """As `app.diff`."""
     return _diff(unopened.root, wanted, unopened.matching)
+
+
+def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None) -> Diff:
+    """As `diff`, of a base that is open. Who sees a part of it sees what changed of its records since HEAD, and no commit: any
+    other range, or what the rules say of the whole, is refused (`errors.Refused`, E_FORBIDDEN)."""
+    if not isinstance(base, NarrowedBase):
+        return _diff(base.root, wanted, matching)
+    if wanted.range != parse_range(None) or wanted.whole:
+        raise forbidden("who sees only a part of the base may ask for what changed since HEAD alone")
+    found = _diff(base.whole.root, wanted, matching, base.types)
+    return replace(found, base=replace(found.base, commit=""), head=replace(found.head, commit=""), prefix="")
+
+
+def diff_object(
+    base: Base,
+    *,
+    range: str | None = None,
+    only: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    budget: int = 1_000_000,
+    after: str = "",
+) -> dict[str, Any]:
+    """What `duckkb diff --format json` prints: HEAD against the files as they are, or a range; as much as has room in `budget`
+    bytes, from the cursor `after` on. Raises as `diff` does."""
+    import json
+    import shlex
+
+    from duckkb.review.diff.model import DiffOptions
+    from duckkb.review.diff.report import as_json
+
+    found = diff_of(base, DiffRequest(parse_range(range), tuple(only), tuple(ignore)))
+    before = [
+        "duckkb",
+        "diff",
+        *([range] if range else []),
+        "--format",
+        "json",
+        *(f"--ignore={name}" for name in ignore),
+    ]
+    names = ["--", *only] if only else []
+    options = DiffOptions(
+        budget=budget, after=after, again=lambda more: shlex.join([*before, *more.split(" "), *names])
+    )
+    told: dict[str, Any] = json.loads("".join(as_json(found, options)))
+    return told
 
 
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:
@@ -112,11 +159,15 @@ def configuration_files(root: Path) -> Files:
     return Files(lambda: config.paths(root), load)
 
 
-def _diff(root: Path, wanted: DiffRequest, matching: Matching | None = None) -> Diff:
-    """The changes between two versions, each side read by its own ontology; `matching` serves `where`. Raises
+def _diff(
+    root: Path, wanted: DiffRequest, matching: Matching | None = None, types: Container[str] | None = None
+) -> Diff:
+    """The changes between two versions, each side read by its own ontology; `matching` serves `where`, `types` are those that
+    may be seen. Raises
     `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
     side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
     compared = Comparison.of(root, wanted.range, configuration_files(root))
+    compared = compared if types is None else compared.narrowed(types)
     chosen = _chosen(wanted.only, compared.types)
     found = compared.diff()
     allowed = {"allow_shrink": wanted.allow_shrink, "allow_weaker": wanted.allow_weaker}

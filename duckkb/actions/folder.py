@@ -64,7 +64,7 @@ class OpenOptions:
     has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
     will be asked first; `embedding` stands for the configured model. `command`: the process
     is one command, which has no threads, so that children of it may do a part of the work, and whose first call may answer from
-    the files as they lay when the base was opened."""
+    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise."""
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -81,6 +81,7 @@ class OpenOptions:
     embedding: EmbeddingSettings | None = None
     reranker: Reranker | None = None
     expander: Expander | None = None
+    agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.resolve import identity_named, kind_named, positive
+from duckkb.actions.resolve import GivenIdentity, identity_named, kind_named, positive
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found, plain_identity
 from duckkb.errors import NotFound
@@ -51,12 +51,12 @@ def given_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
 
 
-def get(base: Base, type: str, identity: Any) -> dict[str, Any]:
+def get(base: Base, type: str, identity: GivenIdentity) -> dict[str, Any]:
     """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
     return line_of(*row_named(base, type, identity))
 
 
-def row_named(base: Base, type: str, identity: Any) -> tuple[RecordType, StoredRow]:
+def row_named(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, StoredRow]:
     """A type, and its record with this identity; raises `errors.NotFound`, in the revision that is read."""
     kind, named = identified(base, type, identity)
     row = base.tree.get(kind, named)
@@ -67,13 +67,13 @@ def row_named(base: Base, type: str, identity: Any) -> tuple[RecordType, StoredR
     return kind, row
 
 
-def identified(base: Base, type: str, identity: Any) -> tuple[RecordType, Identity]:
+def identified(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, Identity]:
     """A type, and an identity as its records carry it, whether there is one with it or not."""
     kind = kind_named(base, type)
     return kind, plain_identity(base.tree, kind, identity_named(base, kind, identity))
 
 
-def page(base: Base, type: str, *, after: Any = None, limit: int = 100) -> Page:
+def page(base: Base, type: str, *, after: GivenIdentity | None = None, limit: int = 100) -> Page:
     """Records in the order of their identities, behind `after`: a page that iterates over its records."""
     limit = positive(limit)
     kind = kind_named(base, type)

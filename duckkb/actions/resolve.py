@@ -23,6 +23,11 @@ PRINTED = frozenset(
 )
 
 
+GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[str, Any]]
+"""An identity as callers give it: a scalar, or its parts; of an edge first its ends, each as an identity, or with its type as
+`{"type": TYPE, "id": IDENTITY}`."""
+
+
 def kind_named(base: Base, name: str, otherwise: str = "`duckkb schema` lists the types and collections") -> RecordType:
     """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, or says
     what to do `otherwise`."""

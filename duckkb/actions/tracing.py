@@ -6,7 +6,7 @@ from typing import Any
 
 from duckkb.actions.collecting import BaseNow
 from duckkb.actions.reading import identified, line_of, row_named
-from duckkb.actions.resolve import kind_named, positive, text_or_none
+from duckkb.actions.resolve import GivenIdentity, kind_named, positive, text_or_none
 from duckkb.engine.base import Base
 from duckkb.engine.draft import not_found
 from duckkb.errors import NotFound, StateError, UsageError
@@ -107,7 +107,7 @@ class Provenance:
 def why(
     base: Base,
     type: str,
-    identity: Any,
+    identity: GivenIdentity,
     query: str,
     *,
     mode: Mode | None = None,

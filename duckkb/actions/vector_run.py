@@ -20,7 +20,7 @@ _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; mad
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class VectorAction:
     """What an action does and takes: JSON Schema by the name of the argument, in camelCase."""
 
     description: str
@@ -28,13 +28,13 @@ class Action:
     required: tuple[str, ...] = ()
 
 
-ACTIONS: Mapping[str, Action] = {
-    "import_file": Action(
+ACTIONS: Mapping[str, VectorAction] = {
+    "import_file": VectorAction(
         "Keep the path of a text file behind its contents. Gives the key, a UUID.",
         {"path": _TEXT | {"description": f"A file, {_PATH}."}, "collection": _COLLECTION},
         ("path",),
     ),
-    "store": Action(
+    "store": VectorAction(
         "Keep a value behind a text. Gives the key, a UUID. The same text again keeps its key and takes the new value.",
         {
             "embeddingText": _TEXT | {"description": "The text that questions are compared with."},
@@ -46,9 +46,9 @@ ACTIONS: Mapping[str, Action] = {
         },
         ("embeddingText", "value"),
     ),
-    "retrieve": Action("Gives the value behind a key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
-    "delete": Action("Delete what is behind a key. Gives the whole key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
-    "list": Action(
+    "retrieve": VectorAction("Gives the value behind a key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "delete": VectorAction("Delete what is behind a key. Gives the whole key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "list": VectorAction(
         "Gives an array of records in the order of their keys: key, embedding_text, value, embedding.",
         {
             "limit": _COUNT | {"default": 50},
@@ -56,13 +56,13 @@ ACTIONS: Mapping[str, Action] = {
             "collection": _COLLECTION,
         },
     ),
-    "search": Action(
+    "search": VectorAction(
         "Gives an array of the records nearest to a question, the nearest first: key, embedding_text, value, and score, the "
         "cosine distance (0 the same text, lower is nearer).",
         {"query": _TEXT, "topK": _COUNT | {"default": 5}, "collection": _COLLECTION},
         ("query",),
     ),
-    "set_database": Action(
+    "set_database": VectorAction(
         "Let all actions from now on work on another knowledge base, made where there is none. Gives its path.",
         {"path": _TEXT | {"description": f"A folder, {_PATH}; `.` is the knowledge base itself."}},
         ("path",),
@@ -116,13 +116,13 @@ def _object(given: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
     return given
 
 
-def _known(name: Any) -> Action:
+def _known(name: Any) -> VectorAction:
     if not isinstance(name, str) or name not in ACTIONS:
         raise UsageError(f"unknown action {name!r}", suggestion=name_known(str(name), list(ACTIONS)))
     return ACTIONS[name]
 
 
-def _argument(name: str, action: Action, key: str) -> str:
+def _argument(name: str, action: VectorAction, key: str) -> str:
     """The argument as it is documented; both spellings are taken, and of a path other names that are usual."""
     for argument in action.arguments:
         if key in (argument, _snake(argument)) or (argument == "path" and _snake(key) in _PATHS):
@@ -143,7 +143,7 @@ def _check(name: str, argument: str, rule: Mapping[str, Any], value: Any) -> Non
         raise UsageError(f"{name}: {argument} must be {wanted}", suggestion=f"duckkb vector schema {name}")
 
 
-def _schema(name: str, action: Action) -> dict[str, Any]:
+def _schema(name: str, action: VectorAction) -> dict[str, Any]:
     properties = {"action": {"const": name}, **{key: dict(rule) for key, rule in action.arguments.items()}}
     return {
         "title": name,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from duckkb.actions.resolve import (
+    GivenIdentity,
     given_records,
     identity_named,
     kind_named,
@@ -148,7 +149,7 @@ def import_files(
 def delete(
     base: Base,
     type: str,
-    *identities: Any,
+    *identities: GivenIdentity,
     cascade: bool = False,
     allow_shrink: bool = False,
     if_match: str | None = None,
@@ -165,7 +166,7 @@ def delete(
     return write(base, Delete(kind, named, cascade, if_match), options)
 
 
-def rename(base: Base, type: str, old: Any, new: Any, *, dry_run: bool = False) -> Receipt:
+def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:
     """Give a record another identity; its `__id` stays and its edges follow."""
     kind = kind_named(base, type)
     request = Rename(kind, identity_named(base, kind, old), new_identity(base, kind, new))

@@ -1,6 +1,6 @@
 """The public facade: a knowledge base as a Python object. Each method asks one use case about the base as it is now."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from duckkb.actions.models.migrating import MigratedModel
     from duckkb.actions.tracing import Provenance
     from duckkb.actions.vector_store import VectorStore
+    from duckkb.caller import Caller
     from duckkb.engine import care
     from duckkb.engine.index import jobs, plan
 else:
@@ -131,6 +132,21 @@ class KnowledgeBase:
     index_build = asks(jobs.build)
     _described = asks(reading.described)
 
+    def run(
+        self, name: str, given: "Mapping[str, object]", caller: "Caller | None" = None, *, strict: bool = False
+    ) -> dict[str, Any]:
+        """Run an action of `duckkb.actions.registry` for a caller (everybody's rights without one), as `registry.run.run` says: the
+        plain object that the command line prints with --json."""
+        from duckkb.actions.registry.run import run
+        from duckkb.caller import Caller
+        from duckkb.engine.narrowed import loaded_for
+
+        caller = caller or Caller()
+        with self._lock:
+            with loaded_for(caller.types):
+                base = self._unwaiting() if name == "status" else self._fresh()
+            return run(base, name, given, caller, strict=strict)
+
     def ddl(self, type: str | None = None) -> str:
         """The derived table definitions of one type or of all."""
         from duckkb.lanes.sql.columns import ddl
@@ -140,12 +156,10 @@ class KnowledgeBase:
     def status(self) -> dict[str, Any]:
         """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, the endpoints
         that the configuration names, lock, the index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
-        with self._lock:
-            base = self._base if lock.is_held(self.root) else self._fresh()
-            trusted = config.is_trusted(self.root, self._loaded.settings, config.around(self.root))
-            from duckkb.actions.caring import status
+        from duckkb.actions.caring import status
 
-            return status(base, trusted)
+        with self._lock:
+            return status(self._unwaiting())
 
     def index_migrate(
         self,
@@ -243,6 +257,10 @@ class KnowledgeBase:
         """The base as the files are now, for one call."""
         with self._lock:
             yield self._fresh()
+
+    def _unwaiting(self) -> Base:
+        """The base as the files are now; while somebody writes, as they were read last."""
+        return self._base if lock.is_held(self.root) else self._fresh()
 
     def _fresh(self) -> Base:
         """Changed parts are read again, a changed configuration loads everything anew."""

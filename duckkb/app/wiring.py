@@ -43,7 +43,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         root=loaded.root,
         settings=loaded.settings,
         ontology=loaded.ontology,
-        env=env,
+        env=replace(env, agent=True) if chosen.agent else env,
         place=place,
         lanes=partial(_lanes, loaded.settings, tokenizer),
         sql=lambda rows, ends, cached: _tables(loaded.ontology, rows, ends, cached, engine),

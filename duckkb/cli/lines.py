@@ -1,39 +1,18 @@
-"""How values look on stdout: the keys of result lines, of which those with a leading _ are duckkb's own; and which fields of
-a record are printed, the default form or what --fields names."""
+"""Which fields of a record are printed: the default form, or what --fields names."""
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.actions.registry.record_lines import OF_HITS, OF_RECORDS, FieldChoice, Line, Projection
 from duckkb.cli import formats
 from duckkb.cli.options import chosen_format
 from duckkb.cli.out import tell
-from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
-from duckkb.values import dataclass
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.errors import Finding, UsageError
-    from duckkb.queries import ChunkRef, FindResult, Hit, Receipt
-    from duckkb.review.provenance.history import Origin
-
-Line = Mapping[str, Any]
-_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag")
-OF_RECORDS = (*_READ, "_chunk")  # a citation names a chunk
-OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded")
-OF_STEPS = (*_READ, "_depth", "_edge")
-_UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has an option of its own
-
-
-@dataclass(frozen=True, slots=True)
-class FieldChoice:
-    """The names behind --fields, as typed: dotted paths into nested values; with a `+` in front they come beside the default
-    form."""
-
-    paths: tuple[str, ...] = ()
-    are_more: bool = True
+    from duckkb.errors import UsageError
 
 
 def _parsed(ctx: click.Context, param: click.Parameter, value: str | None) -> FieldChoice | None:
@@ -67,57 +46,6 @@ fields_option = click.option(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
-    callers gave, by type `given`."""
-
-    asked: FieldChoice | None
-    own: Sequence[str]
-    given: Mapping[str, Sequence[str]]
-
-    def shown(self, whole: Line, form: Line) -> dict[str, Any]:
-        """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
-        of its record, or has one only in part, says so in `_partial`, so that `put` does not take it for the record."""
-        given = self.given.get(whole.get("_type", ""), ())
-        are_more = self.asked is None or self.asked.are_more
-        line = {name: value for name, value in form.items() if name not in given} if are_more else {}
-        paths = self.asked.paths if self.asked else ()
-        rows = chosen_format() in formats.ROWS
-        for path in paths:
-            steps = _steps(path, whole)
-            found = _inside(whole, steps)
-            if found is not None:
-                (line.__setitem__(path, found) if rows else _add(line, steps, found))
-        line |= {name: form[name] for name in _UNASKED if name in form}
-        business = [name for name in whole if not name.startswith("_")]
-        parts = [name for name in business if name in line and line[name] != whole[name]]
-        if not rows and (parts or any(name not in line for name in business)):
-            line["_partial"] = parts
-        return line
-
-    def lacking(
-        self, wholes: Sequence[Line], kinds: Sequence[str], fields: Callable[[str], Sequence[str]]
-    ) -> list[str]:
-        """The names that no line has. Raises `errors.UsageError` for one that is no field: `fields` gives those of a type."""
-        lacking = [path for path in self.asked.paths if not _has(wholes, path, self.own)] if self.asked else []
-        known = [name for kind in kinds for name in fields(kind)] if lacking else []
-        for path in lacking:
-            if not {path, path.partition(".")[0]} & {*known}:
-                raise _unknown(path, kinds, (*known, *self.own))
-        return lacking
-
-    def left_out(self, wholes: Sequence[Line]) -> str:
-        """Which given vectors the default form left out, as --fields names them."""
-        if self.asked and not self.asked.are_more:
-            return ""
-        named = self.asked.paths if self.asked else ()
-        found = dict.fromkeys(
-            name for whole in wholes for name in self.given.get(whole.get("_type", ""), ()) if name in whole
-        )
-        return ",".join(name for name in found if name not in named)
-
-
 def project(
     kb: "KnowledgeBase",
     lines: Sequence[tuple[Line, Line]],
@@ -130,10 +58,11 @@ def project(
     out: vectors that callers gave, where the type is named. Raises `errors.UsageError`."""
     from duckkb.queries import Notice
 
-    wanted = _Shape(asked, own, kb.given_vectors(of) if of else {})
+    wanted = Projection(asked, own, kb.given_vectors(of) if of else {}, chosen_format() in formats.ROWS)
     wholes = [whole for whole, _ in lines]
     kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
-    if lacking := wanted.lacking(wholes, kinds, kb.field_names) if wholes else []:
+    if lacking := wanted.lacking(wholes) if wholes else []:
+        _refuse_unknown(lacking, kinds, [name for kind in kinds for name in kb.field_names(kind)], own)
         from duckkb.ontology.names import did_you_mean, paths_inside
 
         near = [did_you_mean(path, paths_inside(wholes, path)) for path in lacking]
@@ -145,29 +74,11 @@ def project(
     return [wanted.shown(whole, form) for whole, form in lines]
 
 
-def _steps(path: str, whole: Line) -> list[str]:
-    """A path as keys. A field that has a dot in its own name goes before what lies inside another."""
-    return [path] if path in whole else path.split(".")
-
-
-def _inside(value: Any, steps: Sequence[str]) -> Any:
-    for step in steps:
-        value = value.get(step) if isinstance(value, Mapping) else None
-    return value
-
-
-def _add(line: dict[str, Any], steps: Sequence[str], value: Any) -> None:
-    """Put a value at a path."""
-    *outer, last = steps
-    for step in outer:
-        line = line.setdefault(step, {})
-    line[last] = value
-
-
-def _has(wholes: Sequence[Line], path: str, own: Sequence[str]) -> bool:
-    if path in own:
-        return True
-    return not path.startswith("_") and any(_inside(whole, _steps(path, whole)) is not None for whole in wholes)
+def _refuse_unknown(paths: Sequence[str], kinds: Sequence[str], known: Sequence[str], own: Sequence[str]) -> None:
+    """Raise `errors.UsageError` for a name that is no field of any of the types."""
+    for path in paths:
+        if not {path, path.partition(".")[0]} & {*known}:
+            raise _unknown(path, kinds, (*known, *own))
 
 
 def _unknown(path: str, kinds: Sequence[str], known: Sequence[str]) -> "UsageError":
@@ -181,95 +92,3 @@ def _unknown(path: str, kinds: Sequence[str], known: Sequence[str]) -> "UsageErr
         return UsageError(said, suggestion=options.get(head, f"`duckkb find` prints {head}"))
     said = f"{kinds[0]} has no field {path!r}" if len(kinds) == 1 else f"no type has a field {path!r}"
     return UsageError(said, code="E_FIELD", suggestion=name_known(path, known))
-
-
-_LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
-
-
-def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A hit with every field there is, and in its default form: the record's fields, then `_type`, `_etag`, `_engine`,
-    `_score`, where in a longer text it was found, and what options of their own ask for."""
-    form: dict[str, Any] = {**hit.record, "_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
-    form |= {} if hit.score is None else {"_score": hit.score}
-    whole = {ID: hit.id, **form, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
-    if hit.scores is not None:
-        whole["_scores"] = dict(hit.scores)
-        form |= {} if hit.trace is None else {"_scores": whole["_scores"]}
-    if hit.chunk is not None:
-        whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
-        form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))
-    said: dict[str, Any] = {"_degraded": True} if degraded else {}
-    said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
-    said |= {} if origin is None else {"_provenance": origin_object(origin)}
-    return whole | said, form | said
-
-
-def _found_in(chunk: "ChunkRef", value: Any) -> dict[str, Any]:
-    """`_chunk` in the default form: nothing where it is all of its field, and the text only where it is a small part of
-    what the field, which is printed too, says anyway."""
-    from duckkb.indexing.chunk import field_text
-
-    text = field_text(value)
-    if len(chunk.text) >= len(text.strip()):
-        return {}
-    place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}
-    small = len(chunk.text) * _LEAST_SHARE <= len(text)
-    return {"_chunk": place | ({"text": chunk.text} if small else {})}
-
-
-def hit_lines(result: "FindResult", origins: "Sequence[Origin]" = ()) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The hits of an answer, each whole and in its default form, with its origin where these are given."""
-    pairs = zip_longest(result, origins)
-    return [hit_line(hit, degraded=result.degraded, origin=origin) for hit, origin in pairs]
-
-
-def origin_object(origin: "Origin") -> dict[str, Any]:
-    """Where a record's line is from. Without a commit it is not committed as it is; `shallow` says that history ends
-    there, so that the line may be older."""
-    line: dict[str, Any] = {"commit": None, "path": origin.path, "line": origin.line_no}
-    if origin.by is None:
-        line["uncommitted"] = True
-    else:
-        line |= {"commit": origin.by.commit, "author": origin.by.author, "date": origin.by.date}
-        line |= {"shallow": True} if origin.is_boundary else {}
-    return line | {"uri": origin.uri}
-
-
-def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A whole answer as one object, for `--json`; `lines` are its hits as they are printed."""
-    found: dict[str, Any] = {
-        "results": list(lines),
-        "mode": result.mode,
-        "engine": result.engine,
-        "degraded": result.degraded,
-        "notices": [notice_object(notice) for notice in result.notices],
-    }
-    return found | ({"explain": dict(result.explain)} if result.explain else {})
-
-
-def notice_object(notice: Any) -> dict[str, str]:
-    return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
-
-
-def finding_line(finding: "Finding") -> dict[str, Any]:
-    """What is known of a finding; what is not known is left out."""
-    from dataclasses import asdict
-
-    return {key: value for key, value in asdict(finding).items() if value}
-
-
-def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:
-    """What a write did, on one line. `identities`, `ids` and `etags` run in the order of the records given; an import of
-    many leaves them out (`named` False)."""
-    line: dict[str, Any] = {
-        "inserted": receipt.inserted,
-        "updated": receipt.updated,
-        "unchanged": receipt.unchanged,
-        "deleted": receipt.deleted,
-        "pending": receipt.pending,
-        "files": list(receipt.files),
-    }
-    if named:
-        line["identities"] = [identity_value(identity) for identity in receipt.identities]
-        line |= {"ids": list(receipt.ids), "etags": list(receipt.etags)}
-    return line

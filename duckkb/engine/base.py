@@ -18,7 +18,7 @@ from duckkb.indexing.entries import EntryBuilder
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ontology.validate import Validator
 from duckkb.ports import ChangeLog, Clock, Embedder, Expander, Lanes, Reranker, Row, Rows, RowVersion, Sql, Tokenizer
-from duckkb.queries import Lane
+from duckkb.queries import Lane, Notice
 from duckkb.records import Identity, Record
 from duckkb.settings import EmbeddingSettings, Environment, Settings
 from duckkb.store.base_store import BaseStore
@@ -194,6 +194,29 @@ class Base:
     _dropped: int = 0
 
     @property
+    def whole(self) -> "Base":
+        """The base that this is a part of, as some caller sees it: itself where it is no part."""
+        return self
+
+    @property
+    def is_narrowed(self) -> bool:
+        return self.whole is not self
+
+    def renew(self) -> None:
+        """Follow the whole base."""
+
+    def concerns(self, path: str) -> bool:
+        """Whether a caller who sees this base may know of a file of truth or configuration."""
+        return True
+
+    def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        """Notices as a caller who sees this base may read them."""
+        return tuple(notices)
+
+    def refuse_loss(self, kind: RecordType) -> None:
+        """Raise `errors.Refused` for a type whose records a caller who sees this base must not delete or rename."""
+
+    @property
     def notes(self) -> BaseStore:
         """What is noted beside the lines: counts, rates, the state of jobs. Nothing depends on it."""
         if self._notes is None:
@@ -281,8 +304,20 @@ class Base:
     def sql(self) -> Sql:
         """What answers filters and statements."""
         if self._sql is None:
-            self._sql = self.wiring.sql(self.rows, lambda *edge: end_ids(self.tree, *edge), self.cache.table)
+            self._sql = self.wiring.sql(
+                self.rows, lambda *edge: end_ids(self.tree, *edge), lambda: self.cache.table(self.live_keys())
+            )
         return self._sql
+
+    def live_keys(self) -> set[bytes]:
+        """The keys of every token and vector row that the records as they are now have use for."""
+        keys: set[bytes] = set()
+        for kind in (kind for kind in self.ontology if kind.full_text or kind.vectors):
+            rows = self.tree.rows(kind)
+            while records := [row.record for row in islice(rows, _BATCH)]:
+                needs = self.builder.needs(kind, records)
+                keys |= needs.tokens.keys() | needs.vectors.keys()
+        return keys
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         """Let memory follow the files: parts as they are now, None for those that are gone.

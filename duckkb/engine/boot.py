@@ -41,6 +41,8 @@ def boot(wiring: Wiring) -> Base:
     with protocol.reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
         opened = _opened(wiring)
+        if not wiring.lenient:
+            refuse_unreadable(opened.tree)
         if not read_only:
             merge_rules.remember(wiring.root, merge_rules.rules_of(wiring.ontology, wiring.settings.merge_granularity))
     cache = SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
@@ -50,8 +52,6 @@ def boot(wiring: Wiring) -> Base:
 def _opened(wiring: Wiring) -> loading.Opened:
     """The tree as the files are, and the store that holds it; the caller holds the lock."""
     opened = loading.load(wiring)
-    if not wiring.lenient:
-        refuse_unreadable(opened.tree)
     refuse_missing_truth(wiring.root, opened.tree)
     return opened
 
@@ -74,11 +74,12 @@ def refresh(base: Base) -> None:
     """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
     if base.wiring.at is not None:
         return
-    base.is_stale = base.is_stale or (base.lines is not None and base.lines.is_dropped)
-    is_edited = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
-    if base.is_stale or is_edited or read.changed(base.tree, base.root) or protocol.pending(base.root):
-        refuse_tracked_state(base.root)
-        with protocol.reading(base.root, base.wiring.lock_timeout):
+    whole, root = base.whole, base.whole.root
+    whole.is_stale = whole.is_stale or (whole.lines is not None and whole.lines.is_dropped)
+    is_edited = read.is_edited_again(whole.tree, root)  # who edits a file mostly edits it again
+    if whole.is_stale or is_edited or read.changed(whole.tree, root) or protocol.pending(root):
+        refuse_tracked_state(root)
+        with protocol.reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
         refuse_unreadable(base.tree)
@@ -91,16 +92,18 @@ def sync(base: Base) -> None:
     `errors.Refused` for the base of a revision, which nobody syncs but to write.
     """
     refuse_past(base)
-    if not base.is_stale and (paths := read.changed(base.tree, base.root)):
-        parts = read.reload(base.tree, base.root, paths)
-        if not any(part.kind.source is None for part in {**base.tree.parts, **parts}.values() if part is not None):
-            refuse_missing_truth(base.root, Tree(base.ontology, base.limits, {}, base.tree.findings))
-        base.take_in(parts)
+    whole = base.whole
+    if not whole.is_stale and (paths := read.changed(whole.tree, whole.root)):
+        parts = read.reload(whole.tree, whole.root, paths)
+        if not any(part.kind.source is None for part in {**whole.tree.parts, **parts}.values() if part is not None):
+            refuse_missing_truth(whole.root, Tree(whole.ontology, whole.limits, {}, whole.tree.findings))
+        whole.take_in(parts)
     if (
-        base.is_stale
+        whole.is_stale
     ):  # also where another process was faster just now: else lanes would be made in memory for one answer
-        opened = _opened(base.wiring)
-        base.restart(opened.tree, opened.lines)
+        opened = _opened(whole.wiring)
+        whole.restart(opened.tree, opened.lines)
+    base.renew()
     if not base.wiring.lenient:
         refuse_unreadable(base.tree)
 
@@ -172,17 +175,18 @@ def notices(base: Base) -> list[Notice]:
     doubled = sum(len(tree.duplicates(kind)) for kind in base.ontology)
     if doubled:
         said.append(Notice("W_DUPLICATE", f"{doubled} records stand twice and were read merged", "duckkb dedupe"))
-    said += [_spoken(finding) for finding in base.cache.findings]
-    return list(dict.fromkeys(said))  # a cache file is looked at once for each kind of its rows
+    said += [_spoken(finding) for finding in base.cache.findings if not base.is_narrowed]
+    return list(dict.fromkeys(base.told(said)))  # a cache file is looked at once for each kind of its rows
 
 
 def _left_out(base: Base) -> list[Notice]:
     if base.wiring.at is not None:
         return []
-    lacking = absent.missing(base.root, folders(base.ontology.nodes.values()))
-    paths = [path for path in lacking if absent.is_of_base(path) or type_at(base.ontology, path) is not None]
+    root, known = base.whole.root, base.whole.ontology
+    lacking = filter(base.concerns, absent.missing(root, folders(known.nodes.values())))
+    paths = [path for path in lacking if absent.is_of_base(path) or type_at(known, path) is not None]
     message = f"{absent.said(paths)}: what stands there is not found" if paths else ""
-    return [Notice("W_PARTIAL", message, absent.remedy(base.root, paths))] if paths else []
+    return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
 
 
 def _spoken(finding: Finding) -> Notice:

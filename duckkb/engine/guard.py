@@ -18,8 +18,8 @@ from duckkb.truth.git import absent, repository
 def refuse_unready(base: Base) -> None:
     """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
     refuse_unreadable(base.tree)
-    absent.refuse_missing(base.root)
-    under_way = repository.operation_in_progress(base.root)
+    absent.refuse_missing(base.whole.root, base.concerns)
+    under_way = repository.operation_in_progress(base.whole.root)
     if under_way:
         raise Refused(
             f"a {under_way} is in progress; a write would mix with it",

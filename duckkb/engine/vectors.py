@@ -156,7 +156,7 @@ def embed_query(
     except Unavailable as problem:
         if chosen.mode != "hybrid":
             raise
-        return {}, (_degraded(f"answered without vectors: {problem.message}", problem.suggestion),)
+        return {}, base.told([_degraded(f"answered without vectors: {problem.message}", problem.suggestion)])
     return _ready(base, kinds, vectors)
 
 
@@ -197,7 +197,7 @@ def fill_pending(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
         base.cache.save()
     left = _lacking(base, kinds)
     said = (_degraded(f"{left} chunks have no vector yet{why}", "duckkb index build"),) if left else ()
-    return (*_computed(made), *said)
+    return base.told([*_computed(made), *said])
 
 
 @boot.answered

@@ -49,6 +49,9 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
     `errors.Unavailable` for lock and disk; then files and memory are as they were."""
     guard.refuse_documents(_kinds(base, request))
+    if not isinstance(request, Upsert):
+        for kind in _kinds(base, request):
+            base.refuse_loss(kind)
     notices = _warm(base, request) if options.embed and not options.dry_run and base.wiring.proposal is None else ()
     with writable(base):
         drafted = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
@@ -58,10 +61,10 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
         notices += field_notices(base, request, drafted)
         if options.dry_run:
             return _receipt(base, drafted, parts, notices, patch=patch_of(base, parts))
-        known = known_before(base) if base.wiring.at is None else None
+        known = known_before(base.whole) if base.wiring.at is None else None
         commit(base, parts)
         if known:
-            carry(base, known, drafted.changeset)
+            carry(base.whole, known, drafted.changeset)
     return _receipt(base, drafted, parts, notices)
 
 
@@ -75,13 +78,13 @@ def _kinds(base: Base, request: Request) -> Iterable[RecordType]:
 @contextmanager
 def writable(base: Base) -> Iterator[None]:
     """Hold the exclusive lock over a base that is recovered, in step with the files, readable and not in a merge."""
-    boot.refuse_tracked_state(base.root)
+    boot.refuse_tracked_state(base.whole.root)
     if base.wiring.proposal is not None:
         boot.refuse_unreadable(base.tree)
         yield
         return
     boot.refuse_past(base)
-    with protocol.writing(base.root, base.wiring.lock_timeout):
+    with protocol.writing(base.whole.root, base.wiring.lock_timeout):
         boot.sync(base)
         guard.refuse_unready(base)
         yield
@@ -95,11 +98,11 @@ def commit(base: Base, parts: Sequence[RenderedPart]) -> None:
         _propose(base, base.wiring.proposal, parts)
         return
     changes = [protocol.FileChange(part.path, part.before, part.data) for part in parts]
-    known = render.format_change(base.root)
+    root, known = base.whole.root, render.format_change(base.whole.root)
     if known is not None:
         changes.append(protocol.FileChange(layout.FORMAT_PATH, None, known))
     with emptying(base, changes):
-        facts = protocol.commit(base.root, changes)
+        facts = protocol.commit(root, changes)
     stored = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(stored)
 
@@ -118,18 +121,18 @@ def emptying(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[Non
     """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
     gone = {change.path for change in changes if change.data is None}
     added = any(change.data for change in changes if layout.parse_part(change.path))
-    stored = base.tree.stored_parts
+    root, stored = base.whole.root, base.whole.tree.stored_parts
     last = bool(stored) and gone.issuperset(stored) and not added
     if last:
-        state.mark_emptied(base.root, repository.head_commit(base.root))
+        state.mark_emptied(root, repository.head_commit(root))
     try:
         yield
     except BaseException:
-        if last and any((base.root / path).exists() for path in gone):
-            state.unmark_emptied(base.root)
+        if last and any((root / path).exists() for path in gone):
+            state.unmark_emptied(root)
         raise
     if added:
-        state.unmark_emptied(base.root)
+        state.unmark_emptied(root)
 
 
 def patch_of(base: Base, parts: Iterable[RenderedPart]) -> str:
@@ -141,7 +144,7 @@ def patch_of(base: Base, parts: Iterable[RenderedPart]) -> str:
 
 def _bytes(base: Base, path: str) -> bytes:
     if base.wiring.at is None:
-        return (base.root / path).read_bytes()
+        return (base.whole.root / path).read_bytes()
     from duckkb.engine import at
 
     return at.bytes_of(base.wiring, path)
@@ -161,14 +164,14 @@ def _warm(base: Base, request: Request) -> tuple[Notice, ...]:
             embed(base, request.kind, missing)
     except Unavailable as problem:
         said = f"stored without vectors: {problem.message}"
-        return (Notice("W_PENDING", said, problem.suggestion or "duckkb index build"),)
+        return base.told([Notice("W_PENDING", said, problem.suggestion or "duckkb index build")])
     base.cache.save()
-    return offered
+    return base.told(offered)
 
 
 def _offer(base: Base, kind: RecordType, computed: int) -> tuple[Notice, ...]:
     """Where a clone begins to compute vectors, or computed many, that others could have from the team's cache."""
-    if not computed or base.cache.team_paths() or run.find_repository(base.root) is None:
+    if not computed or base.cache.team_paths() or run.find_repository(base.whole.root) is None:
         return ()
     if computed < _MANY_VECTORS and _has_vectors(base, kind):
         return ()
@@ -195,9 +198,10 @@ def _writer(base: Base) -> render.Writer:
     """Which part this clone and branch write to."""
     if base.settings.part == "fixed":
         return render.Writer()
-    clone = base.wiring.env.writer or state.clone_id(base.root)
+    root = base.whole.root
+    clone = base.wiring.env.writer or state.clone_id(root)
     proposal = base.wiring.proposal
-    return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(base.root)))
+    return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(root)))
 
 
 def _check(base: Base, request: Request, drafted: Draft, options: WriteOptions) -> None:
@@ -229,7 +233,10 @@ def _receipt(
 
 
 def _pending(base: Base, records: Iterable[Record]) -> int:
-    """Chunks of these records that have no vector yet."""
+    """Chunks of these records that have no vector yet; 0 for who sees a part of the base, as a text has one where it stands in
+    another part too."""
+    if base.is_narrowed:
+        return 0
     by_type: dict[str, list[Record]] = {}
     for record in records:
         by_type.setdefault(record.type, []).append(record)

@@ -74,8 +74,6 @@ class SearchCache:
         self._root, self._store = root, store
         self.dimensions = Dimensions()
         """Vectors of other lengths count as missing."""
-        self.shown: Collection[bytes] = ()
-        """What statements may see of the cache: the keys of the base's own texts, as other bases have theirs in it."""
         self.dropped = 0
         """Files that were given up after rows of them may have been handed out."""
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
@@ -217,11 +215,11 @@ class SearchCache:
         yield from (stored.row for stored in found.values())
         yield from (made[key] for key in dict.fromkeys(keys) if key in made and key not in found)
 
-    def table(self) -> "pa.Table":
-        """The rows of the keys in `shown` that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
+    def table(self, keys: Collection[bytes]) -> "pa.Table":
+        """The rows of these keys that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
         from duckkb.indexing.cache_format import table_of
 
-        return table_of({kind: list(self.rows(kind, self.shown)) for kind in KINDS})
+        return table_of({kind: list(self.rows(kind, keys)) for kind in KINDS})
 
     def close(self) -> None:
         self.save()

@@ -1,6 +1,6 @@
 """The ontology as frozen values: what may exist, and how it is searched."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -233,6 +233,19 @@ class Ontology:
     def __iter__(self) -> Iterator[RecordType]:
         yield from self.nodes.values()
         yield from self.edges.values()
+
+    def narrowed(self, names: Container[str]) -> "Ontology":
+        """What somebody knows of it who may see the types with these names: of the edge types those whose ends he may all see
+        (links between documents come with their collection), of the policies those that a type of his has."""
+        nodes = {name: kind for name, kind in self.nodes.items() if name in names}
+        edges = {
+            name: kind
+            for name, kind in self.edges.items()
+            if (name in names or kind.source is not None) and nodes.keys() >= {*kind.from_types, *kind.to_types}
+        }
+        used = {kind.policy.name for kind in (*nodes.values(), *edges.values()) if kind.policy is not None}
+        policies = {name: policy for name, policy in self.policies.items() if name in used}
+        return Ontology(nodes, edges, policies, self.context)
 
     @property
     def update_commands(self) -> dict[str, str]:

@@ -66,7 +66,7 @@ class Validator:
             return False
 
     def _problems(self, own: dict[str, Any]) -> list[tuple[str, str]]:
-        return list(islice(_foreign(own, ""), MOST)) or self._reasons.of(own)
+        return list(islice(foreign(own, ""), MOST)) or self._reasons.of(own)
 
     def _end_problems(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(self.kind, EdgeType):
@@ -116,7 +116,7 @@ class Validator:
         return Reasons(self.kind.schema)
 
 
-def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
+def foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
     """Values that JSON does not have."""
     match value:
         case Mapping():
@@ -126,10 +126,10 @@ def _foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
                 elif not _is_unicode(key):
                     yield place, f"the key {key!r} holds a lone surrogate (rule: JSON)"
                 else:
-                    yield from _foreign(item, place + pointer(key))
+                    yield from foreign(item, place + pointer(key))
         case list() | tuple():
             for index, item in enumerate(value):
-                yield from _foreign(item, place + pointer(index))
+                yield from foreign(item, place + pointer(index))
         case str():
             if not _is_unicode(value):
                 yield place, "holds a lone surrogate (rule: JSON)"

@@ -75,7 +75,7 @@ def refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocum
         for part in (part for part in base.tree.parts_of(kind) if not part.rows):
             one, source = _document(kind, part), source_of(kind)
             try:
-                raw = read_regular(base.root / source.path / one.path)[0]
+                raw = read_regular(base.whole.root / source.path / one.path)[0]
             except OSError:
                 raw = None
             said = (
@@ -180,9 +180,10 @@ def _candidates(base: Base, documents: Sequence[CollectionDocument], text: str) 
         yield from by_id
         if by_id:
             return
-    path = Path(told).resolve() if "\0" not in told else None
-    places = {base.root.resolve() / source_of(kind).path: kind for kind in documents_of(base)}
-    for folder, kind in places.items() if path is not None else ():
+    # links on this machine are nothing that who sees a part of the base may find out about
+    path = Path(told).resolve() if "\0" not in told and not base.is_narrowed else None
+    for kind in documents_of(base) if path is not None else ():
+        folder = base.root.resolve() / source_of(kind).path
         if path is not None and path.is_relative_to(folder.resolve()):
             inner = path.relative_to(folder.resolve()).as_posix()
             exact = [one for one in documents if one.kind is kind and one.path == inner]

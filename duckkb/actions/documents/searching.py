@@ -88,6 +88,41 @@ def search_documents(
     return DocumentHits(hits, found.notices, near(base, text, documents))
 
 
+def query_documents(
+    base: Base,
+    question: str,
+    *,
+    collections: Sequence[str] = (),
+    limit: int = 10,
+    min_score: float = 0.0,
+    full: bool = False,
+    explain: bool = False,
+    candidates: int | None = None,
+    rerank_timeout_ms: int | None = None,
+    arch_hints: bool = False,
+) -> DocumentHits:
+    """`search_documents` by words and meaning."""
+    options = SearchOptions(
+        tuple(collections), limit, min_score, full, explain, candidates, rerank_timeout_ms, arch_hints
+    )
+    return search_documents(base, question, "query", options)
+
+
+def find_words(
+    base: Base,
+    question: str,
+    *,
+    collections: Sequence[str] = (),
+    limit: int = 10,
+    min_score: float = 0.0,
+    full: bool = False,
+    explain: bool = False,
+) -> DocumentHits:
+    """`search_documents` by words alone."""
+    options = SearchOptions(tuple(collections), limit, min_score, full, explain)
+    return search_documents(base, question, "search", options)
+
+
 def _asked(
     base: Base, kinds: Sequence[NodeType], text: str, how: How, options: SearchOptions, limit: int
 ) -> FindResult:

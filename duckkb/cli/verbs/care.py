@@ -49,19 +49,18 @@ def check_command(since: str | None, fail_on: Literal["error", "warning"], **giv
 
 
 def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
-    from duckkb.cli.lines import finding_line
-    from duckkb.review.reports.findings import as_objects, of_findings, told
+    from duckkb.actions.registry.record_lines import finding_line, report_object
+    from duckkb.review.reports.findings import told
 
     # A table in Markdown is read as a report is: on a forge, by people.
     is_page = form == "md"
-    listed = [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
-    findings = list(map(finding_line, listed))
     if form == "json":
-        ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
-        counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
-        out.emit({"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)})
+        out.emit(report_object(report, fail_on))
     else:
-        out.lines(findings)
+        listed = (
+            [one.rooted(report.prefix) for one in told(report.findings, report.prefix)] if is_page else report.findings
+        )
+        out.lines(map(finding_line, listed))
 
 
 @verb("fmt")

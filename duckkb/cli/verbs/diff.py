@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.actions.registry.record_lines import receipt_line
 from duckkb.cli import options, out, printed
 from duckkb.cli.formats import FORMATS, ROWS, dumps
-from duckkb.cli.lines import receipt_line
 from duckkb.cli.options import chosen, chosen_format
 from duckkb.cli.verb import base_verb, end, judging, unopened, verb
 from duckkb.review.reports.formats import DIFF, ROWS_BUDGET

@@ -2,22 +2,13 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.actions.registry.record_lines import OF_HITS, OF_STEPS, FieldChoice, hit_lines, result_object, sql_object
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import (
-    OF_HITS,
-    OF_STEPS,
-    FieldChoice,
-    fields_option,
-    hit_lines,
-    known_columns,
-    project,
-    result_object,
-)
+from duckkb.cli.lines import fields_option, known_columns, project
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, group, opened, verb
 
@@ -114,24 +105,16 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
     text = statement if statement not in (None, "-") else out.read_text()
     with opened(first_filter=text) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
-        columns = _distinct(result.columns)
-        rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
+        answer = sql_object(result)
         if wants_json():
-            out.emit({"columns": columns, "rows": rows, "truncated": result.truncated})
+            out.emit(answer)
         else:
-            out.lines(rows, columns)
+            out.lines(answer["rows"], answer["columns"])
         out.tell(kb.notices)
         if result.truncated:
-            printed.notice("W_TRUNCATED", f"stopped at {len(rows)} rows", "raise --limit, or narrow the statement")
-
-
-def _distinct(columns: Sequence[str]) -> list[str]:
-    """Names for the keys of a row: a second `a` becomes `a_1`, as where DuckDB selects from the statement."""
-    names: list[str] = []
-    for column in columns:
-        free = (name for number in count() if (name := f"{column}_{number}" if number else column) not in names)
-        names.append(next(free))
-    return names
+            printed.notice(
+                "W_TRUNCATED", f"stopped at {len(result.rows)} rows", "raise --limit, or narrow the statement"
+            )
 
 
 @group("graph")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
+from duckkb.actions.registry.record_lines import finding_line
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import finding_line
 from duckkb.cli.options import chosen_format, lock_timeout
 from duckkb.cli.verb import end, group, unopened, verb
 

@@ -48,15 +48,13 @@ def _told(made: "Proposing") -> dict[str, Any]:
     proposed = made.proposed
     if not proposed.commit:
         printed.note("nothing differs, so nothing was proposed")
-        return {"branch": None, "commit": None}
-    if proposed.push:
+    elif proposed.push:
         printed.note(
             f"next: {proposed.push}" + (f", then open {proposed.url}" if proposed.url else ", then open a pull request")
         )
     else:
         printed.note(f"next: duckkb diff HEAD...{proposed.branch}, then git merge {proposed.branch}")
-    line = {"branch": proposed.branch, "commit": proposed.commit, "base": proposed.base}
-    return line | {key: text for key, text in (("push", proposed.push), ("open", proposed.url)) if text}
+    return proposed.line
 
 
 for _verb in (put_command, import_command, delete_command, rename_command):

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from duckkb.cli import options, out, printed
-from duckkb.cli.lines import FieldChoice, fields_option, known_columns, project
+from duckkb.cli.lines import fields_option, known_columns, project
 from duckkb.cli.verb import base_verb, opened, verb
 
 if TYPE_CHECKING:
+    from duckkb.actions.registry.record_lines import FieldChoice
     from duckkb.app import KnowledgeBase
     from duckkb.review.provenance.citation import Citation
 
@@ -26,7 +27,7 @@ def get_command(
     type_name: str,
     identity: str | None,
     *,
-    asked: FieldChoice | None,
+    asked: "FieldChoice | None",
     at: str | None,
     line_numbers: bool,
     **part: int | None,
@@ -49,7 +50,7 @@ def get_command(
         raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
     cited = _cited(type_name, identity, at)
     with opened(at=cited.commit if cited else at) as kb:
-        record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity)
+        record = kb.provenance.cited(cited) if cited else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], asked)
         out.emit(line)
         out.tell(kb.notices)
@@ -91,7 +92,7 @@ def _cited(type_name: str, identity: str | None, at: str | None) -> "Citation | 
 @fields_option
 @options.at
 def list_command(
-    kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, asked: FieldChoice | None
+    kb: "KnowledgeBase", type_name: str, limit: int, after: str | None, *, asked: "FieldChoice | None"
 ) -> None:
     """Print records in the order of their identities, a page at a time. Vectors that callers gave are printed only where
     --fields names them."""

@@ -134,7 +134,7 @@ def _mapping(maps: tuple[str, ...]) -> dict[str, str]:
 
 def _receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
     """A dry run prints the patch alone; a write prints one receipt line."""
-    from duckkb.cli.lines import receipt_line
+    from duckkb.actions.registry.record_lines import receipt_line
 
     if receipt.dry_run:
         out.patch(receipt)

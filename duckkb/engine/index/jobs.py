@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from duckkb.engine import boot
 from duckkb.engine.base import Base
-from duckkb.engine.index.notes import JobNote, indexed, live_keys, make_tokens, noted, remember_rate
+from duckkb.engine.index.notes import JobNote, indexed, make_tokens, noted, remember_rate
 from duckkb.engine.index.plan import IndexPlan, Surveyed, TypeSurvey, glance, missing, plan, survey
 from duckkb.engine.vectors import MadeVectors, Texts, batch_size, by_length, stream, without_graph
 from duckkb.engine.write import writable
@@ -168,7 +168,7 @@ def _publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     with writable(base):
         for kind in indexed(base):  # of records that came since the job made them; their vectors wait for the next one
             make_tokens(base, kind)
-        live = live_keys(base)
+        live = base.live_keys()
         changes = _changes(base, live)
         if changes:
             protocol.commit(base.root, changes)

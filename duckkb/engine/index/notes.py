@@ -90,16 +90,6 @@ def make_tokens(base: Base, kind: RecordType) -> int:
     return made
 
 
-def live_keys(base: Base) -> set[bytes]:
-    """The keys of every token and vector row that the records as they are now have use for."""
-    keys: set[bytes] = set()
-    for kind in indexed(base):
-        for records in slabs(base, kind):
-            needs = base.builder.needs(kind, records)
-            keys |= needs.tokens.keys() | needs.vectors.keys()
-    return keys
-
-
 def is_small(base: Base) -> bool:
     """Whether the base can be counted in no time."""
     parts = sum(part.stamp.size for kind in indexed(base) for part in base.tree.parts_of(kind))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckkb.engine.base import Base, Wiring
 from duckkb.engine.boot import boot, refuse_tracked_state
-from duckkb.engine.index.notes import indexed, live_keys, make_tokens
+from duckkb.engine.index.notes import indexed, make_tokens
 from duckkb.engine.vectors import count_lacking
 from duckkb.errors import DuckkbError, StateError
 from duckkb.indexing.cache import SearchCache
@@ -161,7 +161,7 @@ def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
     base counts: other bases keep theirs."""
     with contextlib.closing(base):
         if everything:
-            base.cache.store.forget(live_keys(base))
+            base.cache.store.forget(base.live_keys())
         made = sum(make_tokens(base, kind) for kind in indexed(base))
         return made, count_lacking(base, indexed(base))
 

@@ -6,6 +6,7 @@ Records are read when the data is built and not held; what is kept of them is wh
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,6 +25,7 @@ from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.ports import Rows, SqlLimits
 from duckkb.queries import SqlResult
 from duckkb.records import ID, Record
+from duckkb.values import dataclass, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +36,14 @@ TRIAL_SECONDS = 2.0  # for what a refusal would advise, before it does
 MAX_SECONDS = 3_600
 
 EdgeEnds = Callable[[RecordType, Record], tuple[int | None, int | None]]
+
+
+@dataclass
+class Registered:
+    """What the engine has, by name, in this generation of it."""
+
+    pieces: dict[str, Piece] = field(default_factory=dict)
+    generation: int = 0
 
 
 class Tables:
@@ -58,10 +68,10 @@ class Tables:
         self._cache_rows = cache_rows
         self._now = now
         self._engine: Engine = engine or Confined()
-        self._ontology = ontology
+        self._ontology = self._whole = ontology
+        self._besides: tuple[str, ...] = (SEARCH_INDEX, SEARCH_CACHE)
         self._tables: dict[tuple[str, str], RowTable] = {}
-        self._registered: dict[str, Piece] = {}  # what the engine has, by name, in the generation of it
-        self._generation = 0
+        self._registered = Registered()
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
         """Ids of the records that satisfy a condition; raises FilterError, or Unavailable over time or memory."""
@@ -82,18 +92,25 @@ class Tables:
         """One read-only SELECT over the runtime tables; raises FilterError (`E_SQL`) or Unavailable."""
         if limits.rows < 1 or limits.bytes < 1 or not 0 < limits.seconds <= MAX_SECONDS:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
-        known: dict[str, Callable[[], Columns | None]] = {SEARCH_INDEX: lambda: None, SEARCH_CACHE: lambda: None}
+        known: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
         known |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
         self._offer()
         with self._engine.within(limits.seconds):
             run = partial(self._try_rows, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
             asked = read_statement(self._engine, known, statement, self._now(), run)
             if asked is None:
-                names = sorted([*(kind.table for kind in self._ontology), SEARCH_INDEX, SEARCH_CACHE])
+                names = sorted([*(kind.table for kind in self._ontology), *self._besides])
                 return SqlResult(("name",), tuple((name,) for name in names[: limits.rows]), len(names) > limits.rows)
             with _refusals("E_SQL", asked.tables):
                 self._prepare(asked.tables)
                 return self._engine.rows(asked.sql, limits)
+
+    def narrowed(self, ontology: Ontology) -> "Tables":
+        """As `ports.Sql.narrowed`, with the same tables in the same engine. Without the rows of the cache: whose texts are in
+        it does not go by type."""
+        made = copy(self)
+        made._ontology, made._besides = ontology, (SEARCH_INDEX,)
+        return made
 
     def close(self) -> None:
         """Drop the instance. A later call opens another."""
@@ -108,7 +125,7 @@ class Tables:
 
     def _offer(self) -> None:
         """Let the engine have the files that lie ready, if it has just begun."""
-        self._engine.offer(lambda: [path for kind in self._ontology for path in self._table(kind).files()])
+        self._engine.offer(lambda: [path for kind in self._whole for path in self._table(kind).files()])
 
     def _columns(self, kind: RecordType) -> Columns:
         return self._table(kind).columns
@@ -153,20 +170,21 @@ class Tables:
         return self._engine
 
     def _show(self, table: RowTable) -> None:
-        if self._generation != self._engine.generation:
-            self._registered.clear()
-            self._generation = self._engine.generation
+        known = self._registered
+        if known.generation != self._engine.generation:
+            known.pieces.clear()
+            known.generation = self._engine.generation
         pieces, view = table.pieces(), quoted(table.kind.table)
-        number = list(self._ontology).index(table.kind)
-        changed = {f"__{name}_{number}": piece for name, piece in pieces.items()}
-        changed = {name: piece for name, piece in changed.items() if self._registered.get(name) is not piece}
+        own = f"{table.kind.kind}_{table.kind.table}"  # no number: the same whichever types are known beside it
+        changed = {f"__{name}_{own}": piece for name, piece in pieces.items()}
+        changed = {name: piece for name, piece in changed.items() if known.pieces.get(name) is not piece}
         for name, piece in changed.items():
             self._engine.register(name, piece.data)
-            self._registered[name] = piece
-        select = f"SELECT * FROM __base_{number}"
+            known.pieces[name] = piece
+        select = f"SELECT * FROM {quoted(f'__base_{own}')}"
         if "delta" in pieces:
-            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM __gone_{number})"
-            select += f" UNION ALL BY NAME SELECT * FROM __delta_{number}"
+            select += f" WHERE {quoted(ID)} NOT IN (SELECT {quoted(ID)} FROM {quoted(f'__gone_{own}')})"
+            select += f" UNION ALL BY NAME SELECT * FROM {quoted(f'__delta_{own}')}"
         if changed:
             self._engine.define(f"CREATE OR REPLACE TEMP VIEW {view} AS {select}")
 

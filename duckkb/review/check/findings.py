@@ -1,6 +1,7 @@
 """`check`: everything that is wrong in data/, each finding with a rule id, its place and a remedy."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from duckkb.codes import CODES
 from duckkb.engine import guard
@@ -32,12 +33,15 @@ class CheckReport:
 
 def check(base: Base) -> CheckReport:
     """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
-    findings = [*absent.findings(base.root), *base.tree.findings, *base.tree.unreadable, *base.cache.findings]
-    findings += _large_caches(base)
-    findings += integrity.findings(guard.view(base))
     found = run.find_repository(base.root)
-    records = sum(base.tree.count(kind) for kind in base.ontology)
-    return CheckReport(in_order(findings), records, found.prefix if found else "")
+    report = of_records(base, [*absent.findings(base.root), *base.cache.findings, *_large_caches(base)])
+    return replace(report, prefix=found.prefix if found else "")
+
+
+def of_records(base: Base, besides: Iterable[Finding] = ()) -> CheckReport:
+    """As `check`, of the files of records alone."""
+    findings = [*besides, *base.tree.findings, *base.tree.unreadable, *integrity.findings(guard.view(base))]
+    return CheckReport(in_order(findings), sum(base.tree.count(kind) for kind in base.ontology))
 
 
 def _large_caches(base: Base) -> Iterator[Finding]:

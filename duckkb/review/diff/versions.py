@@ -4,10 +4,10 @@ which each side is read: config.yaml and ontology/ as they were there.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from duckkb.codes import CODES
 from duckkb.errors import Finding, OntologyError, UsageError
@@ -26,6 +26,7 @@ from duckkb.truth.git.revisions import WATCHED, Revision, TreeEntry
 from duckkb.values import dataclass, field
 
 Against = Literal["commit", "index", "worktree"]
+Bytes = TypeVar("Bytes")
 _CONFIG, _FOLDER = "config.yaml", "ontology"
 _NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a submodule")}
 """By the mode that git has of it."""
@@ -223,6 +224,27 @@ class Comparison:
         if places := {*folders(both.old.ontology.nodes.values()), *folders(both.new.ontology.nodes.values())}:
             versions = _with_documents(root, versions, read(root, range, sorted(places)), both)
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
+
+    def narrowed(self, names: Container[str]) -> "Comparison":
+        """What somebody sees of it who may see the types with these names: of the configuration nothing."""
+        sides = (self.both.old, self.both.new)
+        old, new = (replace(one, ontology=one.ontology.narrowed(names), documents=()) for one in sides)
+
+        def is_known(path: str) -> bool:
+            return any(type_at(side.ontology, path) is not None for side in (new, old))
+
+        def known(files: Mapping[str, Bytes]) -> dict[str, Bytes]:
+            return {path: data for path, data in files.items() if is_known(path)}
+
+        versions = replace(
+            self.versions,
+            old=known(self.versions.old),
+            new=known(self.versions.new),
+            paths=tuple(filter(is_known, self.versions.paths)),
+            findings=tuple(one for one in self.versions.findings if is_known(one.path)),
+            renamed=known(self.versions.renamed),
+        )
+        return Comparison(self.root, self.range, versions, Configurations(old, new), ())
 
     @property
     def types(self) -> Types:

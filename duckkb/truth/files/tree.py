@@ -91,6 +91,15 @@ class Tree:
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
         self._ends: dict[str, _EdgeEnds] = {}
 
+    def narrowed(self, ontology: Ontology) -> "Tree":
+        """The same records of fewer types: who knows these alone cannot tell that there are others. Of use until the next
+        `replace`. Findings are those of what stands in the way of all parts, or of parts of these types."""
+        parts = {path: part for path, part in self.parts.items() if ontology.by_table(part.kind.kind, part.kind.table)}
+        made = Tree(ontology, self.limits, parts, [])
+        made._tables, made._ends = self._tables, self._ends  # each is made of the parts of its own type alone
+        made.findings = [one for one in self.findings if one.code in _IN_THE_WAY and made._leads_to_parts(one.path)]
+        return made
+
     @property
     def unreadable(self) -> list[Finding]:
         """What stands where a part belongs and is none (a link, a FIFO, a folder), then every line of a stored type that cannot be read,

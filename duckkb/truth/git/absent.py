@@ -4,7 +4,7 @@ and files that git does not look at, of which nobody would see a change in a com
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from duckkb.errors import Finding, Refused, Unavailable
@@ -50,9 +50,10 @@ def _stamp(git_dir: Path) -> tuple[int, ...] | None:
     return index.st_ino, index.st_size, index.st_mtime_ns, folder.st_ino, folder.st_mtime_ns
 
 
-def refuse_missing(root: Path) -> None:
-    """Raise `errors.Refused` (E_SPARSE) where a write could meet what is left out: a record would be stored twice."""
-    paths = missing(root)
+def refuse_missing(root: Path, concerns: Callable[[str], bool] = lambda path: True) -> None:
+    """Raise `errors.Refused` (E_SPARSE) where a write could meet what is left out, of the files that concern it: a record would
+    be stored twice."""
+    paths = tuple(filter(concerns, missing(root)))
     if paths:
         raise Refused(said(paths) + "; nothing was written", code="E_SPARSE", suggestion=remedy(root, paths))
 

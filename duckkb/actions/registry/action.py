@@ -1,0 +1,115 @@
+"""An action: what may be asked of a base from outside, with what it takes and gives as JSON Schema.
+
+What a parameter may be is said where the action is defined: by its annotation and its default. What it means is said in
+`parameters`, once for all actions that have it.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Literal
+
+from duckkb.actions.registry import parameters
+from duckkb.caller import Role
+from duckkb.engine.base import Base
+from duckkb.values import dataclass
+
+_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_STAND_INS = {"np": types.SimpleNamespace(ndarray=Sequence[float])}
+"""What annotations name that only type checkers import."""
+
+Schema = Mapping[str, Any]
+Answer = Callable[[Base, Any, Mapping[str, Any]], dict[str, Any]]
+"""Of a base, what a function gave, and its arguments: the plain object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
+    writes. `description` is for people and for models that choose among actions; `output` is the JSON Schema of the plain object
+    that `answer` makes of what the function gave; `privileged` those that only an
+    admin can."""
+
+    name: str
+    source: str
+    description: str
+    output: Schema
+    answer: Answer
+    role: Role = "viewer"
+    writes: bool = False
+    privileged: frozenset[str] = frozenset()
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description."""
+        return self.description.partition(". ")[0].removesuffix(".") + "."
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What does it: takes a base, then the parameters."""
+        module, _, name = self.source.partition(":")
+        found: Callable[..., Any] = getattr(import_module(f"duckkb.{module}"), name)
+        plain: Callable[..., Any] = inspect.unwrap(found)
+        return plain
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """The JSON Schema (2020-12) of its parameters; nothing else is taken."""
+        own = list(self._parameters())
+        hints = _hints(self.function, {one.name for one in own})
+        properties = {one.name: self._rule(one, hints[one.name]) for one in own}
+        required = [one.name for one in own if one.default is one.empty]
+        return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+    def call(self, base: Base, given: Mapping[str, Any]) -> Any:
+        """What the function gives for arguments that fit `input`."""
+        names = list(self._parameters())
+        many = next((one for one in names if one.kind is one.VAR_POSITIONAL), None)
+        if many is None:
+            return self.function(base, **given)
+        first = [one.name for one in names[: names.index(many)]]
+        rest = {name: value for name, value in given.items() if name not in (*first, many.name)}
+        return self.function(base, *(given[name] for name in first), *given[many.name], **rest)
+
+    def _parameters(self) -> Iterator[inspect.Parameter]:
+        own = list(inspect.signature(self.function).parameters.values())[1:]
+        return (one for one in own if one.name not in parameters.NOT_OFFERED)
+
+    def _rule(self, one: inspect.Parameter, hint: Any) -> dict[str, Any]:
+        rule = schema_of(hint)
+        if one.kind is one.VAR_POSITIONAL:
+            rule = {"type": "array", "items": rule, "minItems": 1}
+        rule |= parameters.LIMITS.get(one.name, {})
+        if one.default not in (one.empty, None):
+            rule["default"] = list(one.default) if isinstance(one.default, tuple) else one.default
+        admin = " Admins only." if one.name in self.privileged else ""
+        return rule | {"description": parameters.described(self.name, one.name) + admin}
+
+
+def schema_of(hint: Any) -> dict[str, Any]:
+    """The JSON Schema of a type as annotations write it. Raises TypeError for one that JSON has no form for."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    if origin is Literal:
+        return {"type": "string", "enum": [*inner]}
+    if origin in (typing.Union, types.UnionType):
+        found = [schema_of(one) for one in inner if one is not type(None)]
+        different = [one for at, one in enumerate(found) if one not in found[:at]]
+        return different[0] if len(different) == 1 else {"anyOf": different}
+    if origin is tuple and inner[-1:] != (...,):
+        items = [schema_of(one) for one in inner]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object"}
+    if isinstance(origin, type) and issubclass(origin, Sequence | frozenset):
+        return {"type": "array", "items": schema_of(inner[0])}
+    raise TypeError(f"no JSON Schema for {hint}")
+
+
+def _hints(function: Callable[..., Any], names: Container[str]) -> dict[str, Any]:
+    """The annotations of these parameters; others may name what is not imported."""
+    own = {name: hint for name, hint in function.__annotations__.items() if name in names}
+    return typing.get_type_hints(types.SimpleNamespace(__annotations__=own), {**function.__globals__, **_STAND_INS})

@@ -1,0 +1,106 @@
+"""What actions give, as plain objects: each takes the base, what the function gave, and the arguments."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckkb.actions.reading import given_vectors
+from duckkb.actions.registry.record_lines import (
+    Projection,
+    hit_lines,
+    notice_object,
+    receipt_line,
+    report_object,
+    result_object,
+    sql_object,
+)
+from duckkb.engine import boot
+from duckkb.engine.base import Base
+
+Given = Mapping[str, Any]
+
+
+def as_is(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    """What is a plain object already."""
+    return dict(value)
+
+
+def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"types": value}
+
+
+def found(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    shown = Projection(given=given_vectors(base, given["type"]))
+    return result_object(value, [shown.shown(whole, form) for whole, form in hit_lines(value)])
+
+
+def page(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    records = _records(base, value.records, given["type"])
+    return {"records": records, "total": value.total, "next": value.next}
+
+
+def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"records": _records(base, value.records, "all"), "truncated": value.truncated}
+
+
+def path(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return {"path": _records(base, value, "all")}
+
+
+def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return sql_object(value)
+
+
+def documents(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    """Documents that were found."""
+    hints = {"hints": list(value.hints)} if value.hints else {}
+    return {"results": list(value), "notices": [notice_object(one) for one in dict.fromkeys(value.notices)]} | hints
+
+
+def several(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    """Documents that were asked for, and what of these there is not."""
+    found, lacking = value
+    return {"documents": found, "lacking": lacking}
+
+
+def why(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    from duckkb.review.impact.why import as_object
+
+    of_base = [one.message for one in boot.notices(base)]
+    return as_object(value) | {"notices": [*value.notices, *of_base]}
+
+
+def report(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    return report_object(value)
+
+
+def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
+    """What was written; of a dry run what would be, as git would show it."""
+    return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
+
+
+def _records(base: Base, records: Sequence[Mapping[str, Any]], of: str) -> list[dict[str, Any]]:
+    """Records without the vectors that callers gave."""
+    shown = Projection(given=given_vectors(base, of))
+    return [shown.shown(record, record) for record in records]
+
+
+def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:
+    """The object with what must be known of the answer, or else of the base; without it where there is nothing to be known."""
+    if "notices" in answer:
+        return answer
+    notices = [*dict.fromkeys((*boot.notices(base), *getattr(value, "notices", ())))]
+    return answer | ({"notices": [notice_object(one) for one in notices]} if notices else {})
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: what JSON has no form for is a text, as on the command line."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, str | int | None):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [plain(one) for one in value]
+    return str(value)

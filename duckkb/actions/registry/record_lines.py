@@ -1,0 +1,217 @@
+"""Records, hits, receipts and findings as plain objects, the same behind every door. The keys that begin with _ are duckkb's own."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count, zip_longest
+from typing import TYPE_CHECKING, Any
+
+from duckkb.records import CREATED_AT, ID, UPDATED_AT, identity_value
+from duckkb.values import dataclass, field
+
+if TYPE_CHECKING:
+    from duckkb.errors import Finding
+    from duckkb.queries import ChunkRef, FindResult, Hit, Receipt, SqlResult
+    from duckkb.review.check.findings import CheckReport
+    from duckkb.review.provenance.history import Origin
+
+Line = Mapping[str, Any]
+_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag")
+OF_RECORDS = (*_READ, "_chunk")  # a citation names a chunk
+OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_degraded")
+OF_STEPS = (*_READ, "_depth", "_edge")
+_UNASKED = ("_degraded", "_explain", "_provenance")  # what must be said, or has an option of its own
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChoice:
+    """The names behind --fields, as typed: dotted paths into nested values; with a `+` in front they come beside the default
+    form."""
+
+    paths: tuple[str, ...] = ()
+    are_more: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
+    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested."""
+
+    asked: FieldChoice | None = None
+    own: Sequence[str] = ()
+    given: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rows: bool = False
+
+    def shown(self, whole: Line, form: Line) -> dict[str, Any]:
+        """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
+        of its record, or has one only in part, says so in `_partial`, so that `put` does not take it for the record."""
+        given = self.given.get(whole.get("_type", ""), ())
+        are_more = self.asked is None or self.asked.are_more
+        line = {name: value for name, value in form.items() if name not in given} if are_more else {}
+        paths = self.asked.paths if self.asked else ()
+        for path in paths:
+            steps = _steps(path, whole)
+            found = _inside(whole, steps)
+            if found is not None:
+                (line.__setitem__(path, found) if self.rows else _add(line, steps, found))
+        line |= {name: form[name] for name in _UNASKED if name in form}
+        business = [name for name in whole if not name.startswith("_")]
+        parts = [name for name in business if name in line and line[name] != whole[name]]
+        if not self.rows and (parts or any(name not in line for name in business)):
+            line["_partial"] = parts
+        return line
+
+    def lacking(self, wholes: Sequence[Line]) -> list[str]:
+        """The names that no line has."""
+        return [path for path in self.asked.paths if not _has(wholes, path, self.own)] if self.asked else []
+
+    def left_out(self, wholes: Sequence[Line]) -> str:
+        """Which given vectors the default form left out, as --fields names them."""
+        if self.asked and not self.asked.are_more:
+            return ""
+        named = self.asked.paths if self.asked else ()
+        found = dict.fromkeys(
+            name for whole in wholes for name in self.given.get(whole.get("_type", ""), ()) if name in whole
+        )
+        return ",".join(name for name in found if name not in named)
+
+
+def _steps(path: str, whole: Line) -> list[str]:
+    """A path as keys. A field that has a dot in its own name goes before what lies inside another."""
+    return [path] if path in whole else path.split(".")
+
+
+def _inside(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _add(line: dict[str, Any], steps: Sequence[str], value: Any) -> None:
+    """Put a value at a path."""
+    *outer, last = steps
+    for step in outer:
+        line = line.setdefault(step, {})
+    line[last] = value
+
+
+def _has(wholes: Sequence[Line], path: str, own: Sequence[str]) -> bool:
+    if path in own:
+        return True
+    return not path.startswith("_") and any(_inside(whole, _steps(path, whole)) is not None for whole in wholes)
+
+
+_LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
+
+
+def hit_line(hit: "Hit", *, degraded: bool, origin: "Origin | None" = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A hit with every field there is, and in its default form: the record's fields, then `_type`, `_etag`, `_engine`,
+    `_score`, where in a longer text it was found, and what options of their own ask for."""
+    form: dict[str, Any] = {**hit.record, "_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
+    form |= {} if hit.score is None else {"_score": hit.score}
+    whole = {ID: hit.id, **form, CREATED_AT: hit.times[0], UPDATED_AT: hit.times[1]}
+    if hit.scores is not None:
+        whole["_scores"] = dict(hit.scores)
+        form |= {} if hit.trace is None else {"_scores": whole["_scores"]}
+    if hit.chunk is not None:
+        whole["_chunk"] = {"field": hit.chunk.field, "chunk_seq": hit.chunk.seq, "text": hit.chunk.text}
+        form |= _found_in(hit.chunk, hit.record.get(hit.chunk.field))
+    said: dict[str, Any] = {"_degraded": True} if degraded else {}
+    said |= {} if hit.trace is None else {"_explain": dict(hit.trace)}
+    said |= {} if origin is None else {"_provenance": origin_object(origin)}
+    return whole | said, form | said
+
+
+def _found_in(chunk: "ChunkRef", value: Any) -> dict[str, Any]:
+    """`_chunk` in the default form: nothing where it is all of its field, and the text only where it is a small part of
+    what the field, which is printed too, says anyway."""
+    from duckkb.indexing.chunk import field_text
+
+    text = field_text(value)
+    if len(chunk.text) >= len(text.strip()):
+        return {}
+    place: dict[str, Any] = {"field": chunk.field, "chunk_seq": chunk.seq}
+    small = len(chunk.text) * _LEAST_SHARE <= len(text)
+    return {"_chunk": place | ({"text": chunk.text} if small else {})}
+
+
+def hit_lines(result: "FindResult", origins: "Sequence[Origin]" = ()) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The hits of an answer, each whole and in its default form, with its origin where these are given."""
+    pairs = zip_longest(result, origins)
+    return [hit_line(hit, degraded=result.degraded, origin=origin) for hit, origin in pairs]
+
+
+def origin_object(origin: "Origin") -> dict[str, Any]:
+    """Where a record's line is from. Without a commit it is not committed as it is; `shallow` says that history ends
+    there, so that the line may be older."""
+    line: dict[str, Any] = {"commit": None, "path": origin.path, "line": origin.line_no}
+    if origin.by is None:
+        line["uncommitted"] = True
+    else:
+        line |= {"commit": origin.by.commit, "author": origin.by.author, "date": origin.by.date}
+        line |= {"shallow": True} if origin.is_boundary else {}
+    return line | {"uri": origin.uri}
+
+
+def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A whole answer as one object, for `--json`; `lines` are its hits as they are printed."""
+    found: dict[str, Any] = {
+        "results": list(lines),
+        "mode": result.mode,
+        "engine": result.engine,
+        "degraded": result.degraded,
+        "notices": [notice_object(notice) for notice in result.notices],
+    }
+    return found | ({"explain": dict(result.explain)} if result.explain else {})
+
+
+def notice_object(notice: Any) -> dict[str, str]:
+    return {"code": notice.code, "message": notice.message, "remedy": notice.remedy}
+
+
+def finding_line(finding: "Finding") -> dict[str, Any]:
+    """What is known of a finding; what is not known is left out."""
+    from dataclasses import asdict
+
+    return {key: value for key, value in asdict(finding).items() if value}
+
+
+def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:
+    """What a write did, on one line. `identities`, `ids` and `etags` run in the order of the records given; an import of
+    many leaves them out (`named` False)."""
+    line: dict[str, Any] = {
+        "inserted": receipt.inserted,
+        "updated": receipt.updated,
+        "unchanged": receipt.unchanged,
+        "deleted": receipt.deleted,
+        "pending": receipt.pending,
+        "files": list(receipt.files),
+    }
+    if named:
+        line["identities"] = [identity_value(identity) for identity in receipt.identities]
+        line |= {"ids": list(receipt.ids), "etags": list(receipt.etags)}
+    return line
+
+
+def sql_object(result: "SqlResult") -> dict[str, Any]:
+    """Rows by the names of their columns."""
+    columns = _distinct(result.columns)
+    rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
+    return {"columns": columns, "rows": rows, "truncated": result.truncated}
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """Names for the keys of a row: a second `a` becomes `a_1`, as where DuckDB selects from the statement."""
+    names: list[str] = []
+    for column in columns:
+        free = (name for number in count() if (name := f"{column}_{number}" if number else column) not in names)
+        names.append(next(free))
+    return names
+
+
+def report_object(report: "CheckReport", fail_on: str = "error") -> dict[str, Any]:
+    """All findings, each by itself, and those that say the same of many records together."""
+    from duckkb.review.reports.findings import as_objects, of_findings
+
+    ended = of_findings(report.errors, report.warnings, fail_on=fail_on)
+    counts = {"errors": report.errors, "warnings": report.warnings, "records": report.records}
+    findings = list(map(finding_line, report.findings))
+    return {"outcome": ended, **counts, "findings": findings, "groups": as_objects(report.findings)}

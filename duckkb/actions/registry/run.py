@@ -1,0 +1,85 @@
+"""Run an action by its name, for a caller: the one function behind MCP, HTTP and whatever else serves a base."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from duckkb.actions.registry.action import Action
+from duckkb.actions.registry.answers import plain, with_notices
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.record_lines import finding_line
+from duckkb.caller import Caller
+from duckkb.codes import CODES
+from duckkb.engine.base import Base
+from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.narrowed import narrowed, told_to
+from duckkb.errors import DuckkbError, Refused, UsageError
+from duckkb.ontology.arguments import Parameters
+from duckkb.ontology.names import name_known
+
+_EVERYTHING = Caller()
+
+
+def run(
+    base: Base, name: str, given: Mapping[str, object], caller: Caller = _EVERYTHING, *, strict: bool = False
+) -> dict[str, Any]:
+    """The plain object that the action `name` gives for these arguments, as far as the caller may see the base. Raises
+    `errors.UsageError` (E_ARGUMENT: no such action; or all that is wrong with the arguments, as findings),
+    `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
+    lenient base nothing is answered while records that the caller sees cannot be read."""
+    action = ACTIONS.get(name)
+    if action is None:
+        raise UsageError("there is no such action", code="E_ARGUMENT", suggestion=name_known(str(name), ACTIONS))
+    _refuse_forbidden(action, given, caller)
+    arguments = _arguments(action, given)
+    is_check = action.name == "check"
+    with told_to(caller.types):
+        seen = narrowed(base, caller.types, lenient=is_check)
+        if strict and not is_check:
+            refuse_unreadable(seen.tree)
+        value = action.call(seen, arguments)
+        answer: dict[str, Any] = plain(with_notices(seen, value, action.answer(seen, value, arguments)))
+    return answer
+
+
+def _refuse_forbidden(action: Action, given: Mapping[str, object], caller: Caller) -> None:
+    if not caller.may(action.role):
+        said = f"{action.name} is for callers with the role {action.role}; this one is {caller.role}"
+        raise Refused(said, code="E_FORBIDDEN", suggestion="ask an admin of this server for the role")
+    names = sorted(action.privileged.intersection(given))
+    if names and not caller.may("admin"):
+        said = f"{', '.join(names)} of {action.name} is for admins; this caller is {caller.role}"
+        raise Refused(said, code="E_FORBIDDEN", suggestion=f"leave {', '.join(names)} out")
+
+
+def _arguments(action: Action, given: Mapping[str, object]) -> dict[str, Any]:
+    parameters = _parameters(action.name)
+    if findings := parameters.findings(given):
+        first, more = findings[0], f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+        raise UsageError(
+            f"{action.name}: {first.field.removeprefix('/') or 'the arguments'}: {first.message}{more}",
+            code="E_ARGUMENT",
+            suggestion=first.remedy,
+            findings=findings,
+        )
+    return parameters.whole_numbers(given)
+
+
+@cache
+def _parameters(name: str) -> Parameters:
+    """What is made of an action's signature once in a process."""
+    return Parameters(ACTIONS[name].input)
+
+
+def failure(problem: Exception) -> dict[str, Any]:
+    """What is told of an error: its code, message, the next step, and findings as `details`. Of what duckkb does not expect to
+    go wrong nothing but that it did: its text may hold anything."""
+    if not isinstance(problem, DuckkbError):
+        told = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
+        return {"error": told}
+    suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
+    details = dict(problem.details) | (
+        {"findings": [finding_line(one) for one in problem.findings]} if problem.findings else {}
+    )
+    told = {"code": problem.code, "message": problem.message, "suggestion": suggestion}
+    return {"error": told | ({"details": plain(details)} if details else {})}

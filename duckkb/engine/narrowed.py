@@ -1,0 +1,206 @@
+"""A base as somebody sees it who may see some of its types, and must not be able to tell that there are others.
+
+Every use case is given a base and knows no other, so none can forget who asks: whoever sees a part gets a `NarrowedBase`. What
+is derived belongs to one type alone (lanes, tables, counts) and is the whole base's; what goes by the ontology or the tree is
+made of the visible types. Folder, notes and preview of the base are refused: they tell of all of it, and of the machine.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from duckkb.engine.base import Base, TreeRows
+from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.observed import Observed
+from duckkb.errors import (
+    Conflict,
+    DuckkbError,
+    NotFound,
+    OntologyError,
+    Refused,
+    Unavailable,
+    Unreadable,
+    UsageError,
+)
+from duckkb.indexing.entries import EntryBuilder
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Lanes, Sql
+from duckkb.queries import Notice
+from duckkb.store.base_store import BaseStore
+from duckkb.store.lines import StoredLines
+from duckkb.truth.files.document_parts import type_at
+from duckkb.truth.files.part import Part
+from duckkb.truth.files.tree import Tree
+
+_OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE")
+"""Notices that go by which texts have a vector, whoever's they are: caches know texts, not types."""
+_OF_THE_REQUEST = (UsageError, NotFound, Conflict, Refused, Unreadable)
+_CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT")
+_CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")
+
+
+def narrowed(base: Base, types: frozenset[str] | None, *, lenient: bool = False) -> Base:
+    """The base of a caller who may see the types with these names (None: all), and must not be able to tell that there are
+    others. Raises `errors.Unreadable` where records of these types cannot be read, unless `lenient`; `errors.Refused`
+    (E_FORBIDDEN) for a part of the base of a revision."""
+    if types is None:
+        return base
+    if isinstance(base, NarrowedBase):
+        types &= base.types
+    view = NarrowedBase(base.whole, types, lenient=lenient)
+    if not lenient:
+        refuse_unreadable(view.tree)
+    return view
+
+
+class NarrowedBase(Base):
+    """The types of `whole` with one of these names. Of use until that base is refreshed, or written by another."""
+
+    def __init__(self, whole: Base, types: frozenset[str], *, lenient: bool = False) -> None:
+        if whole.wiring.at is not None:
+            raise forbidden("revisions are not for who sees only a part of the base")
+        ontology = whole.ontology.narrowed(types)
+        self._of, self.types, self._validators = whole, types, {}
+        self.wiring = replace(whole.wiring, ontology=ontology, lenient=lenient, preview=_no_preview)
+        self.cache, self.lines, self.read_only, self.reason = whole.cache, None, False, ""
+        self.renew()
+
+    @property
+    def whole(self) -> Base:
+        return self._of
+
+    def renew(self) -> None:
+        self.tree = self._of.tree.narrowed(self.ontology)
+
+    @property
+    def root(self) -> Path:
+        raise forbidden("what is asked tells of the whole knowledge base and of its machine")
+
+    @property
+    def notes(self) -> BaseStore:
+        raise forbidden("what is asked tells of the whole knowledge base and of its machine")
+
+    @property
+    def is_stale(self) -> bool:
+        return self._of.is_stale
+
+    @is_stale.setter
+    def is_stale(self, is_stale: bool) -> None:
+        self._of.is_stale = is_stale
+
+    @property
+    def in_memory(self) -> bool:
+        return self._of.in_memory
+
+    @in_memory.setter
+    def in_memory(self, in_memory: bool) -> None:
+        self._of.in_memory = in_memory
+
+    @property
+    def builder(self) -> EntryBuilder:
+        return self._of.builder
+
+    @property
+    def sql(self) -> Sql:
+        return self._of.sql.narrowed(self.ontology)
+
+    def observed(self, kind: RecordType) -> Observed:
+        return self._of.observed(kind)
+
+    def rows(self, kind: RecordType) -> TreeRows:
+        return self._of.rows(kind)
+
+    def lanes(self, kind: RecordType) -> Lanes:
+        return self._of.lanes(kind)
+
+    def register(self) -> None:
+        self._of.register()
+
+    def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
+        self._of.arrived(kind, keys)
+
+    def take_in(self, parts: Mapping[str, Part | None]) -> None:
+        self._of.take_in(parts)
+        self.renew()
+
+    def restart(self, tree: Tree, lines: StoredLines | None) -> None:
+        self._of.restart(tree, lines)
+        self.renew()
+
+    def concerns(self, path: str) -> bool:
+        return type_at(self.ontology, path) is not None
+
+    def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+        """Without what goes by the texts of all, and without words about the machine."""
+        return tuple(_told(one) for one in notices if one.code not in _OF_ALL_TEXTS)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The visible types at which edges of hidden types may end, whose records are not deleted or renamed from here, as
+        nobody could see what that breaks. Which these are follows from the ontology and the grant alone: whether a record has
+        such an edge is never told."""
+        hidden = [edge for edge in self._of.ontology.edges.values() if edge.name not in self.ontology.edges]
+        ends = {name for edge in hidden for name in (*edge.from_types, *edge.to_types)}
+        return tuple(name for name in self.ontology.nodes if name in ends)
+
+    def refuse_loss(self, kind: RecordType) -> None:
+        if kind.name in self.kept:
+            raise forbidden(f"records of {kind.name} are not deleted or renamed by who sees only a part of the base")
+
+    def close(self) -> None:
+        """Nothing of it is its own."""
+
+
+def forbidden(message: str) -> Refused:
+    """The refusal of what a caller who sees some types alone may not ask."""
+    return Refused(message, code="E_FORBIDDEN", suggestion="ask who runs the knowledge base")
+
+
+@contextmanager
+def loaded_for(types: frozenset[str] | None) -> Iterator[None]:
+    """Around the loading of the whole base for a caller who may see these types. Whatever is wrong, who sees a part is told one
+    and the same; the cause is for the log."""
+    try:
+        yield
+    except DuckkbError as problem:
+        if types is None:
+            raise
+        raise unavailable() from problem
+
+
+@contextmanager
+def told_to(types: frozenset[str] | None) -> Iterator[None]:
+    """Around what is done for a caller who may see these types: errors as he may read them."""
+    try:
+        yield
+    except DuckkbError as problem:
+        if types is None or (told := problem_told(problem)) is problem:
+            raise
+        raise told from problem
+
+
+def problem_told(problem: DuckkbError) -> DuckkbError:
+    """An error as a caller may read it who sees some types alone: what is wrong with his request as it is; one and the same
+    for what is wrong with the whole base, with git or with the machine, which names files, processes and types."""
+    if problem.code == "E_MODEL":
+        return Unavailable("the model does not answer", code="E_MODEL", suggestion="try again later, or ask by words")
+    is_own = isinstance(problem, _OF_THE_REQUEST) and not isinstance(problem, OntologyError)
+    if problem.code in _CODES_OF_THE_REQUEST or (is_own and problem.code not in _CODES_OF_THE_BASE):
+        return problem
+    return unavailable()
+
+
+def unavailable() -> Unavailable:
+    """What a caller who sees some types alone is told where the whole base cannot be loaded."""
+    return Unavailable("the knowledge base does not answer now", suggestion="try again later")
+
+
+def _told(notice: Notice) -> Notice:
+    if notice.code == "W_DEGRADED":
+        return Notice(notice.code, "answered in part without vectors")
+    return replace(notice, remedy="") if notice.code == "W_PARTIAL" else notice
+
+
+def _no_preview(files: Mapping[str, bytes | None]) -> Ontology:
+    raise forbidden("who sees only a part of the base does not change its types")

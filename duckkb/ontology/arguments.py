@@ -1,0 +1,94 @@
+"""What is wrong with the arguments of a call, held against the JSON Schema of its parameters.
+
+No value is repeated in what is said of it: it may be a secret, or megabytes. Names are, as only they tell what was meant.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from duckkb.errors import Finding
+from duckkb.ontology.kinds import kind_of
+from duckkb.ontology.names import did_you_mean
+from duckkb.ontology.reasons import MOST, compiled
+from duckkb.ontology.rules import shown
+from duckkb.ontology.source import pointer
+from duckkb.ontology.validate import foreign
+
+_LONGEST = 200
+"""Characters of what names are repeated in: they may be anything."""
+
+
+class Parameters:
+    """The parameters of one call, as an object schema that takes no other names."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema, self._known = schema, schema["properties"]
+
+    def findings(self, given: object) -> list[Finding]:
+        """All that is wrong (`E_ARGUMENT`), at most 100 of it, in the order of the parameters; `field` is a JSON pointer."""
+        if not isinstance(given, Mapping):
+            return [Finding("E_ARGUMENT", f"must be one object, not {kind_of(given)}")]
+        try:
+            strange = list(islice(foreign(given, ""), MOST))
+        except RecursionError:
+            strange = [("", "is nested too deeply")]
+        if strange:
+            return [
+                Finding("E_ARGUMENT", said.partition(" (rule:")[0][:_LONGEST], field=at[:_LONGEST])
+                for at, said in strange
+            ]
+        return [*dict.fromkeys(islice(self._findings(given), MOST))]
+
+    def whole_numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments that fit, with 3.0 as 3 where a whole number is asked for: to JSON the two are one."""
+        return {
+            name: int(value) if isinstance(value, float) and self._known[name].get("type") == "integer" else value
+            for name, value in given.items()
+        }
+
+    def _findings(self, given: Mapping[str, Any]) -> Iterator[Finding]:
+        for name in given:
+            if name not in self._known:
+                near = did_you_mean(name, self._known) or f"there are: {', '.join(self._known) or 'none'}"
+                yield Finding(
+                    "E_ARGUMENT", f"there is no parameter {shown(name)}", field=pointer(name)[:_LONGEST], remedy=near
+                )
+        for name in self._schema["required"]:
+            if name not in given:
+                yield Finding("E_ARGUMENT", "is required", field=pointer(name))
+        for error in self._validator.iter_errors({name: given[name] for name in self._known if name in given}):
+            keyword = error.schema_path[-1]
+            if keyword not in ("required", "additionalProperties"):
+                at, rule = error.instance_path, self._rule(error.schema_path[:-1])
+                yield Finding(
+                    "E_ARGUMENT", _said(keyword, rule, error, _inside(given, at)), field=pointer(*at)[:_LONGEST]
+                )
+
+    def _rule(self, path: list[str | int]) -> Any:
+        """The part of the schema that stands at a path."""
+        return _inside(self._schema, path)
+
+    @cached_property
+    def _validator(self) -> Any:
+        return compiled(self._schema)
+
+
+def _inside(value: Any, path: list[str | int]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _said(keyword: str, rule: Any, error: Any, value: Any) -> str:
+    """In words what a rule asks for, with the kind of what was given where that tells more."""
+    if keyword == "type":
+        return f"must be of type {rule['type']}, not {kind_of(value)}"
+    if keyword == "enum":
+        return f"must be one of {', '.join(map(shown, rule['enum']))}"
+    if keyword == "anyOf":
+        kinds = dict.fromkeys(one.get("type", "another form") for one in rule["anyOf"])
+        return f"must be of type {' or '.join(kinds)} as the schema says, not {kind_of(value)}"
+    said: str = error.message.partition("\n")[0]  # with a mask in the place of the value
+    return said
