@@ -76,6 +76,7 @@ VERBS = (
     Verb("git", "merge", "review", "Have git itself merge and show records: install, uninstall."),
     Verb("index", "index", "index", "Tokens and vectors: plan, refresh, build the team's cache, status."),
     Verb("scheduler", "base", "index", "What works in the background: status."),
+    Verb("mcp", "serving.mcp", "serving", "Serve the base to agents: stdin and stdout, or HTTP; stop."),
     Verb("status", "base", "care", "Say what this base is and in what state."),
     Verb("doctor", "health", "care", "Check everything that this base needs on this machine."),
     Verb("repair", "health", "care", "Drop and rebuild damaged derived state; never data/."),
@@ -84,6 +85,12 @@ VERBS = (
     Verb("backup", "care", "care", "Save a base in one file: create, verify, restore."),
     Verb("trust", "base", "care", "Accept the hosts and key variables that a configuration names."),
     Verb("config", "base", "care", "Show the effective configuration and where each value comes from."),
+    Verb(
+        "tenant",
+        "serving.tenant",
+        "serving",
+        "Who may ask a served base: add, remove, list, show, rotate, grant, revoke, disable, enable, status.",
+    ),
     Verb("skill", "base", "care", "Have coding agents know duckkb: install."),
 )
 _BY_NAME = {verb.name: verb for verb in VERBS}
@@ -220,7 +227,7 @@ def _fail(problem: "DuckkbError") -> int:
     details = dict(problem.details)
     outcome = details.pop("outcome", None)
     if problem.findings:
-        from duckkb.cli.lines import finding_line
+        from duckkb.actions.registry.record_lines import finding_line
 
         found, brief = map(finding_line, problem.findings), printed.brief
         details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in one.items()} for one in found]

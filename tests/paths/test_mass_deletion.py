@@ -47,15 +47,15 @@ KEEPING = {
 SINGLE = ("vector store", "vector delete", "vector import-file", "vector run", "vector set-database")
 # Verbs that tests of their own ask: what a graph lacks goes, and is refused in tests/doors/test_arch.py; what other programs
 # keep is added, and nothing goes, in tests/doors/test_migrate.py.
-ELSEWHERE = ("arch build", "arch import", "arch refresh", "migrate chroma", "migrate openclaw")
+ELSEWHERE = ("collection remove", "arch build", "arch import", "arch refresh", "migrate chroma", "migrate openclaw")
 # Verbs that write no record, or into another base.
 READING = (
     "arch status", "backup create", "backup restore", "backup verify", "blame", "cleanup", "col list", "col show", "col snapshot", "collection add", "collection exclude", "collection include",
-    "collection list", "collection remove", "collection rename", "collection show", "collection update-cmd", "config show",
+    "collection list", "collection rename", "collection show", "collection update-cmd", "config show",
     "context add", "context list", "context rm", "doctor", "embed", "export", "find", "get",
     "git install", "git uninstall", "graph neighbors", "graph path", "impact", "index build", "index migrate", "index plan",
-    "index refresh", "index status", "init", "list", "log", "ls", "multi-get", "policy check", "policy list", "policy show", "query", "scheduler status", "schema", "search", "skill install", "sql",
-    "status", "trust", "update", "vector list", "vector retrieve", "vector schema", "vector search", "vsearch", "watch", "why",
+    "index refresh", "index status", "init", "list", "log", "ls", "mcp", "mcp stop", "multi-get", "policy check", "policy list", "policy show", "query", "scheduler status", "schema", "search", "skill install", "sql",
+    "status", "tenant add", "tenant disable", "tenant enable", "tenant grant", "tenant list", "tenant remove", "tenant revoke", "tenant rotate", "tenant show", "tenant status", "trust", "update", "vector list", "vector retrieve", "vector schema", "vector search", "vsearch", "watch", "why",
 )  # fmt: skip
 
 
@@ -63,6 +63,8 @@ def _verbs(command: click.Command, path: str) -> Iterator[str]:
     if not isinstance(command, click.Group):
         yield path
         return
+    if command.invoke_without_command:
+        yield path
     for name, inner in command.commands.items():
         yield from _verbs(inner, f"{path} {name}")
 

@@ -74,6 +74,8 @@ def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(command, click.Group):
         yield " ".join(path)
         return
+    if command.invoke_without_command and len(path) > 1:
+        yield " ".join(path)
     context = click.Context(command)
     for name in command.list_commands(context):
         if inner := command.get_command(context, name):

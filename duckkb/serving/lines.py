@@ -1,0 +1,45 @@
+"""What a server says on stderr: one line an event, in which nothing that a client sent can begin another line."""
+
+import logging
+import sys
+import traceback
+from contextlib import suppress
+
+from duckkb.rules.invisible import visible
+
+_LONGEST = 500
+
+
+def say(text: str) -> None:
+    """Print one line on stderr; nothing where nobody listens."""
+    line = " ".join(visible(text[:_LONGEST], _escape).split())
+    with suppress(OSError, ValueError):
+        print(f"duckkb: {line}", file=sys.stderr, flush=True)
+
+
+def unexpected(what: str, problem: BaseException) -> None:
+    """Say what nobody expected: kind and place, never the text, which may repeat what is stored."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    say(f"{what}: E_INTERNAL {type(problem).__name__}{place}")
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info else None
+        if problem is not None:
+            unexpected(record.name, problem)
+        else:
+            say(f"{record.name}: {record.getMessage()}")
+
+
+def take_over(*names: str) -> None:
+    """Have what libraries log under these names, from warnings on, be such lines."""
+    for name in names:
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [_Lines(logging.WARNING)], False
+        logger.setLevel(logging.WARNING)
+
+
+def _escape(character: str) -> str:
+    return f"\\u{ord(character):04x}"

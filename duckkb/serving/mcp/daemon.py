@@ -1,0 +1,157 @@
+"""`mcp --http --daemon`: one server of a base in the background, known by a file of the user's state folder, ended by `mcp stop`.
+
+The server holds a lock on that file for as long as it lives, so one that a killed server left behind names nobody, whichever
+process has its number now.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from duckkb import config, kernel_lock
+from duckkb.errors import NotFound, Refused, Unavailable, shell_word
+from duckkb.serving.tenants.files import refuse_foreign
+from duckkb.truth import state
+from duckkb.values import dataclass
+
+_START_S, _END_S, _HOLD_S, _LOOK_S = 120.0, 15.0, 1.0, 0.02
+_MOST_BYTES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """The server of the base in the folder `root`, which is its real place."""
+
+    root: Path
+    folder: Path
+
+    @classmethod
+    def of(cls, root: Path) -> "Daemon":
+        place = root.resolve()
+        return cls(place, config.around(place).state_home / "mcp")
+
+    def start(self, command: Sequence[str]) -> dict[str, Any]:
+        """Start a server by a command line of duckkb, which has to `hold` this; its `pid` and `url` once it takes requests.
+        Raises `errors.Refused` (E_SERVING) where one serves already, `errors.Unavailable` (E_SERVING, E_IO) where it does not
+        come up."""
+        running = self.running()
+        if running is not None:
+            raise _serving(running)
+        with os.fdopen(self._opened("log", os.O_WRONLY | os.O_TRUNC), "wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "duckkb", "--kb", str(self.root), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self.root.anchor,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_S
+        while child.poll() is None and time.monotonic() < deadline:
+            found = self.running()
+            if found is not None and found.get("pid") == child.pid:
+                return found
+            time.sleep(_LOOK_S)
+        child.kill()
+        child.wait()
+        log_file = self._path("log")
+        said = " ".join(log_file.read_text("utf-8", "replace").split())[-500:] or "it said nothing"
+        raise Unavailable(f"the server did not come up: {said}", "E_SERVING", f"cat {shell_word(str(log_file))}")
+
+    def hold(self) -> int:
+        """Be the base's server until this process ends; a descriptor for `tell`. Raises `errors.Refused` (E_SERVING) where
+        another is, `errors.Unavailable` (E_IO)."""
+        descriptor = self._opened("pid", os.O_RDWR)
+        deadline = time.monotonic() + _HOLD_S
+        while not kernel_lock.try_lock(descriptor, exclusive=True):  # somebody may be looking at this moment
+            if time.monotonic() > deadline:
+                raise _serving(_read(descriptor) or {})
+            time.sleep(_LOOK_S)
+        os.ftruncate(descriptor, 0)
+        return descriptor
+
+    def tell(self, descriptor: int, url: str) -> None:
+        """Have others know that it takes requests there."""
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
+
+    def running(self) -> dict[str, Any] | None:
+        """The `pid` and `url` of the server, `{}` while it starts; None where none serves. Raises `errors.Unavailable`."""
+        if not self._path("pid").exists():
+            return None
+        descriptor = self._opened("pid", os.O_RDONLY)
+        try:
+            return None if kernel_lock.try_lock(descriptor, exclusive=False) else _read(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def stop(self) -> dict[str, Any]:
+        """End the server, and no other process; its `pid` and `url`. Raises `errors.NotFound` (E_SERVING) where none serves,
+        `errors.Unavailable` (E_SERVING) where it does not end."""
+        found = self.running()
+        if found is None:
+            raise NotFound(
+                f"no server of {self.root} runs in the background", "E_SERVING", "duckkb mcp --http --daemon"
+            )
+        pid = found.get("pid")
+        if not isinstance(pid, int):
+            raise Unavailable("the server is starting", "E_SERVING", "ask again in a moment")
+        with suppress(ProcessLookupError):
+            self._end(pid, found)
+        deadline = time.monotonic() + _END_S
+        while self.running() == found:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the server ({pid}) does not end", "E_SERVING", f"kill -9 {pid}")
+            time.sleep(_LOOK_S)
+        return found
+
+    def _end(self, pid: int, found: dict[str, Any]) -> None:
+        """Once the process is in hand, which keeps its number from another, the lock must still be held. Raises
+        ProcessLookupError."""
+        if not hasattr(os, "pidfd_open"):
+            os.kill(pid, signal.SIGTERM)
+            return
+        process = os.pidfd_open(pid)
+        try:
+            if self.running() == found:
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+        finally:
+            os.close(process)
+
+    def _path(self, kind: str) -> Path:
+        return self.folder / f"{sha256(os.fsencode(self.root)).hexdigest()[:32]}.{kind}"
+
+    def _opened(self, kind: str, flags: int) -> int:
+        """A file of this user alone, made where it is missing. Raises `errors.Unavailable` (E_IO, E_TENANTS)."""
+        path = self._path(kind)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(path, flags | os.O_CREAT | state.NO_FOLLOW, 0o600)
+        except OSError as error:
+            said = f"{path} cannot be written: {error.strerror or error}"
+            raise Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+        try:
+            refuse_foreign(path, os.fstat(descriptor))
+        except Unavailable:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _read(descriptor: int) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _serving(found: dict[str, Any]) -> Refused:
+    where = f" at {found['url']} (process {found['pid']})" if found else ""
+    return Refused(f"a server of this base runs in the background already{where}", "E_SERVING", "duckkb mcp stop")

@@ -1,0 +1,80 @@
+"""Prompts: how to answer from a base with citations, and how to review a change of it."""
+
+from collections.abc import Mapping
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    offered: types.Prompt
+    text: str
+
+
+def _prompt(name: str, description: str, text: str, *arguments: types.PromptArgument) -> _Prompt:
+    return _Prompt(types.Prompt(name=name, description=description, arguments=list(arguments)), text)
+
+
+_ALL = (
+    _prompt(
+        "ask",
+        "Answer a question from the knowledge base, with a citation for every statement.",
+        """\
+Answer this question from the knowledge base alone: {question}
+
+1. Search with `find` (type: {type}) and, where there are document collections, with `query`; ask again in other words where \
+little comes back, and follow links with `neighbors`.
+2. Read what you rely on whole, with `get`; a hit is a piece of a record.
+3. Behind each statement name its source as a citation: duckkb://TYPE/IDENTITY, percent-encoded, or the `file` of a document.
+4. Where records contradict each other, say so and cite both. Where nothing supports an answer, say that the knowledge base \
+has none: do not fill in from elsewhere.
+""",
+        types.PromptArgument(name="question", description="What is asked.", required=True),
+        types.PromptArgument(name="type", description="A type or collection to search; without it, all of them."),
+    ),
+    _prompt(
+        "review",
+        "Review a change of the knowledge base: what became of its records, and whether it holds.",
+        """\
+Review a change of this knowledge base: {range}.
+
+1. Read it with `diff` ({argument}), page by page until no `next` is left.
+2. For each record that changed, look at the old and the new values; `get` and `find` show what stands beside it: is it a \
+duplicate, does it contradict another record, does it lose something that others refer to?
+3. `check` says what breaks a rule.
+4. Report findings by severity, each with the record (TYPE:IDENTITY), the field, what is wrong and what would mend it; then \
+say whether you would accept the change. Change nothing.
+""",
+        types.PromptArgument(
+            name="range", description="BASE, BASE..HEAD or BASE...HEAD; without it, what is not committed."
+        ),
+    ),
+)
+_BY_NAME = {one.offered.name: one for one in _ALL}
+PROMPTS = tuple(one.offered for one in _ALL)
+
+
+def made(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
+    """A prompt with its arguments. Raises `MCPError` for a name or an argument that there is not, and for one that is missing."""
+    one = _BY_NAME.get(name)
+    if one is None:
+        raise MCPError(types.INVALID_PARAMS, f"there is no such prompt; there are {', '.join(_BY_NAME)}")
+    known = {argument.name: argument for argument in one.offered.arguments or ()}
+    if given.keys() - known.keys():
+        raise MCPError(types.INVALID_PARAMS, f"{name} takes {', '.join(known)} alone")
+    for argument in known.values():
+        if argument.required and not given.get(argument.name):
+            raise MCPError(types.INVALID_PARAMS, f"{name} needs the argument {argument.name}")
+    chosen = given.get("range")
+    values = {
+        "question": given.get("question", ""),
+        "type": given.get("type") or "all",
+        "range": chosen or "what is not committed yet",
+        "argument": f"range: {chosen}" if chosen else "no range",
+    }
+    text = one.text.format(**values)
+    message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+    return types.GetPromptResult(description=one.offered.description, messages=[message])

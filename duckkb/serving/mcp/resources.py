@@ -1,0 +1,126 @@
+"""Resources: types as JSON Schema, and records and documents by the URI that cites them; and the greeting, which is made of the
+types too."""
+
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, NotFound, UsageError
+from duckkb.review.provenance import citation
+from duckkb.serving.lines import unexpected
+from duckkb.serving.mcp.served import Served
+
+_SCHEMA = "duckkb:schema"
+_JSON, _TEXT = "application/json", "text/plain"
+_MOST_TYPES, _LONGEST = 40, 200
+TEMPLATES = (
+    types.ResourceTemplate(
+        name="record",
+        uri_template="duckkb://{type}/{identity}",
+        description="A record as it is now. Both parts are percent-encoded; an identity of several parts is a JSON array.",
+        mime_type=_JSON,
+    ),
+    types.ResourceTemplate(
+        name="record at a commit",
+        uri_template="duckkb://{type}/{identity}@{commit}",
+        description="A record as it was at a commit: what a citation names.",
+        mime_type=_JSON,
+    ),
+    types.ResourceTemplate(
+        name="document",
+        uri_template="duckkb://{collection}/{+path}",
+        description="The text of a document: the `file` of a hit of `query` and `search`.",
+        mime_type=_TEXT,
+    ),
+    types.ResourceTemplate(
+        name="schema",
+        uri_template=_SCHEMA + "/{type}",
+        description="The JSON Schema of the records of a type.",
+        mime_type=_JSON,
+    ),
+)
+
+
+def listed(served: Served, caller: Caller) -> list[types.Resource]:
+    """The types, and the schema of each. Records are named by citations; there may be millions."""
+    every = types.Resource(name="types", uri=_SCHEMA, description="All types and collections.", mime_type=_JSON)
+    return [every, *(_schema_of(one["name"]) for one in served.run("types", {}, caller)["types"])]
+
+
+def _schema_of(name: str) -> types.Resource:
+    uri = f"{_SCHEMA}/{quote(name, safe='')}"
+    return types.Resource(name=f"schema of {name}", uri=uri, description=f"The fields of {name}.", mime_type=_JSON)
+
+
+def read(served: Served, uri: str, caller: Caller) -> types.TextResourceContents:
+    """What a URI names. Raises `errors.NotFound`, `errors.UsageError` and what the base raises."""
+    if uri == _SCHEMA:
+        return _contents(uri, served.run("types", {}, caller))
+    if uri.startswith(f"{_SCHEMA}/"):
+        return _contents(uri, served.run("schema", {"type": unquote(uri.removeprefix(f"{_SCHEMA}/"))}, caller))
+    cited = _citation(uri)
+    if cited is None or cited.commit is None:
+        text = _document(served, uri, caller)
+        if text is not None:
+            return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
+    cited = cited or citation.parse(uri)
+    given = {"type": cited.type, "identity": cited.identity}
+    if cited.commit is None:
+        return _contents(uri, served.run("get", given, caller))
+    with served.at(cited.commit, caller) as kb:
+        return _contents(uri, kb.run("get", given, caller))
+
+
+def _citation(uri: str) -> citation.Citation | None:
+    with suppress(UsageError):
+        return citation.parse(uri)
+    return None
+
+
+def _document(served: Served, uri: str, caller: Caller) -> str | None:
+    """The text of a document; None where the URI names none that the caller may see."""
+    with suppress(NotFound, UsageError):
+        text: str = served.run("get", {"document": uri}, caller)["text"]
+        return text
+    return None
+
+
+def _contents(uri: str, value: Any) -> types.TextResourceContents:
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
+
+
+def instructions(served: Served, caller: Caller) -> str:
+    """One paragraph on what there is and how it is asked; where the base does not load, why."""
+    try:
+        name, found = served.name, served.run("types", {}, caller)["types"]
+        described = [_described(served, one, caller) for one in found[:_MOST_TYPES]]
+    except DuckkbError as problem:
+        told = f"The knowledge base does not load now ({problem.code}: {problem.message.splitlines()[0]})"
+        return f"{told}; calls answer with the reason until it does." if caller.types is None else _UNAVAILABLE
+    except Exception as problem:
+        unexpected("mcp instructions", problem)
+        return _UNAVAILABLE
+    more = f" and {len(found) - _MOST_TYPES} more (`types` lists them)" if len(found) > _MOST_TYPES else ""
+    return (
+        f"duckkb serves the knowledge base {name}: records as JSON lines in git, of these types: "
+        f"{'; '.join(described) or 'none yet'}{more}. Search a type, or `all`, with `find`, document collections with "
+        "`query`; read what you rely on with `get`; walk links with `neighbors` and `path`; count with `sql`. `schema` says "
+        "which fields a type has. Cite what you use as duckkb://TYPE/IDENTITY, or by the `file` of a document. An answer with "
+        "`degraded` or `notices` is not whole: say so. Before a write look with `dry_run`; an answer with a `branch` means that "
+        "the change waits there for review and is not in the base yet."
+    )
+
+
+_UNAVAILABLE = "The knowledge base cannot be asked now; try again in a moment."
+
+
+def _described(served: Served, one: dict[str, Any], caller: Caller) -> str:
+    about = served.run("schema", {"type": one["name"]}, caller).get("description")
+    ends = f" from {'|'.join(one['from'])} to {'|'.join(one['to'])}" if one["kind"] == "edge" else ""
+    said = f" ({' '.join(about.split())[:_LONGEST]})" if isinstance(about, str) and about.strip() else ""
+    return f"{one['name']}{f' [edge{ends}]' if ends else ''}{said}"

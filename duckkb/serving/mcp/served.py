@@ -1,0 +1,82 @@
+"""The base behind the server: opened when it is first asked, so that one that does not load answers each call with why."""
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions.branches import Proposing, Wish
+from duckkb.actions.folder import OpenOptions, find
+from duckkb.app import KnowledgeBase
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, Refused, Unavailable
+from duckkb.serving.lines import say
+
+
+class Served:
+    """What is asked of a base over MCP, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
+    proposal, all of one tenant on one branch for as long as this process serves."""
+
+    def __init__(self, path: str | Path | None, chosen: OpenOptions) -> None:
+        self._path, self._chosen = path, replace(chosen, agent=True)
+        self._opening, self._proposing = threading.Lock(), threading.Lock()
+        self._kb: KnowledgeBase | None = None
+        self._branches: dict[str, str] = {}
+
+    def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
+        try:
+            return self._opened_for(caller).run(name, given, caller, strict=not self._chosen.lenient)
+        except Refused as problem:
+            if problem.code != "E_REVIEW":
+                raise
+        with self._proposing:
+            return self._proposed(name, given, caller)
+
+    @contextmanager
+    def at(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
+        """The base as it was at a commit, for whoever may see all of it: its types may have been others then. Raises
+        `errors.Refused` (E_FORBIDDEN)."""
+        if caller.types is not None:
+            raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave the @commit out")
+        with KnowledgeBase(self._opened().root, replace(self._chosen, at=commit)) as kb:
+            yield kb
+
+    @property
+    def name(self) -> str:
+        """That of the base's folder."""
+        return self._opened().root.resolve().name
+
+    def close(self) -> None:
+        """Let go of the base; waits for a call that is under way."""
+        with self._opening:
+            if self._kb is not None:
+                self._kb.close()
+
+    def _opened_for(self, caller: Caller) -> KnowledgeBase:
+        """Who sees a part of the base is not told why the whole does not load: that names other parts."""
+        try:
+            return self._opened()
+        except DuckkbError as problem:
+            if caller.types is None:
+                raise
+            say(f"mcp: {problem.code} {problem.message}")
+            raise Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment") from None
+
+    def _opened(self) -> KnowledgeBase:
+        with self._opening:
+            if self._kb is None:
+                # A line that cannot be read stops those who see its type, and nobody else.
+                self._kb = KnowledgeBase(find(self._path), replace(self._chosen, lenient=True))
+            return self._kb
+
+    def _proposed(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        root, branch = self._opened().root, self._branches.get(caller.tenant)
+        made = Proposing(root, Wish(f"{name} {given.get('type', '')}".strip(), branch))
+        with KnowledgeBase(root, made.opening(lenient=self._chosen.lenient)) as kb:
+            answer = kb.run(name, given, caller)
+        if made.proposed.commit:
+            self._branches[caller.tenant] = made.proposed.branch
+        return answer | made.proposed.line

@@ -1,0 +1,156 @@
+"""The MCP server of a base: what each request of the protocol asks of it, whichever transport it came by."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.run import failure
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, Unavailable
+from duckkb.serving.lines import say, unexpected
+from duckkb.serving.mcp import prompts, resources, tools
+from duckkb.serving.mcp.served import Served
+
+CALLER, AUDIT = "duckkb.caller", "duckkb.audit"
+"""Under these keys the scope of an HTTP request says who asks, and has what writes a decision down: of a tenant, an action and an
+outcome."""
+_NOT_FOUND = -32002
+"""Until 2025-11-25; later revisions have no code of its own for a resource that is not there."""
+_THREADS = 4
+_MOST_WAITING = 256
+
+_Context = ServerRequestContext[Any, Any]
+_Given = types.PaginatedRequestParams | None
+T = TypeVar("T")
+
+
+class _Doors:
+    """What each request does, in a thread, for whoever asks."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._limiter, self._waiting = served, anyio.CapacityLimiter(_THREADS), 0
+
+    async def list_tools(self, ctx: _Context, _: _Given) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools.offered(_caller(ctx)))
+
+    async def call_tool(self, ctx: _Context, given: types.CallToolRequestParams) -> types.CallToolResult:
+        if given.name not in ACTIONS:
+            raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
+        asked = partial(self._served.run, given.name, given.arguments or {}, _caller(ctx))
+        try:
+            return await self._threaded(lambda: tools.result(asked()))
+        except Exception as problem:
+            if not isinstance(problem, DuckkbError):
+                unexpected(f"mcp {given.name}", problem)
+            return tools.result(failure(problem), failed=True)
+
+    async def list_resources(self, ctx: _Context, _: _Given) -> types.ListResourcesResult:
+        found = await self._read(ctx, resources.listed, self._served, _caller(ctx))
+        return types.ListResourcesResult(resources=found)
+
+    async def list_templates(self, ctx: _Context, _: _Given) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
+
+    async def read_resource(self, ctx: _Context, given: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        found = await self._read(ctx, resources.read, self._served, given.uri, _caller(ctx))
+        return types.ReadResourceResult(contents=[found])
+
+    async def list_prompts(self, ctx: _Context, _: _Given) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=list(prompts.PROMPTS))
+
+    async def get_prompt(self, ctx: _Context, given: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return prompts.made(given.name, given.arguments or {})
+
+    async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        """A greeting tells whoever comes what there is for them, and nobody else's types. What comes by HTTP is written down
+        before it is done."""
+        if ctx.request is not None and ctx.request_id is not None:
+            try:
+                await self._threaded(partial(_note, ctx))
+            except DuckkbError as problem:
+                say(f"mcp: {problem.code} {problem.message}")
+                raise MCPError(types.INTERNAL_ERROR, "the server cannot write down who asks") from None
+        try:
+            result = await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except Exception as problem:  # the SDK would tell the client its text
+            unexpected(f"mcp {ctx.method}", problem)
+            raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
+        if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
+            return result
+        about = await self._threaded(partial(resources.instructions, self._served, _caller(ctx)))
+        return {**result, "instructions": about}
+
+    async def _read(self, ctx: _Context, what: Callable[..., T], *given: Any) -> T:
+        """As `_threaded`; errors become those of the protocol."""
+        try:
+            return await self._threaded(partial(what, *given))
+        except Exception as problem:
+            if not isinstance(problem, DuckkbError):
+                unexpected(f"mcp {ctx.method}", problem)
+            told: dict[str, Any] = failure(problem)["error"]
+            is_old = ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS
+            missing = told["code"] in ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
+            expected = types.INVALID_PARAMS if isinstance(problem, DuckkbError) else types.INTERNAL_ERROR
+            code = _NOT_FOUND if missing and is_old else expected
+            raise MCPError(code, told["message"], told) from None
+
+    async def _threaded(self, work: Callable[[], T]) -> T:
+        """A few at a time; what was begun is carried through though nobody waits for it any more."""
+        if self._waiting >= _MOST_WAITING:
+            raise Unavailable(f"{_MOST_WAITING} calls wait already", "E_BUSY", "ask again in a moment")
+        self._waiting += 1
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._waiting -= 1
+
+
+def make(served: Served) -> Server[Any]:
+    """A server that any number of transports may run."""
+    doors = _Doors(served)
+    server: Server[Any] = Server(
+        "duckkb",
+        version=version("duckkb"),
+        title="duckkb",
+        get_tool_input_schema=tools.input_schema,
+        on_list_tools=doors.list_tools,
+        on_call_tool=doors.call_tool,
+        on_list_resources=doors.list_resources,
+        on_list_resource_templates=doors.list_templates,
+        on_read_resource=doors.read_resource,
+        on_list_prompts=doors.list_prompts,
+        on_get_prompt=doors.get_prompt,
+    )
+    server.middleware.append(doors.instruct)
+    return server
+
+
+def _note(ctx: _Context) -> None:
+    caller, given = _caller(ctx), ctx.params or {}
+    action = ACTIONS.get(str(given.get("name"))) if ctx.method == "tools/call" else None
+    arguments = given.get("arguments")
+    privileged = action is not None and isinstance(arguments, dict) and action.privileged & arguments.keys()
+    may = action is None or (caller.may(action.role) and (caller.may("admin") or not privileged))
+    what = f"{ctx.method} {action.name}" if action is not None else ctx.method
+    assert ctx.request is not None, "only of HTTP"
+    ctx.request.scope[AUDIT](caller.tenant, f"mcp {what}", "allowed" if may else "E_FORBIDDEN")
+
+
+def _caller(ctx: _Context) -> Caller:
+    """Whoever sits at the other end of a pipe may all; over HTTP it is whom the token stands for."""
+    if ctx.request is None:
+        return Caller()
+    found: Caller = ctx.request.scope[CALLER]
+    return found

@@ -1,0 +1,125 @@
+"""Whose request is it? A bearer token -> the caller that it stands for, or why there is none."""
+
+import hmac
+import re
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from duckkb import config
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, UsageError
+from duckkb.serving.tenants.audit import audit
+from duckkb.serving.tenants.files import Facts, TenantFiles
+from duckkb.serving.tenants.tenant import Tenant
+from duckkb.values import dataclass
+
+VARIABLE = "DUCKKB_MCP_TOKEN"
+SERVER = "server"
+"""The tenant of whoever has the server token."""
+_FORM = re.compile(r"[A-Za-z0-9._~+/-]{1,512}={0,2}")
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a change of a file shows in its times, however coarse they are."""
+_WAIT = 5.0
+
+_Entries = tuple[tuple[str, "Caller | Denial"], ...]
+"""SHA-256 (hex) of each token, and whom it stands for, or why it does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """Why nobody is let in. `status` is that of HTTP: 401 without a well-formed token (E_TOKEN), 403 for an unknown token or a
+    disabled tenant, which the client cannot tell apart (E_DENIED), 503 where tenants cannot be read (E_UNAVAILABLE).
+    `problem` is then what an operator should see. No client sees that, nor the `tenant` that is disabled, which is for the log."""
+
+    status: Literal[401, 403, 503]
+    code: str
+    message: str
+    problem: DuckkbError | None = None
+    tenant: str = ""
+
+
+_MALFORMED = Denial(401, "E_TOKEN", "a bearer token is needed: `Authorization: Bearer TOKEN`")
+_UNKNOWN = Denial(403, "E_DENIED", "this token lets nobody in")
+
+
+class BearerTokens:
+    """The tokens of one base as they are now: what `duckkb tenant` changes holds from the next request on, in every process.
+    May be asked by several threads."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token."""
+        self._files = TenantFiles.of(root)
+        given = config.secret(VARIABLE)
+        if given is not None and _FORM.fullmatch(given) is None:
+            said = f"{VARIABLE} holds characters that no bearer token has"
+            raise UsageError(said, "E_TOKEN", f"export {VARIABLE}=$(openssl rand -hex 32)")
+        self._given = None if given is None else _hashed(given)
+        self._held: tuple[tuple[Facts, Facts], _Entries] | None = None
+
+    def prepare(self) -> str | None:
+        """Where whoever serves finds the server token: the name of the variable, or the path of a file, which is made where
+        it is missing; None where there are tenants, as it counts no longer. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+        if self._files.read():
+            return None
+        if self._given is not None:
+            return VARIABLE
+        self._files.make_server_token(_WAIT)
+        return str(self._files.token)
+
+    def authenticate(self, token: str | None) -> Caller | Denial:
+        """Who a token stands for; `token` is as `bearer` gives it. Never raises for what is given or stored."""
+        if token is None or _FORM.fullmatch(token) is None:
+            return _MALFORMED
+        try:
+            entries = self._entries()
+        except DuckkbError as problem:
+            return Denial(503, "E_UNAVAILABLE", "tokens cannot be checked at the moment", problem)
+        given, found = _hashed(token), None
+        for known, meant in entries:  # all of them: how long it takes tells nothing of where one stands
+            if hmac.compare_digest(known, given):
+                found = meant
+        return found or _UNKNOWN
+
+    def audit(self, tenant: str, action: str, outcome: str, request_id: str = "") -> None:
+        """As `audit.audit`, of this base."""
+        audit(self._files, tenant, action, outcome, request_id)
+
+    def _entries(self) -> _Entries:
+        """As they were read last, while the files are as they were."""
+        began = time.time_ns()
+        facts = self._files.facts(self._files.tenants), self._files.facts(self._files.token)
+        held = self._held
+        if held is not None and held[0] == facts:
+            return held[1]
+        tenants = self._files.read()
+        entries: _Entries = tuple((one.sha256, _meant(one)) for one in tenants.values())
+        entries = entries or ((self._given or self._server_token(), Caller(SERVER, "admin")),)
+        # Two changes within one tick of the clock may leave the same times behind, so what is fresh is read again.
+        settled = all(began - max(one[:2], default=0) > _SETTLED for one in facts)
+        self._held = (facts, entries) if settled else None
+        return entries
+
+    def _server_token(self) -> str:
+        known = self._files.server_token()
+        return _hashed(self._files.make_server_token(_WAIT) if known is None else known)
+
+
+def bearer(header: str | None) -> str | None:
+    """The token of an Authorization header; None where it names none.
+
+    >>> bearer("Bearer abc"), bearer("bearer  abc"), bearer("Basic abc"), bearer("Bearer"), bearer(None)
+    ('abc', 'abc', None, None, None)
+    """
+    scheme, _, token = (header or "").strip().partition(" ")
+    return (token.strip() or None) if scheme.lower() == "bearer" else None
+
+
+def _meant(one: Tenant) -> Caller | Denial:
+    return replace(_UNKNOWN, tenant=one.id) if one.disabled else one.caller
+
+
+def _hashed(token: str) -> str:
+    return sha256(token.encode()).hexdigest()

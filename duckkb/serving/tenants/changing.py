@@ -1,0 +1,229 @@
+"""What an admin does with tenants: add, remove, rotate, grant, revoke, disable, enable; list, show, status."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.caller import ROLES, Role
+from duckkb.errors import Conflict, NotFound, Refused, UsageError, shell_word
+from duckkb.ontology.model import Ontology
+from duckkb.serving.tenants.audit import audit, last
+from duckkb.serving.tenants.authentication import VARIABLE
+from duckkb.serving.tenants.files import TenantFiles
+from duckkb.serving.tenants.tenant import Tenant, is_id, is_name
+
+_Change = Callable[[Tenant], Tenant]
+
+
+def add(
+    root: Path, id: str, types: Iterable[str] = (), role: Role = "viewer", name: str = "", timeout: float = 60.0
+) -> dict[str, Any]:
+    """Make a tenant, and say it with its `token`, which nobody can see again. Raises `errors.UsageError`, `errors.NotFound`
+    (E_UNKNOWN_TYPE), `errors.Conflict` (E_EXISTS), and as `remove` does."""
+    _check_given(id, role, name)
+    granted = _types_named(root, types) if types else ()
+    if granted and role == "admin":
+        raise UsageError("an admin may see all: grant it no types", suggestion=f"duckkb tenant add {id} --role admin")
+    token, hashed = _new_token()
+    fresh = Tenant(id, role, hashed, _now(), granted, name)
+
+    def added(tenants: dict[str, Tenant]) -> Tenant:
+        taken = next((one for one in tenants if one.casefold() == id.casefold()), None)
+        if taken is not None:
+            raise Conflict(f"there is a tenant {taken!r}", "E_EXISTS", f"duckkb tenant rotate {taken}")
+        return fresh
+
+    _change(root, "add", id, added, timeout)
+    return {**fresh.told, "token": token}
+
+
+def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
+    """Forget a tenant; its token lets nobody in from the next request on. Raises `errors.NotFound` (E_TENANT),
+    `errors.Refused` in a sandbox, `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
+    found: list[Tenant] = []
+
+    def removed(tenants: dict[str, Tenant]) -> None:
+        found.append(_tenant(tenants, id))
+
+    _change(root, "remove", id, removed, timeout)
+    return found[0].told
+
+
+def rotate(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
+    """Give it another `token`, which is said once; the one before lets nobody in from the next request on. Raises as
+    `remove`."""
+    token, hashed = _new_token()
+    told = _changed(root, "rotate", id, lambda one: replace(one, sha256=hashed, rotated=_now()), timeout)
+    return {**told, "token": token}
+
+
+def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
+    """Let it see more types and collections. Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an
+    admin, and as `remove`."""
+    named = _types_named(root, types)
+
+    def granted(one: Tenant) -> Tenant:
+        if one.role == "admin":
+            raise UsageError(f"{one.id} is an admin, and may see all", suggestion=f"duckkb tenant show {one.id}")
+        return replace(one, types=tuple(sorted({*one.types, *named})))
+
+    return _changed(root, "grant", id, granted, timeout)
+
+
+def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
+    """Take types and collections away from it, also those that the base has no longer. Raises as `grant`."""
+    names = list(types)
+
+    def revoked(one: Tenant) -> Tenant:
+        if one.role == "admin":
+            raise UsageError(f"{one.id} is an admin, and may see all", suggestion=f"duckkb tenant disable {one.id}")
+        unclear = [name for name in names if name not in one.types]
+        gone = {*names, *(_types_named(root, unclear) if unclear else ())}
+        return replace(one, types=tuple(name for name in one.types if name not in gone))
+
+    return _changed(root, "revoke", id, revoked, timeout)
+
+
+def switch(root: Path, id: str, *, disabled: bool, timeout: float = 60.0) -> dict[str, Any]:
+    """Have its token let nobody in until it is enabled again; token and types stay. Raises as `remove`."""
+    action = "disable" if disabled else "enable"
+    return _changed(root, action, id, lambda one: replace(one, disabled=disabled), timeout)
+
+
+def every(root: Path) -> list[dict[str, Any]]:
+    """All tenants in the order of their IDs. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+    return [one.told for _, one in sorted(TenantFiles.of(root).read().items())]
+
+
+def show(root: Path, id: str) -> dict[str, Any]:
+    """One tenant, and what comes of its types: `edges`, the edge types that it sees; `edges_not_granted`, which it would see
+    if they were; `edges_without_ends`, granted but with an end that it does not see; `undeletable`, types of which no record may
+    be deleted or renamed, as edges may end there that it does not see; `missing`, granted types that the base has not. Raises as
+    `every`, `errors.NotFound` (E_TENANT) and `errors.OntologyError`."""
+    one = _tenant(TenantFiles.of(root).read(), id)
+    ontology = _ontology(root)
+    names = {kind.name for kind in ontology} if one.role == "admin" else set(one.types)
+    nodes = names & ontology.nodes.keys()
+    ends = {name: {*edge.from_types, *edge.to_types} for name, edge in ontology.edges.items()}
+    # Links between documents come with their collection.
+    granted = {name for name, edge in ontology.edges.items() if name in names or edge.source is not None}
+    seen = {name for name in granted if ends[name] <= nodes}
+    hidden_ends = {end for name in ends.keys() - seen for end in ends[name]}
+    return {
+        **one.told,
+        "edges": sorted(seen),
+        "edges_not_granted": sorted(name for name in ends.keys() - granted if ends[name] <= nodes),
+        "edges_without_ends": sorted((names & ends.keys()) - seen),
+        "undeletable": sorted(nodes & hidden_ends),
+        "missing": sorted(names - nodes - ends.keys()),
+    }
+
+
+def status(root: Path, decisions: int = 0) -> dict[str, Any]:
+    """How many tenants there are, by role and disabled; where they, the server token and the audit log are kept; with
+    `decisions`, the last so many. Raises as `every`."""
+    files = TenantFiles.of(root)
+    tenants = files.read()
+    roles = Counter(one.role for one in tenants.values())
+    given = VARIABLE if config.secret(VARIABLE) else str(files.token)
+    return {
+        "base": str(files.root),
+        "tenants": len(tenants),
+        "disabled": sum(one.disabled for one in tenants.values()),
+        "roles": {role: roles[role] for role in ROLES},
+        "file": str(files.tenants),
+        "server_token": None if tenants else given,
+        "audit": str(files.audit),
+        **({"decisions": last(files, decisions)} if decisions else {}),
+    }
+
+
+def _changed(root: Path, action: str, id: str, change: _Change, timeout: float) -> dict[str, Any]:
+    """A tenant that is there, changed."""
+    found: list[Tenant] = []
+
+    def changed(tenants: dict[str, Tenant]) -> Tenant:
+        found.append(change(_tenant(tenants, id)))
+        return found[0]
+
+    _change(root, action, id, changed, timeout)
+    return found[0].told
+
+
+def _change(
+    root: Path, action: str, id: str, change: Callable[[dict[str, Tenant]], Tenant | None], timeout: float
+) -> None:
+    """Put what `change` makes in the tenant's place, or nothing; it is in the audit log before it holds."""
+    if config.environment().sandbox:
+        said = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
+        raise Refused(said, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
+    files = TenantFiles.of(root)
+    with files.locked(timeout):
+        before = files.read()
+        made = change(before)
+        after = {key: one for key, one in before.items() if key != id} | ({made.id: made} if made else {})
+        if after != before:
+            audit(files, id, f"tenant {action}", "done")
+            files.write(after)
+
+
+def _tenant(tenants: Mapping[str, Tenant], id: str) -> Tenant:
+    if id in tenants:
+        return tenants[id]
+    if not is_id(id):
+        raise _no_id()
+    near = get_close_matches(id, tenants, 1)
+    said = f"no tenant {id!r}" + (f"; did you mean {near[0]}?" if near else "")
+    raise NotFound(said, "E_TENANT", "`duckkb tenant list` names them")
+
+
+def _check_given(id: str, role: str, name: str) -> None:
+    if not is_id(id):
+        raise _no_id()
+    if role not in ROLES:
+        raise UsageError(f"a role is one of {', '.join(ROLES)}", suggestion=f"duckkb tenant add {id} --role viewer")
+    if not is_name(name):
+        raise UsageError("a name is one line of at most 200 characters", suggestion="give a shorter --name")
+
+
+def _no_id() -> UsageError:
+    """What was given is not repeated: it may be a token, by a slip."""
+    said = "a tenant's ID has 1 to 63 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
+    return UsageError(said, suggestion="duckkb tenant add ann --role viewer")
+
+
+def _types_named(root: Path, names: Iterable[str]) -> tuple[str, ...]:
+    """The types and collections with these names, tables or labels, sorted."""
+    ontology, found = _ontology(root), set()
+    for name in names:
+        kind = ontology.find(name)
+        if kind is None:
+            near = get_close_matches(name, [one for kind in ontology for one in (kind.name, kind.table)], 1)
+            said = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
+            raise NotFound(said, "E_UNKNOWN_TYPE", "`duckkb schema` lists the types and collections")
+        found.add(kind.name)
+    return tuple(sorted(found))
+
+
+def _ontology(root: Path) -> Ontology:
+    loaded = config.load(root, config.around(root))
+    config.remember_schemas(loaded.env)
+    return loaded.ontology
+
+
+def _new_token() -> tuple[str, str]:
+    """A token, and what is kept of it."""
+    from secrets import token_hex
+
+    token = token_hex(32)
+    return token, sha256(token.encode()).hexdigest()
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

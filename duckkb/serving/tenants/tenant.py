@@ -1,0 +1,102 @@
+"""A tenant: who may ask a served base, what for, and of which types. It knows the SHA-256 of its token, never the token."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from duckkb.caller import ROLES, Caller, Role
+from duckkb.values import dataclass
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # shorter than a token, so that none becomes an ID by a slip
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LONGEST_NAME = 200
+KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """`types` are the granted types and collections, sorted; an admin has none and may see all. `made` and `rotated` are
+    UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the one that holds (empty: still the first)."""
+
+    id: str
+    role: Role
+    sha256: str
+    made: str
+    types: tuple[str, ...] = ()
+    name: str = ""
+    rotated: str = ""
+    disabled: bool = False
+
+    @property
+    def caller(self) -> Caller:
+        """Whoever comes with its token."""
+        return Caller(self.id, self.role, None if self.role == "admin" else frozenset(self.types))
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What may be printed of it; `types` null are all."""
+        types = None if self.role == "admin" else list(self.types)
+        times = {"made": self.made, "rotated": self.rotated or None}
+        return {
+            "tenant": self.id,
+            "name": self.name,
+            "role": self.role,
+            "types": types,
+            "disabled": self.disabled,
+        } | times
+
+    @property
+    def line(self) -> str:
+        """It as a line of the file, which `read` takes."""
+        values = (self.id, self.name, self.role, list(self.types), self.sha256, self.made, self.rotated, self.disabled)
+        return json.dumps(dict(zip(KEYS, values, strict=True)))
+
+
+def read(line: bytes) -> Tenant:
+    """A tenant of a line of the file. Raises ValueError, which says what is wrong and repeats nothing."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("no JSON") from None
+    if not isinstance(found, dict) or found.keys() != set(KEYS):
+        raise ValueError(f"no object of {', '.join(KEYS)}")
+    wrong = next((key for key in KEYS if not _fits(key, found)), None)
+    if wrong is not None:
+        raise ValueError(f"`{wrong}` has a value that duckkb does not write")
+    given = {"id": found.pop("tenant"), **found, "types": tuple(found["types"])}
+    return Tenant(**given)
+
+
+def is_id(text: str) -> bool:
+    """Whether a tenant may have this ID.
+
+    >>> is_id("ann.b-1"), is_id("f" * 64), is_id(""), is_id("a b")
+    (True, False, False, False)
+    """
+    return _ID.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether a tenant may be called so: one line, or nothing."""
+    return len(text) <= _LONGEST_NAME and all(character.isprintable() for character in text)
+
+
+def _fits(key: str, found: Mapping[str, Any]) -> bool:
+    value = found[key]
+    if key == "types":
+        is_list = isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+        return is_list and value == sorted(set(value)) and not (value and found["role"] == "admin")
+    if key == "disabled":
+        return isinstance(value, bool)
+    if not isinstance(value, str):
+        return False
+    if key == "role":
+        return value in ROLES
+    if key == "rotated" and not value:
+        return True
+    if key == "name":
+        return is_name(value)
+    form = {"tenant": _ID, "sha256": _SHA256, "made": _TIME, "rotated": _TIME}[key]
+    return form.fullmatch(value) is not None
