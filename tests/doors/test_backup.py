@@ -250,6 +250,7 @@ exec {git} "$@"
 """
 
 
+@pytest.mark.long
 def test_kx_11_git_takes_as_long_as_a_large_repository_takes(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -548,6 +548,7 @@ def test_odd_libraries_are_told_and_the_other_checks_go_on(wordy: Path, tmp_path
     assert all("pip install" in found[name]["remedy"] for name in ("libraries", "tantivy", "segmenters"))
 
 
+@pytest.mark.long
 def test_a_machine_without_git_or_with_an_old_one(wordy: Path, tmp_path: Path) -> None:
     empty, old = tmp_path / "empty", tmp_path / "old"
     for folder in (empty, old):

@@ -194,6 +194,7 @@ def test_kx_01_a_shallow_clone_says_where_its_history_ends(story: _Story, tmp_pa
     )
 
 
+@pytest.mark.long
 def test_kx_01_what_git_does_not_know_and_what_has_no_lines_is_said_as_such(tmp_path: Path) -> None:
     root = tmp_path / "kb"
     (root / "docs/theirs").mkdir(parents=True)

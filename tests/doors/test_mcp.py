@@ -215,6 +215,7 @@ async def use(reached: Path | Http, revision: str, monkeypatch: pytest.MonkeyPat
         assert "Note" in (asked.instructions or "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("revision", KNOWN_PROTOCOL_VERSIONS)
 def test_kx_14_the_official_client_is_served_over_stdio(
     base: Path, revision: str, monkeypatch: pytest.MonkeyPatch
@@ -292,6 +293,7 @@ def _hostile(count: int) -> Iterator[bytes]:
         yield bytes(torn).replace(b"\n", b" ")
 
 
+@pytest.mark.long
 def test_kx_14_hostile_frames_and_noisy_libraries_leave_stdout_to_messages(base: Path, tmp_path: Path) -> None:
     noise, begin = tmp_path / "noise", tmp_path / "begin"
     noise.mkdir()
@@ -428,6 +430,7 @@ def test_kx_14_a_line_that_cannot_be_read_stops_those_alone_who_see_its_type(bas
         assert torn.name not in json.dumps(ann.call("check"))
 
 
+@pytest.mark.long
 def test_kx_14_a_server_in_the_background_is_ended_and_no_other_process(base: Path) -> None:
     def kept() -> Path:
         (found,) = Path(os.environ["XDG_STATE_HOME"]).rglob("mcp/*.pid")

@@ -88,6 +88,7 @@ def test_a_rule_settles_what_both_sides_changed_and_the_rest_is_kept(base: Path,
     assert merged(base, way, "topic") == whole, "what git remembers of a merge changes nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_several_merge_bases_give_what_one_gives(base: Path, way: str) -> None:
     """Each branch takes the other; then one goes back below the greatest, and changes what the other had taken over."""

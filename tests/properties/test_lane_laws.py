@@ -328,6 +328,7 @@ def test_processes_that_come_at_once_all_answer_right(tmp_path: Path, changed: b
     assert_same(truth, truth.on_disk())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("survived", range(4))
 def test_a_kill_between_data_and_meta_leaves_what_was_there(tmp_path: Path, survived: int) -> None:
     """A process is killed at the moment when it would put a new meta in place, the first or a later one."""

@@ -104,6 +104,7 @@ def test_equal_input_gives_equal_bytes(model: LocalE5, cache_home: Path) -> None
     assert first.tobytes() == second.tobytes()
 
 
+@pytest.mark.long
 def test_text_that_no_tokenizer_expects_has_a_unit_vector(model: LocalE5) -> None:
     strange = ["", " ", "\n\t", "\x00", "a\x00b", "\ud800", "\u200b", "🦆" * 10, "‮abc", "x" * 5000, "\U000e0001"]
     vectors = model.embed_passages(strange)

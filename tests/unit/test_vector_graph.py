@@ -212,6 +212,7 @@ def test_a_matrix_made_anew_has_no_graph_until_one_is_made(ground: Ground) -> No
     assert not lacks_graph(lane) and agreement(ground, ground.lane()) >= 0.95
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", ["cut", "bytes", "gone", "meta", "other"])
 def test_damage_means_comparing_all_and_a_job_mends_it(ground: Ground, damage: str) -> None:
     file = ground.file
