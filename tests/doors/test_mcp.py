@@ -83,8 +83,8 @@ class Pipe:
 
     def __init__(self, root: Path, **env: str) -> None:
         given = {**os.environ, "PYTHONUTF8": "1", **env}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        self.process = subprocess.Popen(command(root), env=given, cwd=root.parent, **pipes)  # type: ignore[call-overload]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command(root), env=given, cwd=root.parent, stdin=pipe, stdout=pipe, stderr=pipe)
         self._last = 0
 
     def write(self, *lines: bytes) -> None:
