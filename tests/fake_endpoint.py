@@ -12,8 +12,8 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -32,7 +32,8 @@ class Reply:
     """What to answer once instead of the truth. `endless` sends blanks until the client hangs up (or 100 MB are out),
     `dripping` does so slowly, `silent` says nothing until the server closes, `reset` breaks the connection off, `slow_headers`
     sends a header a byte at a time, `body` replaces the vectors; `cut` breaks off in the middle of it, `held` keeps it back until
-    the test lets it go, None as a body is the truth."""
+    the test lets it go, None as a body is the truth. `pieces` are sent one by one until the connection ends: an event among them
+    is waited for, None breaks the connection off; with `silent` nothing follows them, and the server waits until the client hangs up."""
 
     status: int = 200
     body: bytes | None = b"{}"
@@ -44,6 +45,7 @@ class Reply:
     slow_headers: bool = False
     cut: bool = False
     held: threading.Event | None = None
+    pieces: "Sequence[bytes | threading.Event | None] | None" = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class FakeEndpoint:
         self.asked: list[Asked] = []
         self.sent_bytes = 0
         self.closing = threading.Event()
+        self.hung_up = threading.Event()
         self.always: Reply | None = None
         self.silent_after: int | None = None
         self.together: threading.Barrier | None = None
@@ -181,12 +184,14 @@ class _Conversation(BaseHTTPRequestHandler):
                 reply.held.wait(timeout=30)
         if reply.body is None:
             reply = replace(reply, body=json.dumps(endpoint.answer(body)).encode())
+        if reply.pieces is not None:
+            self._send_pieces(reply)
+            return
         if reply.silent:
-            endpoint.closing.wait()
+            self._wait_for_the_client()
             return
         if reply.reset:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
+            self._break_off()
             return
         if reply.slow_headers:
             self._send_headers_slowly()
@@ -203,6 +208,34 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Tests read `asked`."""
+
+    def _send_pieces(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in {"Content-Type": "text/event-stream", **reply.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        for piece in reply.pieces or ():
+            if piece is None:
+                self._break_off()
+            elif isinstance(piece, bytes):
+                self.wfile.write(piece)
+            else:
+                piece.wait(timeout=30)
+        if reply.silent:
+            self._wait_for_the_client()
+
+    def _break_off(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
+    def _wait_for_the_client(self) -> None:
+        """Until it hangs up, or the server closes."""
+        self.connection.settimeout(0.02)
+        while not self.server.endpoint.closing.is_set():
+            with suppress(TimeoutError):
+                if not self.connection.recv(1):
+                    self.server.endpoint.hung_up.set()
+                    return
 
     def _send_headers_slowly(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")

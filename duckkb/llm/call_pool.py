@@ -9,9 +9,32 @@ from contextlib import contextmanager
 from typing import Any
 
 from duckkb.errors import Unavailable
+from duckkb.values import dataclass
 
 _POOLS: dict[tuple[object, ...], "CallPool"] = {}
 _MAKING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class CallCounts:
+    """One pool now: how many requests may be under way, are, and wait; and since it was made how many got their turn, how many
+    did not in time; how many questions were given up as late, and how many were refused as too many waited. `model` is what it
+    is asked for: `rerank` or `expand`."""
+
+    model: str
+    size: int
+    active: int
+    waiting: int
+    acquired: int
+    timed_out: int
+    late: int
+    refused: int
+
+
+def counts() -> list[CallCounts]:
+    """All pools of this process."""
+    with _MAKING:
+        return [pool.counted(key[1]) for key, pool in _POOLS.items() if key[0] == os.getpid()]
 
 
 class _Flight:
@@ -33,10 +56,11 @@ class CallPool:
     """`width` requests at once; `queue_limit` questions more than that, unless they are asked to wait however many there are."""
 
     def __init__(self, width: int, queue_limit: int) -> None:
-        self._most = width + queue_limit
+        self._width, self._most = width, width + queue_limit
         self._slots = threading.Semaphore(width)
         self._lock = threading.Lock()
         self._flights: dict[Hashable, _Flight] = {}
+        self._active = self._waiting = self._acquired = self._timed_out = self._late = self._refused = 0
 
     @classmethod
     def of(cls, name: object, width: int, queue_limit: int) -> "CallPool":
@@ -44,6 +68,13 @@ class CallPool:
         key = (os.getpid(), name, width, queue_limit)  # a fork must not inherit what threads of another process hold
         with _MAKING:
             return _POOLS.setdefault(key, cls(width, queue_limit))
+
+    def counted(self, name: object) -> CallCounts:
+        """What it has done, under the name that it was made for."""
+        model = str(name[0] if isinstance(name, tuple) else name)
+        with self._lock:
+            slots = (self._width, self._active, self._waiting, self._acquired, self._timed_out)
+            return CallCounts(model, *slots, self._late, self._refused)
 
     def ask(self, question: Hashable, call: Callable[[], Any], seconds: float, *, waits: bool = False) -> Any:
         """What the call gives, or raises, or gave to whoever asks the same question. It runs in a thread of its own.
@@ -54,12 +85,15 @@ class CallPool:
             flight = self._flights.get(question)
             if flight is None:
                 if len(self._flights) >= self._most and not waits:
+                    self._refused += 1
                     said = f"{len(self._flights)} questions are under way at the model already."
                     remedy = "try again later, or raise global.rerank.queue_limit"
                     raise Unavailable(said, code="E_MODEL", suggestion=remedy, details={"reason": "busy"})
                 flight = self._flights[question] = _Flight()
                 threading.Thread(target=self._run, args=(question, flight, call), daemon=True).start()
         if not flight.done.wait(max(0.0, seconds)):
+            with self._lock:
+                self._late += 1
             raise _late()
         if flight.error is not None:
             raise flight.error
@@ -69,11 +103,21 @@ class CallPool:
     def slot(self, until: float) -> Iterator[None]:
         """One of the requests that may be under way; raises `errors.Unavailable` (`timeout`) where none becomes free until
         then, a time of the monotonic clock."""
-        if not self._slots.acquire(timeout=max(0.0, until - time.monotonic())):
+        with self._lock:
+            self._waiting += 1
+        got = self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
+        with self._lock:
+            self._waiting -= 1
+            self._active += got
+            self._acquired += got
+            self._timed_out += not got
+        if not got:
             raise _late()
         try:
             yield
         finally:
+            with self._lock:
+                self._active -= 1
             self._slots.release()
 
     def _run(self, question: Hashable, flight: _Flight, call: Callable[[], Any]) -> None:

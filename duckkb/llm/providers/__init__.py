@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
-from duckkb.ports import Embedder, Expander, Reranker
-from duckkb.settings import DEFAULT_MODEL, Environment, ExpandSettings, RerankSettings, Settings
+from duckkb.ports import ChatModel, Embedder, Expander, Reranker
+from duckkb.settings import DEFAULT_MODEL, ChatModelSettings, Environment, ExpandSettings, RerankSettings, Settings
 
 if TYPE_CHECKING:
     import numpy as np
 
 _WITHOUT_MODEL = "search with -m, or name a model: global.embedding_model in config.yaml"
+_TRUST = "duckkb trust --show, then duckkb trust"
 _NOTHING = Fingerprint("none", "none")
 
 
@@ -80,7 +81,7 @@ def _endpoint(settings: Settings, trusted: bool, secret: Callable[[str], str | N
     endpoint = OpenAIEndpoint(wanted, key)
     if not trusted:
         reason = f"The embedding endpoint {endpoint.host} has not been accepted on this machine."
-        return NoModel(reason, "E_UNTRUSTED", "duckkb trust --show, then duckkb trust", endpoint.fingerprint)
+        return NoModel(reason, "E_UNTRUSTED", _TRUST, endpoint.fingerprint)
     if variable and not key:
         reason = f"The variable {variable} that embedding.api_key_env names is not set."
         return NoModel(reason, suggestion=f"export {variable}=KEY", fingerprint=endpoint.fingerprint)
@@ -111,6 +112,29 @@ def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[
     return ChatExpander(settings, *_admission("expand", settings, trusted, secret))
 
 
+def make_chat_model(
+    row: ChatModelSettings, *, trusted: bool, secret: Callable[[str], str | None], only: int | None = None
+) -> ChatModel:
+    """The model of a row of the registry, whose providers are asked in order (or `only` one of them, by its place); where it may
+    not be used, it says why when it is asked. Asks nobody. `trusted` and `secret` are as of `make_embedder`."""
+    from duckkb.llm.failover import Failover
+    from duckkb.llm.providers.chat_endpoint import ChatEndpoint
+
+    listed = row.providers if only is None else row.providers[only : only + 1]
+    if not trusted:
+        named = ", ".join(dict.fromkeys(one.host for one in listed))
+        said = f"The providers of the chat model {row.name} have not been accepted on this machine: {named}."
+        return Failover(row, (), Unavailable(said, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"}))
+    keys = [secret(one.api_key_env) if one.api_key_env else None for one in listed]
+    return Failover(row, [ChatEndpoint(row, one, key) for one, key in zip(listed, keys, strict=True)])
+
+
+def chat_model(row: ChatModelSettings, secret: Callable[[str], str | None]) -> ChatModel:
+    """The model of a row, for a program that has no knowledge base: whoever writes a row trusts it. `secret` gives the value of an
+    environment variable by name, such as `os.environ.get`."""
+    return make_chat_model(row, trusted=True, secret=secret)
+
+
 def _admission(
     name: str, settings: RerankSettings | ExpandSettings, trusted: bool, secret: Callable[[str], str | None]
 ) -> tuple[str | None, Unavailable | None]:
@@ -120,7 +144,7 @@ def _admission(
     variable = settings.api_key_env
     if not trusted:
         said = f"The {name} endpoint {urlsplit(settings.base_url).netloc} has not been accepted on this machine."
-        return None, Unavailable(said, "E_UNTRUSTED", "duckkb trust --show, then duckkb trust", {"reason": "untrusted"})
+        return None, Unavailable(said, "E_UNTRUSTED", _TRUST, {"reason": "untrusted"})
     key = secret(variable) if variable else None
     if variable and not key:
         said = f"The variable {variable} that {name}.api_key_env names is not set."

@@ -3,11 +3,16 @@
 Redirects are not followed, as they could carry texts to another host. Proxies of the environment are used as usual.
 """
 
+import logging
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from openai import DefaultHttpxClient
 
+from duckkb.llm.providers.open_call import AnswerLate, AnswerLost, AnswerRefused, OpenCall
 from duckkb.llm.waiting import within
 
 _ERROR_BYTES = 4096  # of an error's body: enough for its message
@@ -19,8 +24,10 @@ _PAUSES = {"retry-after": 1.0, "retry-after-ms": 0.001}  # headers that ask for 
 _GRACE = 0.5  # seconds, so that limits which know what they waited for come first
 
 
-class AnswerRefused(Exception):
-    """An answer that is not worth reading to its end; the text says why."""
+CALL: ContextVar[OpenCall | None] = ContextVar("call", default=None)
+"""The call whose request is being made: the client's own interface has no place for what belongs to one."""
+# A client before openai 3 writes the whole request into its log, where that is at DEBUG.
+logging.getLogger("openai._base_client").addFilter(lambda record: CALL.get() is None)
 
 
 class GuardedClient(DefaultHttpxClient):
@@ -39,16 +46,57 @@ class GuardedClient(DefaultHttpxClient):
 
     def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
         plain = self._plain(request)
+        if call := CALL.get():
+            return self._streamed(plain, call, options)
         answer = within(self._seconds + _GRACE, lambda: self._exchange(plain, **options))
         if answer is None:
             raise self._late()
         response, body = answer
-        headers = [
+        return type(response)(response.status_code, headers=self._kept(response), content=body, request=request)
+
+    def _streamed(self, plain: Any, call: OpenCall, options: dict[str, Any]) -> Any:
+        """The head of an answer, whose body comes piece by piece; a thread of its own reads it."""
+        plain.headers["Connection"] = "close"  # a connection of its own, which can be cut
+        plain.extensions = {**plain.extensions, "trace": call.note}
+        threading.Thread(target=self._pump, args=(plain, call.arrive, options), daemon=True).start()
+        response = call.take()
+        return type(response)(response.status_code, headers=self._kept(response), content=call.rest(), request=plain)
+
+    def _pump(self, plain: Any, arrive: Callable[[Any], None], options: dict[str, Any]) -> None:
+        try:
+            response = super().send(plain, stream=True, **options)
+        except BaseException as error:  # handed on to who asked, whatever it is
+            arrive(error)
+            return
+        try:
+            arrive(response)
+            for piece in self._pieces(response):
+                arrive(piece)
+            arrive(None)
+        except AnswerRefused as error:
+            arrive(error)
+        except Exception:  # a connection that is cut where it is read fails in many ways
+            arrive(AnswerLost("broke off in the middle of its answer"))
+        finally:
+            response.close()
+
+    def _pieces(self, response: Any) -> Iterator[bytes]:
+        """Of the decoded body; of an error's the beginning."""
+        limit = left = self._most_bytes if response.is_success else _ERROR_BYTES
+        for piece in response.iter_bytes():
+            if len(piece) > left and response.is_success:
+                raise AnswerRefused(f"sent more than {limit:,} bytes")
+            yield piece[:left]
+            left -= len(piece)
+            if left < 0:
+                return
+
+    def _kept(self, response: Any) -> list[tuple[str, str]]:
+        return [
             (name, value)
             for name, value in response.headers.multi_items()
             if name.lower() not in _BODY_FORM and self._is_heeded(name.lower(), value)
         ]
-        return type(response)(response.status_code, headers=headers, content=body, request=request)
 
     def _exchange(self, request: Any, **options: Any) -> tuple[Any, bytes]:
         response = super().send(request, stream=True, **options)
@@ -66,7 +114,7 @@ class GuardedClient(DefaultHttpxClient):
             return False
 
     def _late(self) -> AnswerRefused:
-        return AnswerRefused(f"did not finish its answer in {self._seconds:g} s")
+        return AnswerLate(f"did not finish its answer in {self._seconds:g} s")
 
     def _plain(self, request: Any) -> Any:
         """A request of its own, as the openai client reads the headers of its own again after the answer."""
@@ -79,15 +127,9 @@ class GuardedClient(DefaultHttpxClient):
 
     def _read(self, response: Any) -> bytes:
         """The decoded body; of an error's the beginning."""
-        body = bytearray()
-        limit = self._most_bytes if response.is_success else _ERROR_BYTES
-        deadline = time.monotonic() + self._seconds
-        for piece in response.iter_bytes():
+        body, deadline = bytearray(), time.monotonic() + self._seconds
+        for piece in self._pieces(response):
             body += piece
-            if len(body) > limit and response.is_success:
-                raise AnswerRefused(f"sent more than {limit:,} bytes")
-            if len(body) > limit:
-                break
             if time.monotonic() > deadline:
                 raise self._late()
-        return bytes(body[:limit])
+        return bytes(body)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from duckkb.entries import Cut, Fingerprint
 from duckkb.errors import Unavailable
+from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, opened
 from duckkb.llm.windows import estimated_tokens, halves, unit_mean
 from duckkb.settings import EmbeddingSettings
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 _SHORTEST = 128  # characters; every model takes texts of this length, so a refusal means something else
 _TOO_LONG = {400, 413, 422}  # what endpoints answer to a text over their limit
-_EXPLAINED = {400, 404, 413, 422}  # answers whose message speaks of the request and not of the key
-_MESSAGE_CHARACTERS = 200
-_KEY_PIECE = 6  # characters of a key that a message may not repeat
 _SLACK_BYTES = 1 << 20
 _NUMBER_BYTES = 32  # of one number as JSON text, generously
 _MOST_DIMENSIONS = 8192
@@ -105,7 +103,7 @@ class OpenAIEndpoint:
         """One request. `APIStatusError` passes, as a refusal may be mended by asking for less."""
         from openai import APIConnectionError, APITimeoutError, omit
 
-        from duckkb.llm.providers.guarded_http import AnswerRefused
+        from duckkb.llm.providers.open_call import AnswerRefused
 
         settings = self._settings
         try:
@@ -134,21 +132,11 @@ class OpenAIEndpoint:
             return self._client
 
     def _make_client(self) -> "OpenAI":
-        from openai import OpenAI
-
-        from duckkb.llm.providers.guarded_http import GuardedClient
-
         settings = self._settings
-        if self._key and not (self._key.isascii() and self._key.isprintable()):
+        if not is_sendable(self._key):
             raise self._fault("cannot be sent this key, which has characters that a header does not carry")
         most_bytes = _SLACK_BYTES + settings.batch_size * (settings.dimensions or _MOST_DIMENSIONS) * _NUMBER_BYTES
-        return OpenAI(
-            api_key=self._key or "none",  # the client wants one; GuardedClient decides what is sent
-            base_url=settings.base_url,
-            max_retries=settings.max_retries,
-            timeout=settings.timeout_s,
-            http_client=GuardedClient(self._key, settings.timeout_s, most_bytes),
-        )
+        return opened(settings.base_url or "", self._key, settings.timeout_s, most_bytes, settings.max_retries)
 
     def _refusal(self, error: "APIStatusError") -> Unavailable:
         status, variable = error.status_code, self._settings.api_key_env
@@ -161,31 +149,14 @@ class OpenAIEndpoint:
             return self._fault("asks to be asked less often (HTTP 429)", "wait, or lower embedding.batch_size")
         if 300 <= status < 400:
             return self._fault(f"points elsewhere (HTTP {status})", "set embedding.base_url to the final address")
-        if status in _EXPLAINED:
-            said = self._explanation(error.body)
+        if status in EXPLAINED:
+            said = explanation(error.body, self._key)
             return self._fault(f"refused the request (HTTP {status}){said}", "check embedding_model and embedding.*")
         return self._fault(f"failed (HTTP {status})", "try again later")
-
-    def _explanation(self, body: object) -> str:
-        """One line of the server's own message, without anything that a terminal would obey."""
-        said = (
-            next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
-        )
-        line = "".join(character if character.isprintable() else " " for character in str(said))
-        if self._key and _repeats(line, self._key):
-            return ""
-        return f": {line[:_MESSAGE_CHARACTERS]}" if line.strip() else ""
 
     def _fault(self, what: str, suggestion: str = "check embedding.base_url, or search with -m") -> Unavailable:
         message = f"The embedding endpoint {self.host} {what}."
         return Unavailable(message, code="E_MODEL", suggestion=suggestion)
-
-
-def _repeats(text: str, key: str) -> bool:
-    """Whether a piece of the key stands in a text, as it is, backwards or without the case of its letters."""
-    size, folded = min(_KEY_PIECE, len(key)), text.casefold()
-    pieces = {key[at : at + size].casefold() for at in range(len(key) - size + 1)}
-    return any(piece in folded or piece[::-1] in folded for piece in pieces)
 
 
 class BadAnswer(Exception):

@@ -1,0 +1,71 @@
+"""Actions as tools of a model: what each takes and does the registry says, what it may do the caller's rights."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from duckkb.actions.registry.action import Action
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.caller import Caller
+from duckkb.llm.loop import Tool
+
+Ask = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
+"""Of an action's name, its arguments and a caller: the plain object that it answers."""
+READS = ("types", "schema", "find", "get", "neighbors", "path", "sql")
+PROPOSE = "propose_put"
+_PROPOSED = " Nothing is changed: it becomes a proposal on a branch, which somebody reviews."
+_OF_WRITERS = frozenset({"dry_run", "embed"})  # a proposal is one, and is embedded once it is merged
+_TIMEOUT_S = 120.0
+
+
+def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool, ...]:
+    """The tools that a caller may use: `READS`, and `PROPOSE`, which puts records by way of `propose`. Whatever is read may be
+    asked again after an interruption. Results are cut at about `longest` characters."""
+
+    def tool(name: str, action: Action, ask: Ask, more: str = "", without: frozenset[str] = frozenset()) -> Tool:
+        return Tool(
+            name,
+            action.description + more,
+            _parameters(action, without if caller.may("admin") else without | action.privileged),
+            lambda args, context: bounded(ask(action.name, args, caller), longest),
+            timeout_s=_TIMEOUT_S,
+            idempotent=not action.writes,
+        )
+
+    reads = [tool(name, ACTIONS[name], ask) for name in READS]
+    put = tool(PROPOSE, ACTIONS["put"], propose, _PROPOSED, _OF_WRITERS)
+    return (*reads, put) if caller.may(ACTIONS["put"].role) else tuple(reads)
+
+
+def bounded(answer: dict[str, Any], longest: int) -> dict[str, Any]:
+    """An answer of at most about so many characters as JSON: with the first entries of its longest list, or else its beginning as
+    text; a `note` says what was left out."""
+    text = _text(answer)
+    if len(text) <= longest:
+        return answer
+    lists = {name: value for name, value in answer.items() if isinstance(value, list)}
+    name = max(lists, key=lambda one: len(_text(lists[one])), default="")
+    room = longest - len(text) + len(_text(lists.get(name, [])))
+    kept: list[Any] = []
+    for one in lists.get(name, []):
+        room -= len(_text(one)) + 2
+        if room < 0:
+            break
+        kept.append(one)
+    if not kept:
+        note = f"cut at {longest} of {len(text)} characters: ask for less"
+        return {"beginning": text[:longest], "note": note}
+    left = len(lists[name]) - len(kept)
+    return answer | {
+        name: kept,
+        "note": f"{left} of {len(lists[name])} {name} left out: ask for fewer, or for what is narrower",
+    }
+
+
+def _parameters(action: Action, without: frozenset[str]) -> dict[str, Any]:
+    found = action.input
+    return found | {"properties": {name: rule for name, rule in found["properties"].items() if name not in without}}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

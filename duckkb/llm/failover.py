@@ -1,0 +1,98 @@
+"""A chat model of several providers: asked in their order, until one answers."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from duckkb.errors import Unavailable, UsageError
+from duckkb.messages import ChatEvent, ChatRequest
+from duckkb.settings import ChatModelSettings
+
+if TYPE_CHECKING:
+    from threading import Event
+
+_GOES_ON = frozenset({"timeout", "unreachable", "bad_answer", "no_key"})
+_STATUSES = frozenset({401, 403, 404, 408, 429})
+"""Of statuses below 500. Others, 400 and 422 above all, speak of the request: the next provider would refuse it as well."""
+
+
+class ChatProvider(Protocol):
+    """One place where a model is served. Its faults are `errors.Unavailable` (E_MODEL) with, in `details["reason"]`, one word:
+    `timeout`, `unreachable`, `http_STATUS`, `bad_answer`, `no_key` or `ignored`."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from others in errors; holds no secret."""
+        ...
+
+    def stream(self, request: ChatRequest, cancel: "Event | None" = None) -> Iterator[ChatEvent]: ...
+
+
+class Failover:
+    """Implements `ports.ChatModel` by providers. The next one is asked where one is not reached, is late, says what cannot be
+    used, or answers 401, 403, 404, 408, 429 or 5xx; never once a piece of an answer has been passed on. `refusal` is raised
+    instead of asking anybody."""
+
+    def __init__(
+        self, settings: ChatModelSettings, providers: Sequence[ChatProvider], refusal: Unavailable | None = None
+    ) -> None:
+        self._settings, self._providers, self._refusal = settings, providers, refusal
+
+    @property
+    def settings(self) -> ChatModelSettings:
+        return self._settings
+
+    def stream(self, request: ChatRequest, cancel: "Event | None" = None) -> Iterator[ChatEvent]:
+        refuse_what_it_cannot(self._settings, request)
+        if self._refusal:
+            raise self._refusal
+        return self._answer(request, cancel)
+
+    def _answer(self, request: ChatRequest, cancel: "Event | None") -> Iterator[ChatEvent]:
+        failed: list[tuple[str, Unavailable]] = []
+        for provider in self._providers:
+            is_begun = False
+            try:
+                for event in provider.stream(request, cancel):
+                    is_begun = True
+                    yield event
+                return
+            except Unavailable as problem:
+                failed.append((provider.name, problem))
+                if is_begun or not _goes_on(problem):
+                    problem.details = {**problem.details, "provider": provider.name, "tries": _tries(failed)}
+                    raise
+        raise self._unanswered(failed)
+
+    def _unanswered(self, failed: Sequence[tuple[str, Unavailable]]) -> Unavailable:
+        """One error with each provider's."""
+        said = "; ".join(f"{name}: {problem.message}" for name, problem in failed)
+        remedy = next((problem.suggestion for _, problem in failed if problem.suggestion), "")
+        message = f"No provider of the chat model {self._settings.name} answered. {said}"
+        reason = {"reason": "all_failed", "tries": _tries(failed)}
+        return Unavailable(message, code="E_MODEL", suggestion=remedy, details=reason)
+
+
+def refuse_what_it_cannot(model: ChatModelSettings, request: ChatRequest) -> None:
+    """Raise `errors.UsageError` (E_MODEL_CANNOT) where a request wants what the registry says that the model has not."""
+    wanted = {
+        "JSON": (request.response_format == "json", model.json_mode, "json_mode"),
+        "calls of tools": (bool(request.tools), model.tools, "tools"),
+        "reasoning": (request.reasoning_effort is not None, model.reasoning != "none", "reasoning"),
+    }
+    for what, (is_wanted, can, key) in wanted.items():
+        if is_wanted and not can:
+            remedy = f"ask another model, or without it; global.models.{model.name}.{key} says what it can do"
+            raise UsageError(f"The chat model {model.name} has no {what}.", "E_MODEL_CANNOT", remedy)
+
+
+def _goes_on(problem: Unavailable) -> bool:
+    reason = str(problem.details.get("reason"))
+    status = int(reason.removeprefix("http_")) if reason.startswith("http_") else 0
+    return reason in _GOES_ON or status in _STATUSES or status >= 500
+
+
+def _tries(failed: Sequence[tuple[str, Unavailable]]) -> list[dict[str, str]]:
+    return [
+        {"provider": name, "reason": str(problem.details.get("reason", problem.code)), "message": problem.message}
+        for name, problem in failed
+    ]

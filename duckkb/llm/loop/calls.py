@@ -1,0 +1,161 @@
+"""A call of a tool, from what a model wrote to what it is told: as values, and as the JSON that both have."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, NoReturn
+
+from duckkb.messages import Message
+from duckkb.ontology.reasons import compiled
+from duckkb.ontology.source import pointer
+from duckkb.ontology.validate import foreign
+from duckkb.values import dataclass
+
+Status = Literal["success", "error", "timeout", "cancelled"]
+_MOST = 10
+"""Problems of arguments that a model is told at once."""
+
+
+class ToolError(Exception):
+    """What a tool says to the model that went wrong. Of other exceptions (but duckkb's own) only the kind is told: their text may
+    hold anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a model asked for in a `turn`, under the id `call_id`. `arguments` is canonical JSON; what the model wrote,
+    where that is no object."""
+
+    turn: int
+    call_id: str
+    tool: str
+    arguments: str
+
+    @property
+    def id(self) -> str:
+        """Unique in its harness."""
+        return f"{self.turn}.{self.call_id}"
+
+    @property
+    def args(self) -> Any:
+        """The arguments as an object, or the text that is none."""
+        try:
+            found = parsed(self.arguments)
+        except ToolError:
+            return self.arguments
+        return found if canonical(found) == self.arguments else self.arguments
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the arguments."""
+        return hashlib.sha256(self.arguments.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What became of a call: the `result` as the model got it, or the `error`. `sequence` counts the records of a harness from 0;
+    `start` is UTC as records have it, `duration_ms` in milliseconds."""
+
+    call: Call
+    sequence: int
+    status: Status
+    result: str | None
+    error: str | None
+    start: str
+    duration_ms: float
+
+    @property
+    def text(self) -> str:
+        """What the model is told."""
+        if self.result is not None:
+            return self.result
+        return json.dumps({"status": self.status, "error": self.error}, ensure_ascii=False)
+
+    @property
+    def message(self) -> Message:
+        """That as the message that answers the call."""
+        return Message("tool", self.text, tool_call_id=self.call.call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A call that is about to be executed, which is written down before it is: without a record behind it, it may have been.
+    `ticket_id` is empty for a call that needs no approval."""
+
+    call: Call
+    start: str
+    ticket_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody decided on a ticket, having seen the arguments of this `digest`."""
+
+    ticket_id: str
+    digest: str
+    approved: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """A call that waits to be approved, and was not executed."""
+
+    call: Call
+    ticket_id: str
+
+    @property
+    def message(self) -> Message:
+        """What stands in the conversation until then."""
+        said = {
+            "status": "pending_approval",
+            "ticket_id": self.ticket_id,
+            "note": "not executed: it waits for approval",
+        }
+        return Message("tool", json.dumps(said, ensure_ascii=False), tool_call_id=self.call.call_id)
+
+    def approve(self) -> Decision:
+        """That it be executed with these arguments."""
+        return Decision(self.ticket_id, self.call.digest, True)
+
+    def reject(self, reason: str = "") -> Decision:
+        """That it be not; the model is told the reason."""
+        return Decision(self.ticket_id, self.call.digest, False, reason)
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value, whose names are in order.
+
+    >>> canonical({"b": [1, "ü"], "a": None})
+    '{"a":null,"b":[1,"\\\\u00fc"]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The arguments that a model wrote; an empty text is a call without any. Raises ToolError where they are no JSON object."""
+    try:
+        found = json.loads(text or "{}", parse_constant=_no_number)
+        problem = next(foreign(found, ""), None)
+    except (ValueError, RecursionError):
+        raise ToolError("the arguments are not JSON") from None
+    if not isinstance(found, dict):
+        raise ToolError("the arguments are not one JSON object")
+    if problem is not None:
+        raise ToolError(f"the arguments are not JSON: {problem[1].partition(' (rule:')[0]}")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def refuse_unfit(schema: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises ToolError with what of the arguments does not satisfy the schema; values are not repeated."""
+    try:
+        errors = list(compiled(schema).iter_errors(dict(given)))
+    except ValueError:  # a number that the validator does not take
+        raise ToolError("the arguments do not fit: a value is out of range") from None
+    if errors:
+        told = [f"{pointer(*one.instance_path) or '/'}: {one.message.partition(chr(10))[0]}" for one in errors[:_MOST]]
+        raise ToolError(f"the arguments do not fit the parameters: {'; '.join(told)}")

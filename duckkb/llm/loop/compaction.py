@@ -1,0 +1,64 @@
+"""What of a conversation is sent: the whole, or older rounds in a shorter form. The conversation itself stays as it is."""
+
+from collections.abc import Callable, Sequence
+
+from duckkb.messages import Message
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Beyond the last `keep_rounds` rounds (an answer of the model with the results of its calls), rounds are sent as what `compress`
+    makes of them, together with what it made before."""
+
+    keep_rounds: int
+    compress: Callable[[Sequence[Message]], Sequence[Message]]
+
+
+class Compacted:
+    """A growing conversation as it is sent. What stands before the first round, and the system's and the user's messages of the first
+    `given` ones, always stay."""
+
+    def __init__(self, chosen: Compaction | None, given: int) -> None:
+        self._chosen, self._given = chosen, given
+        self._upto, self._shorter = 0, tuple[Message, ...]()
+
+    def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """What is sent now. Where `compress` fails, or gives calls without their results, as it was before."""
+        if self._chosen is None:
+            return tuple(messages)
+        starts = [at for at, one in enumerate(messages) if one.role == "assistant"]
+        kept = max(1, self._chosen.keep_rounds)
+        if len(starts) > kept and (cut := starts[-kept]) > self._upto:
+            first = starts[0]
+            older = [
+                one
+                for at, one in enumerate(messages[:cut])
+                if at >= max(first, self._upto) and not self._stays(at, one)
+            ]
+            try:
+                shorter = tuple(self._chosen.compress((*self._shorter, *older)))
+                if _is_whole(shorter):
+                    self._upto, self._shorter = cut, shorter
+            except Exception:  # whatever it is: a conversation that is not shortened is still one
+                pass
+        first = starts[0] if starts else len(messages)
+        held = [one for at, one in enumerate(messages[: self._upto]) if at < first or self._stays(at, one)]
+        return (*held, *self._shorter, *messages[self._upto :])
+
+    def _stays(self, at: int, one: Message) -> bool:
+        return at < self._given and one.role in ("system", "user")
+
+
+def _is_whole(messages: Sequence[Message]) -> bool:
+    """Whether they are messages in which each call stands before its result, and each result behind its call."""
+    open_calls: set[str] = set()
+    for one in messages:
+        if not isinstance(one, Message) or (open_calls and one.role != "tool"):
+            return False
+        if one.role == "tool":
+            if one.tool_call_id not in open_calls:
+                return False
+            open_calls.discard(one.tool_call_id)
+        open_calls |= {call.id for call in one.tool_calls}
+    return not open_calls

@@ -1,0 +1,107 @@
+"""What a harness consists of, and the line of its file for each."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, canonical
+from duckkb.messages import Message, Usage, message_of
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Conversed:
+    """The conversation that a run was given, where it is another one than the harness had."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that a turn added."""
+
+    turn: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class TurnUsage:
+    """What a turn took, None where the provider does not say; and why its answer ended, None where it broke off."""
+
+    turn: int
+    usage: Usage | None
+    finish: str | None
+
+
+Entry = Conversed | Said | PendingApproval | Begun | CallRecord | TurnUsage
+
+
+def turn_of(entry: Entry) -> int:
+    """The turn that it belongs to."""
+    match entry:
+        case Conversed():
+            return 0
+        case Said() | TurnUsage():
+            return entry.turn
+        case _:
+            return entry.call.turn
+
+
+def line(entry: Entry) -> dict[str, Any]:
+    """An entry as plain data, which `entry` reads again."""
+    match entry:
+        case Conversed():
+            return {"line": "conversed", "messages": [one.as_object() for one in entry.messages]}
+        case Said():
+            return {"line": "said", "turn": entry.turn, "message": entry.message.as_object()}
+        case TurnUsage():
+            usage = None if entry.usage is None else asdict(entry.usage)
+            return {"line": "turn", "turn": entry.turn, "usage": usage, "finish": entry.finish}
+        case PendingApproval():
+            return {
+                "line": "ticket",
+                **_call_line(entry.call),
+                "ticket_id": entry.ticket_id,
+                "digest": entry.call.digest,
+            }
+        case Begun():
+            return {"line": "begun", **_call_line(entry.call), "ticket_id": entry.ticket_id, "start": entry.start}
+        case CallRecord():
+            return {"line": "record", **record_object(entry)}
+
+
+def record_object(record: CallRecord) -> dict[str, Any]:
+    """A record as plain data."""
+    found: dict[str, Any] = {**_call_line(record.call), "sequence": record.sequence, "status": record.status}
+    found |= {"result": record.result} if record.result is not None else {"error": record.error}
+    return found | {"start": record.start, "duration_ms": record.duration_ms}
+
+
+def entry(line: Mapping[str, Any]) -> Entry:
+    """The entry of a line. Raises KeyError, TypeError or ValueError where it is none."""
+    match line["line"]:
+        case "conversed":
+            return Conversed(tuple(map(message_of, line["messages"])))
+        case "said":
+            return Said(line["turn"], message_of(line["message"]))
+        case "turn":
+            return TurnUsage(line["turn"], line["usage"] and Usage(**line["usage"]), line.get("finish", "stop"))
+        case "ticket":
+            return PendingApproval(_call(line), line["ticket_id"])
+        case "begun":
+            return Begun(_call(line), line["start"], line["ticket_id"])
+        case "record":
+            result, error = line.get("result"), line.get("error")
+            made = line["sequence"], line["status"], result, error, line["start"], line["duration_ms"]
+            return CallRecord(_call(line), *made)
+        case other:
+            raise ValueError(f"no line of a harness: {other}")
+
+
+def _call_line(call: Call) -> dict[str, Any]:
+    return {"id": call.id, "turn": call.turn, "call_id": call.call_id, "tool": call.tool, "args": call.args}
+
+
+def _call(line: Mapping[str, Any]) -> Call:
+    given = line["args"]
+    return Call(line["turn"], line["call_id"], line["tool"], given if isinstance(given, str) else canonical(given))

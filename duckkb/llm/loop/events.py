@@ -1,0 +1,92 @@
+"""What a loop tells while it runs, and what it ends with. Deltas and calls come as the model gives them (`duckkb.messages`)."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from duckkb.errors import DuckkbError
+from duckkb.llm.loop.calls import Call, CallRecord, PendingApproval
+from duckkb.messages import ContentDelta, Message, ReasoningDelta, ToolCallDone, Usage
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.llm.loop.harness import Harness
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStart:
+    """The model is about to be asked, with these tools."""
+
+    turn: int
+    tools: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStart:
+    """A tool begins."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionEnd:
+    """A tool ended, or nobody waits for it any longer: status, duration, and result or error."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the model is told of a call; `frontend_data` is for who shows the conversation."""
+
+    record: CallRecord
+    frontend_data: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """A call waits for approval; the run stops behind this turn."""
+
+    pending: PendingApproval
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The turn is over; `usage` is None where the provider does not say."""
+
+    turn: int
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoopResult:
+    """What came of a run. `ended`: the model `answered`; an `approval` is waited for; the turns reached their `limit`; it was
+    `cancelled`; or it `failed`, with the `error`. `content` is the answer, None where there is none. `messages` are the whole
+    conversation, however little of it was sent; `turns` and usage are of this run. `finish_reason` is the last answer's."""
+
+    ended: Literal["answered", "approval", "limit", "cancelled", "failed"]
+    messages: tuple[Message, ...]
+    harness: "Harness"
+    content: str | None
+    turns: int
+    usage_history: tuple[Usage | None, ...]
+    pending_approval: tuple[PendingApproval, ...] = ()
+    finish_reason: str | None = None
+    error: DuckkbError | None = None
+
+    @property
+    def total_usage(self) -> Usage:
+        """What all turns took, as far as providers said."""
+        return sum((one for one in self.usage_history if one is not None), Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class LoopEnd:
+    """The last event."""
+
+    result: LoopResult
+
+
+LoopEvent = (
+    TurnStart | ReasoningDelta | ContentDelta | ToolCallDone | ExecutionStart | ExecutionEnd | ToolResult
+    | ApprovalNeeded | TurnEnd | LoopEnd
+)  # fmt: skip
+"""What a loop tells, in the order in which it happens."""

@@ -1,0 +1,175 @@
+"""The calls of one turn, executed in threads side by side. Nobody waits for a thread beyond its tool's time, or once the run is
+cancelled: what it does then is told nowhere."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+from duckkb.errors import DuckkbError
+from duckkb.llm.loop.calls import Begun, Call, CallRecord, PendingApproval, Status, ToolError
+from duckkb.llm.loop.events import ExecutionEnd, ExecutionStart
+from duckkb.llm.loop.harness import Ending, Harness
+from duckkb.llm.loop.tools import Args, Records, Ticket, Tool, ToolContext, sides
+from duckkb.values import dataclass
+
+_WIDTH = 16
+"""Calls that run at once; the others wait, and their time with them."""
+_GLANCE_S = 0.05
+"""How often is looked whether the run was cancelled."""
+_UNKNOWN = "it may have been executed, and may still be"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A call to be executed. `ticket_id` is that of an approval that was given; `again`: it may have been executed before."""
+
+    call: Call
+    tool: Tool
+    args: Args
+    ticket_id: str = ""
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What a thread says when it is through: a ticket that holds the call, or how the call ended."""
+
+    held: PendingApproval | None
+    outcome: Ending | None = None
+    shown: Any = None
+
+
+class _Running:
+    """A call that a thread is at."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.cancelled, self.start, self.began = job, Event(), now(), time.monotonic()
+        self.is_told = False
+
+    @property
+    def took_ms(self) -> float:
+        return round((time.monotonic() - self.began) * 1000, 3)
+
+    @property
+    def left_s(self) -> float:
+        return self.job.tool.timeout_s - (time.monotonic() - self.began)
+
+
+class Execution:
+    """Some calls, each with its record in the harness once `events` is through, or held by a ticket. `shown` has by the ids of calls
+    what is for the front end."""
+
+    def __init__(self, harness: Harness, metadata: Mapping[str, Any], cancel: Event | None) -> None:
+        self._harness, self._metadata, self._cancel = harness, metadata, cancel
+        self._said: SimpleQueue[tuple[_Running, _Done | None]] = SimpleQueue()
+        self._running: dict[str, _Running] = {}
+        self.shown: dict[str, Any] = {}
+
+    def events(self, jobs: Sequence[Job]) -> Iterator[ExecutionStart | ExecutionEnd]:
+        """Execute them. Raises what the harness raises where its file takes no more."""
+        waiting = deque(jobs)
+        try:
+            while waiting or self._running:
+                if self._cancel is not None and self._cancel.is_set():
+                    for job in waiting:
+                        self._harness.end(job.call, Ending("cancelled", None, "it was not executed", now()))
+                    waiting.clear()
+                    yield from self._abandon(list(self._running.values()), "cancelled")
+                    return
+                while waiting and len(self._running) < _WIDTH:
+                    self._begin(waiting.popleft())
+                yield from self._heard()
+                late = [one for one in self._running.values() if one.left_s <= 0 and self._said.empty()]
+                yield from self._abandon(late, "timeout")
+        finally:  # whoever reads the events went, or the disk failed: no thread begins anything any more
+            for one in self._running.values():
+                one.cancelled.set()
+            for one in [*self._running.values()]:
+                self._settle_abandoned(one, "cancelled")
+
+    def _begin(self, job: Job) -> None:
+        running = self._running[job.call.id] = _Running(job)
+        before = tuple(one for one in self._harness.records if one.call.turn < job.call.turn)
+        Thread(target=self._work, args=(running, before), daemon=True, name=f"tool {job.call.tool}").start()
+
+    def _heard(self) -> Iterator[ExecutionStart | ExecutionEnd]:
+        """Wait until a thread says something, or there may be something else to do."""
+        nearest = max(0.0, min(one.left_s for one in self._running.values()))
+        try:
+            running, done = self._said.get(timeout=nearest if self._cancel is None else min(nearest, _GLANCE_S))
+        except Empty:
+            return
+        call = running.job.call
+        if call.id not in self._running:
+            return
+        if done is None:
+            running.is_told = True
+            yield ExecutionStart(call)
+            return
+        del self._running[call.id]
+        if done.outcome is not None:
+            record = self._harness.end(call, done.outcome)
+            if done.shown is not None:
+                self.shown[call.id] = done.shown
+            if self._harness.is_begun(call):
+                yield ExecutionEnd(record)
+
+    def _abandon(self, late: Sequence[_Running], status: Status) -> Iterator[ExecutionStart | ExecutionEnd]:
+        for one in late:
+            one.cancelled.set()
+            record = self._settle_abandoned(one, status)
+            if self._harness.is_begun(one.job.call):
+                if not one.is_told:
+                    yield ExecutionStart(one.job.call)
+                yield ExecutionEnd(record)
+
+    def _settle_abandoned(self, one: _Running, status: Status) -> CallRecord:
+        del self._running[one.job.call.id]
+        why = f"no result within {one.job.tool.timeout_s:g} s" if status == "timeout" else "the run was cancelled"
+        with self._harness.still():  # it does not begin between the look and the record
+            said = _UNKNOWN if self._harness.is_begun(one.job.call) else "it was not executed"
+            return self._harness.end(one.job.call, Ending(status, None, f"{why}; {said}", one.start, one.took_ms))
+
+    def _work(self, one: _Running, before: Records) -> None:
+        """In the thread: ask for a ticket where the tool wants one, else write down that it begins, and execute."""
+        job = one.job
+        key = f"{self._harness.id}/{job.call.id}"
+        context = ToolContext(self._metadata, before, job.call.turn, job.call.call_id, key, one.cancelled)
+        try:
+            ticket = None
+            if job.tool.create_ticket is not None and not job.ticket_id:
+                ticket = job.tool.create_ticket(job.args, context)
+                if not isinstance(ticket, Ticket) or not ticket.ticket_id:
+                    raise ToolError("it was not executed: its ticket has no id")
+                if ticket.approved is not True:
+                    held = PendingApproval(job.call, ticket.ticket_id)
+                    self._harness.hold(held)
+                    self._said.put((one, _Done(held)))
+                    return
+            ticket_id = ticket.ticket_id if ticket is not None else job.ticket_id
+            self._harness.begin(Begun(job.call, now(), ticket_id), again=job.again)
+            self._said.put((one, None))
+            text, shown = sides(job.tool.execute(job.args, context))
+            outcome = Ending("success", text, None, one.start, one.took_ms)
+            self._said.put((one, _Done(None, outcome, shown)))
+        except BaseException as problem:  # whatever a tool raises is what became of its call
+            outcome = Ending("error", None, told_of(problem), one.start, one.took_ms)
+            self._said.put((one, _Done(None, outcome)))
+
+
+def told_of(problem: BaseException) -> str:
+    """What a model is told of an exception."""
+    if isinstance(problem, ToolError):
+        return str(problem).encode("utf-8", "replace").decode() or "the tool failed"
+    if isinstance(problem, DuckkbError):
+        return f"{problem.code}: {problem.message}" + (f" ({problem.suggestion})" if problem.suggestion else "")
+    return f"the tool failed ({type(problem).__name__})"
+
+
+def now() -> str:
+    """UTC, as records have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,165 @@
+"""The file of a harness: lines of JSON that are only ever appended, each synced to the disk before it counts.
+
+A line has in `sum` the first 16 hex digits of the SHA-256 of the sum before it and its own bytes without, so that none can be changed,
+dropped or moved unnoticed. A last line that is not whole was never acknowledged: whoever writes on removes it.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from duckkb import open_files
+from duckkb.errors import StateError, Unavailable
+from duckkb.values import dataclass
+
+FORMAT = "duckkb harness 1"
+_SUM = b',"sum":"'
+_PAUSE = 0.02
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The whole lines of a file, how many bytes they take, and the sum of the last; `is_torn`: bytes stood behind them."""
+
+    lines: tuple[Mapping[str, Any], ...]
+    size: int
+    sum: str
+    is_torn: bool
+
+
+def read(path: Path) -> Found:
+    """What stands in a file, whoever writes to it. Raises `errors.StateError` (E_HARNESS) for one that is none or is damaged,
+    `errors.Unavailable` (E_IO)."""
+    try:
+        return _found(path, path.read_bytes())
+    except OSError as error:
+        raise _refused(path, error) from error
+
+
+class HarnessFile:
+    """The file, open to be appended to; nobody else has it so meanwhile, in this process or another. `lines` are those that were
+    there. Raises as `read`, and `errors.Unavailable` (E_LOCKED) where another has it longer than `wait_s` seconds."""
+
+    def __init__(self, path: Path, wait_s: float) -> None:
+        self._path, self._is_sound = path, True
+        try:
+            self._descriptor = os.open(path, _FLAGS, 0o600)
+        except OSError as error:
+            raise _refused(path, error) from error
+        try:
+            self._lock(wait_s)
+            if not _is_at(self._descriptor, path):
+                raise StateError(f"{path} was removed or replaced meanwhile", "E_HARNESS", "open it again")
+            found = _found(path, path.read_bytes())
+            if found.is_torn:
+                os.ftruncate(self._descriptor, found.size)
+                os.fsync(self._descriptor)
+            if not found.lines:  # it may be new, also where another one made it and died
+                _sync_folder(path.parent)
+        except BaseException as error:
+            os.close(self._descriptor)
+            if isinstance(error, OSError):
+                raise _refused(path, error) from error
+            raise
+        self.lines, self._size, self._sum = found.lines, found.size, found.sum
+
+    def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Write lines behind the others; they are on the disk when this returns. Where it fails nothing is there, and the
+        file takes no more. Raises `errors.Unavailable` (E_IO)."""
+        if not self._is_sound:
+            raise Unavailable(f"{self._path} takes no more: a write to it failed", "E_IO", "open it again")
+        data, last = b"", self._sum
+        for line in lines:
+            text, last = _sealed(line, last)
+            data += text
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:])
+            os.fsync(self._descriptor)
+        except OSError as error:
+            self._is_sound = False
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise _refused(self._path, error) from error
+        self._size, self._sum = self._size + len(data), last
+
+    def close(self) -> None:
+        """Let go of the file. Whoever goes on with what it was opened for gets an error."""
+        if self._descriptor >= 0:
+            self._is_sound = False
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lock(self, wait_s: float) -> None:
+        until = time.monotonic() + wait_s
+        while not open_files.try_lock(self._descriptor, exclusive=True):
+            if time.monotonic() >= until:
+                said = f"{self._path} is in use: another run goes on with this harness"
+                raise Unavailable(said, "E_LOCKED", "wait until it has ended")
+            time.sleep(_PAUSE)
+
+
+def _sealed(line: Mapping[str, Any], before: str) -> tuple[bytes, str]:
+    body = json.dumps(line, separators=(",", ":")).encode()[:-1]
+    own = _sum(before, body)
+    return body + _SUM + own.encode() + b'"}\n', own
+
+
+def _sum(before: str, body: bytes) -> str:
+    return hashlib.sha256(before.encode() + body).hexdigest()[:16]
+
+
+def _found(path: Path, data: bytes) -> Found:
+    *whole, rest = data.split(b"\n")
+    lines: list[Mapping[str, Any]] = []
+    size, last = 0, ""
+    for number, text in enumerate(whole, 1):
+        line = _line(text, last)
+        if line is None and number == len(whole) and not rest and number > 1 and b"\0" in text:
+            return Found(tuple(lines), size, last, True)  # blocks of it that never came to the disk
+        if line is None or (number == 1 and line.get("format") != FORMAT):
+            said = f"{path}:{number} is not as it was written" if number > 1 else f"{path} is no file of a harness"
+            raise StateError(said, "E_HARNESS", "take the file from a backup, or begin a new harness")
+        lines.append(line)
+        size, last = size + len(text) + 1, str(line["sum"])
+    if rest and not whole and not b'{"line":"head"'.startswith(rest[:14]):
+        raise StateError(f"{path} is no file of a harness", "E_HARNESS", "name another file")
+    return Found(tuple(lines), size, last, bool(rest))
+
+
+def _line(text: bytes, before: str) -> Mapping[str, Any] | None:
+    """The object of a line that is as it was written."""
+    body, _, tail = text.rpartition(_SUM)
+    if tail != f'{_sum(before, body)}"}}'.encode():
+        return None
+    found = json.loads(text)
+    return found if isinstance(found, dict) else None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one at the path: a lock on another one excludes nobody."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refused(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"{path}: {error.strerror or error}", "E_IO", "free space, or name a file that you may write")

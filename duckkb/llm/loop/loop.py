@@ -1,0 +1,291 @@
+"""The loop: a model is asked, the tools that it calls are executed, it is told what they gave, until it answers.
+
+`stream` tells everything as it happens; `run` drains it."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from duckkb.errors import Unavailable, UsageError
+from duckkb.llm.failover import refuse_what_it_cannot
+from duckkb.llm.loop import resuming
+from duckkb.llm.loop.calls import Call, Decision, ToolError, parsed, refuse_unfit
+from duckkb.llm.loop.compaction import Compacted, Compaction
+from duckkb.llm.loop.entries import Conversed, Said, TurnUsage
+from duckkb.llm.loop.events import ApprovalNeeded, LoopEnd, LoopEvent, LoopResult, ToolResult, TurnEnd, TurnStart
+from duckkb.llm.loop.executing import Execution, Job, now, told_of
+from duckkb.llm.loop.harness import Ending, Harness
+from duckkb.llm.loop.tools import Records, Tool, refuse_unsound, visible
+from duckkb.messages import (
+    ChatRequest,
+    ContentDelta,
+    Finish,
+    Message,
+    ReasoningDelta,
+    ToolCall,
+    ToolCallDone,
+    Usage,
+)
+from duckkb.ports import ChatModel
+from duckkb.values import dataclass, field
+
+if TYPE_CHECKING:
+    from threading import Event
+
+TurnPolicy = Callable[[int, Records, Mapping[str, Any]], str | None]
+"""Of the number of a turn, the records so far and the metadata: what the system says before it, or None."""
+WARNING = "One turn is left behind this one. Call what you still need now; then you have to answer."
+TERMINATE = "This is the last turn. Call no tool; answer with what you have."
+
+
+@dataclass(frozen=True, slots=True)
+class ToolLoop:
+    """How a model works with tools. In the last of `max_turns` turns it is told `terminate_message` and may call nothing, in the
+    one before `warning_message`. `request` has the settings with which it is asked (temperature and so on)."""
+
+    model: ChatModel
+    tools: tuple[Tool, ...] = ()
+    max_turns: int = 20
+    warning_message: str = WARNING
+    terminate_message: str = TERMINATE
+    turn_policy: TurnPolicy | None = None
+    compaction: Compaction | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    request: ChatRequest = ChatRequest(())
+
+    def stream(
+        self,
+        messages: Sequence[Message] | None = None,
+        harness: Harness | None = None,
+        decisions: Sequence[Decision] = (),
+        cancel: "Event | None" = None,
+    ) -> Iterator[LoopEvent]:
+        """Everything as it happens; `LoopEnd` comes last. Without `messages` it goes on with the conversation of the harness.
+        `decisions` are on tickets that an earlier run listed. Whoever stops reading cancels what runs. Raises `errors.UsageError`
+        (E_TICKET for a decision that fits no ticket; E_MODEL_CANNOT) before anything is done, `errors.Unavailable` (E_LOCKED;
+        E_IO) where another run has the harness or its file takes no more."""
+        if self.max_turns < 1:
+            raise UsageError("max_turns is less than 1", suggestion="give at least one turn")
+        refuse_unsound(self.tools)
+        refuse_what_it_cannot(self.model.settings, replace(self.request, tools=tuple(one.spec for one in self.tools)))
+        kept = Harness() if harness is None else harness
+        with kept.in_use():
+            yield from _Run(self, kept, messages, cancel).events(decisions)
+
+    def run(
+        self,
+        messages: Sequence[Message] | None = None,
+        harness: Harness | None = None,
+        decisions: Sequence[Decision] = (),
+        cancel: "Event | None" = None,
+        on_event: Callable[[LoopEvent], object] = lambda _: None,
+    ) -> LoopResult:
+        """What `stream` ends with. Raises as `stream`, and what `on_event` raises."""
+        for event in self.stream(messages, harness, decisions, cancel):
+            on_event(event)
+            if isinstance(event, LoopEnd):
+                return event.result
+        raise AssertionError("a stream ends with LoopEnd")
+
+
+class _Run:
+    """One run, with the conversation as it grows."""
+
+    def __init__(
+        self, loop: ToolLoop, harness: Harness, messages: Sequence[Message] | None, cancel: "Event | None"
+    ) -> None:
+        self._loop, self._harness, self._cancel = loop, harness, cancel
+        self._messages = list(harness.messages if messages is None else harness.settled(messages))
+        answer, self._reason = harness.last_answer
+        if self._reason is None and self._messages[-1:] == [answer] and not self._messages[-1].tool_calls:
+            self._messages.pop()  # it broke off, and is asked for again
+        if not self._messages:
+            raise UsageError("there are no messages to answer", suggestion="give at least the user's")
+        self._metadata = MappingProxyType(dict(loop.metadata))
+        self._sent = Compacted(loop.compaction, len(self._messages))
+        self._used: list[Usage | None] = []
+        self._ended: Literal["answered", "approval", "limit", "cancelled", "failed"] | None = None
+        self._error: Unavailable | None = None
+        self._content: str | None = None
+
+    def events(self, decisions: Sequence[Decision]) -> Iterator[LoopEvent]:
+        yield from self._resume(decisions)
+        while self._ended is None:
+            yield from self._turn()
+        yield LoopEnd(self._result())
+
+    def _resume(self, decisions: Sequence[Decision]) -> Iterator[LoopEvent]:
+        """Settle what earlier runs left, until each call in the conversation has its result or waits for approval."""
+        jobs = list(resuming.jobs(self._harness, self._messages, self._loop.tools, decisions))
+        if tuple(self._messages) != self._harness.messages:
+            self._harness.append(Conversed(tuple(self._messages)))
+        before = tuple(self._messages)
+        open_calls = resuming.unanswered(self._messages)
+        execution = Execution(self._harness, self._metadata, self._cancel)
+        yield from execution.events(jobs)
+        self._messages = list(self._harness.settled(self._messages))
+        for was, one in zip(before, self._messages, strict=True):
+            if was != one:
+                yield from self._told(one, execution)
+        yield from self._answer([self._known(one) for one in open_calls], execution)
+        last = self._messages[-1]
+        if resuming.waiting(self._harness, self._messages):
+            self._ended = "approval"
+        elif self._is_cancelled:
+            self._ended = "cancelled"
+        elif last.role == "assistant":
+            self._ended, self._content = "answered", last.content
+
+    def _known(self, asked: ToolCall) -> Call:
+        """A call that an interrupted run left without an answer."""
+        call = resuming.call_of(self._harness.turn, asked)
+        if not any(one.call.id == call.id for one in self._harness.pending):
+            self._harness.end(call, Ending("cancelled", None, "the run ended before; it was not executed", now()))
+        return call
+
+    def _told(self, message: Message, execution: Execution) -> Iterator[ToolResult]:
+        for record in self._harness.records:
+            if record.message == message:
+                yield ToolResult(record, execution.shown.get(record.call.id))
+                return
+
+    def _turn(self) -> Iterator[LoopEvent]:
+        if self._is_cancelled:
+            self._ended = "cancelled"
+            return
+        turn, number = self._harness.turn + 1, self._number
+        is_last = number >= self._loop.max_turns
+        for text in self._injected(number, is_last=is_last):
+            self._say(turn, Message("system", text))
+        tools = visible(self._loop.tools, self._harness.records, self._metadata)
+        yield TurnStart(turn, tuple(tools))
+        answer, usage = yield from self._ask(turn, tools, is_last=is_last)
+        if self._ended is None or answer.content or answer.reasoning:
+            self._say(turn, answer)
+        self._used.append(usage)
+        self._harness.append(TurnUsage(turn, usage, self._reason))
+        if self._ended is None:
+            yield from self._act(turn, answer, tools, is_last=is_last)
+        yield TurnEnd(turn, usage)
+
+    def _injected(self, number: int, *, is_last: bool) -> Iterator[str]:
+        """What the system says before a turn."""
+        if self._loop.turn_policy is not None:
+            try:
+                said = self._loop.turn_policy(number, self._harness.records, self._metadata)
+            except Exception:  # whatever it is: it is advice
+                said = None
+            if isinstance(said, str) and said:
+                yield said
+        if is_last:
+            yield self._loop.terminate_message
+        elif number == self._loop.max_turns - 1:
+            yield self._loop.warning_message
+
+    def _ask(
+        self, turn: int, tools: Mapping[str, Tool], *, is_last: bool
+    ) -> Generator[LoopEvent, None, tuple[Message, Usage | None]]:
+        """The model's answer as it comes, and then whole, with what it took; without its calls where it broke off."""
+        request = replace(
+            self._loop.request,
+            messages=self._sent.view(self._messages),
+            tools=tuple(one.spec for one in tools.values()),
+            tool_choice="none" if is_last else self._loop.request.tool_choice,
+        )
+        content, reasoning, calls = "", "", list[ToolCall]()
+        usage, self._reason = None, None
+        try:
+            for event in self._loop.model.stream(request, self._cancel):
+                match event:
+                    case ContentDelta(text=text):
+                        content += text
+                    case ReasoningDelta(text=text):
+                        reasoning += text
+                    case ToolCallDone(call=call):
+                        calls.append(self._with_own_id(call, turn, calls))
+                        event = ToolCallDone(calls[-1])
+                    case Finish():
+                        usage, self._reason = event.usage, event.reason
+                        continue
+                yield event
+            if self._reason is None:
+                raise Unavailable("the model's answer broke off", "E_MODEL", "ask again")
+        except Unavailable as problem:
+            self._ended, self._error, calls = "cancelled" if self._is_cancelled else "failed", problem, []
+        return Message("assistant", content, tuple(calls), None, reasoning or None), usage
+
+    def _with_own_id(self, call: ToolCall, turn: int, others: Sequence[ToolCall]) -> ToolCall:
+        """Some providers give no ids, or the same ones each turn; here a call has one of its own."""
+        taken = {one.id for message in self._messages for one in message.tool_calls} | {one.id for one in others}
+        free = (f"call_{turn}_{number}" for number in count(len(others) + 1))
+        return (
+            call
+            if call.id and call.id not in taken
+            else replace(call, id=next(one for one in free if one not in taken))
+        )
+
+    def _act(self, turn: int, answer: Message, tools: Mapping[str, Tool], *, is_last: bool) -> Iterator[LoopEvent]:
+        """Execute what the answer calls, and decide whether there is another turn."""
+        calls = [resuming.call_of(turn, one) for one in answer.tool_calls]
+        execution, jobs = Execution(self._harness, self._metadata, self._cancel), list[Job]()
+        for call in calls:
+            try:
+                if is_last:
+                    raise ToolError("it was not executed: the turns are at their limit")
+                if call.tool not in tools:
+                    raise ToolError(f"there is no tool {call.tool!r}; there are: {', '.join(tools) or 'none'}")
+                args = parsed(call.arguments)
+                refuse_unfit(tools[call.tool].parameters, args)
+                jobs.append(Job(call, tools[call.tool], args))
+            except ToolError as problem:
+                self._harness.end(call, Ending("error", None, told_of(problem), now()))
+        yield from execution.events(jobs)
+        yield from self._answer(calls, execution)
+        if not calls or is_last:
+            self._ended, self._content = "limit" if calls else "answered", answer.content or None
+        elif self._is_cancelled:
+            self._ended = "cancelled"
+        elif resuming.waiting(self._harness, self._messages):
+            self._ended = "approval"
+
+    def _answer(self, calls: Sequence[Call], execution: Execution) -> Iterator[LoopEvent]:
+        """A message for each call, in their order: its result, or what holds its place."""
+        held = {one.call.id: one for one in self._harness.pending}
+        for call in calls:
+            record = self._harness.record_of(call)
+            if record is not None:
+                self._say(call.turn, record.message)
+                yield ToolResult(record, execution.shown.get(call.id))
+            else:
+                self._say(call.turn, held[call.id].message)
+                yield ApprovalNeeded(held[call.id])
+
+    def _say(self, turn: int, message: Message) -> None:
+        self._harness.append(Said(turn, message))
+        self._messages.append(message)
+
+    @property
+    def _is_cancelled(self) -> bool:
+        return self._cancel is not None and self._cancel.is_set()
+
+    @property
+    def _number(self) -> int:
+        """Of the turn that comes, among those since the user spoke last: also where an earlier run began."""
+        asked = max((at for at, one in enumerate(self._messages) if one.role == "user"), default=-1)
+        return 1 + sum(one.role == "assistant" for one in self._messages[asked + 1 :])
+
+    def _result(self) -> LoopResult:
+        assert self._ended is not None, "a run goes on until it has ended"
+        return LoopResult(
+            self._ended,
+            tuple(self._messages),
+            self._harness,
+            self._content or None,
+            len(self._used),
+            tuple(self._used),
+            resuming.waiting(self._harness, self._messages),
+            self._reason,
+            self._error,
+        )

@@ -1,0 +1,106 @@
+"""What a tool is: what it takes, does, and says to whom."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckkb.errors import UsageError
+from duckkb.llm.loop.calls import CallRecord, ToolError
+from duckkb.messages import ToolSpec
+from duckkb.ontology.reasons import compiled
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from threading import Event
+
+Args = Mapping[str, Any]
+Records = tuple[CallRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TwoSided:
+    """A result of which the model gets one side, and who shows the conversation the other."""
+
+    for_llm: Any
+    for_frontend: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a tool knows beside its arguments: the `metadata` of the loop, and the records of the `harness` as it stood before this
+    turn. Once `cancelled` is set nobody waits for the result. `key` is the same whenever this one call is executed."""
+
+    metadata: Mapping[str, Any]
+    harness: Records
+    turn: int
+    call_id: str
+    key: str
+    cancelled: "Event"
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """What stands for a call that somebody is to approve; one that is `approved` already is executed at once."""
+
+    ticket_id: str
+    approved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something that a model may call. `parameters` is a JSON Schema (2020-12) of an object. `execute` gives a text, a value that
+    JSON has, or a `TwoSided`; it runs in a thread, beside the other calls of its turn, and may raise `ToolError`. It has `timeout_s`
+    seconds. A tool with `create_ticket` is executed once somebody approved the call. `discover` says before each turn whether the model
+    sees the tool. One that is `idempotent` by `context.key` is executed again where it is not known whether it was."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    execute: Callable[[Args, ToolContext], Any]
+    timeout_s: float = 60.0
+    create_ticket: Callable[[Args, ToolContext], Ticket] | None = None
+    discover: Callable[[Records, Mapping[str, Any]], bool] | None = None
+    idempotent: bool = False
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.parameters)
+
+
+def refuse_unsound(tools: Sequence[Tool]) -> None:
+    """Raises `errors.UsageError` for a name that stands twice, and for parameters that are no JSON Schema."""
+    names = [one.name for one in tools]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"there are two tools {twice!r}", suggestion="give each a name of its own")
+    for one in tools:
+        try:
+            compiled(one.parameters)
+        except ValueError as error:
+            said = f"the parameters of the tool {one.name!r} are no JSON Schema: {error}".partition("\n")[0]
+            raise UsageError(said, suggestion="mend the schema") from error
+
+
+def visible(tools: Sequence[Tool], records: Records, metadata: Mapping[str, Any]) -> dict[str, Tool]:
+    """The tools that a model is shown now; one whose `discover` fails is hidden."""
+    return {one.name: one for one in tools if _is_visible(one, records, metadata)}
+
+
+def _is_visible(tool: Tool, records: Records, metadata: Mapping[str, Any]) -> bool:
+    if tool.discover is None:
+        return True
+    try:
+        return tool.discover(records, metadata) is True
+    except Exception:  # whatever it is: a tool that cannot say whether it is there is not
+        return False
+
+
+def sides(value: Any) -> tuple[str, Any]:
+    """What a tool gave: the text for the model, and the value for the front end (None where there is none). Raises ToolError."""
+    shown = None
+    if isinstance(value, TwoSided):
+        value, shown = value.for_llm, value.for_frontend
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise ToolError("it was executed, and its result has no form in JSON") from None
+    return text.encode("utf-8", "replace").decode(), shown  # half a surrogate has no form on the wire

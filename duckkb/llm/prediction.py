@@ -1,0 +1,184 @@
+"""Asking a chat model: piece by piece (`stream`), or for the whole answer, which is that, drained (`predict`)."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, Unpack, get_args
+
+from duckkb.errors import Unavailable, UsageError
+from duckkb.messages import (
+    ChatEvent,
+    ChatRequest,
+    ContentDelta,
+    Effort,
+    Finish,
+    Message,
+    Prediction,
+    ReasoningDelta,
+    ToolCall,
+    ToolCallDone,
+    ToolSpec,
+    message_of,
+)
+from duckkb.ontology.reasons import compiled
+from duckkb.ontology.rules import Choice, Number, Rule, Whole
+from duckkb.ontology.source import pointer
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from duckkb.ports import ChatModel
+
+Prompt = str | Sequence[Message | Mapping[str, Any]]
+"""What is said to a model: one text of the user, or messages, as values or as plain objects of OpenAI's protocol."""
+_RULES: Mapping[str, Rule] = {
+    "tool_choice": Choice(("auto", "none", "required")),
+    "response_format": Choice(("text", "json")),
+    "temperature": Number(0, 2),
+    "top_p": Number(0, 1),
+    "max_tokens": Whole(1, 1 << 24),
+    "reasoning_effort": Choice(get_args(Effort)),
+}
+_MOST_PROBLEMS = 10
+
+
+class Asking(TypedDict, total=False):
+    """How it is asked, as of `messages.ChatRequest`; what is left out is the provider's to decide."""
+
+    tools: Sequence[ToolSpec]
+    tool_choice: Literal["auto", "none", "required"]
+    response_format: Literal["text", "json"]
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    reasoning_effort: Effort | None
+
+
+def stream(
+    model: "ChatModel", prompt: Prompt, *, cancel: "Event | None" = None, **how: Unpack[Asking]
+) -> Iterator[ChatEvent]:
+    """The answer piece by piece, as `ports.ChatModel.stream`. Raises `errors.UsageError` for settings out of range too."""
+    return model.stream(request(prompt, **how), cancel)
+
+
+def predict(
+    model: "ChatModel",
+    prompt: Prompt,
+    *,
+    schema: Mapping[str, Any] | None = None,
+    cancel: "Event | None" = None,
+    **how: Unpack[Asking],
+) -> Prediction:
+    """The whole answer. With `response_format="json"` its value is `parsed`, an object or an array; with a JSON Schema (2020-12),
+    which asks for JSON by itself, it satisfies that.
+
+    Raises as `stream`; and `errors.Unavailable` (E_MODEL) where the answer is not JSON, or not as the schema has it: then
+    `details` have `raw`, the text as it came, and for a schema the `problems`."""
+    checker = _checker(schema) if schema is not None else None
+    if schema is not None:
+        how["response_format"] = "json"
+    wanted = request(prompt, **how)
+    found = drain(model.stream(wanted, cancel))
+    if wanted.response_format == "text" or found.tool_calls:
+        return found
+    value = _parsed(found)
+    if checker is not None:
+        _hold_against(checker, value, found)
+    return Prediction(found.content, found.finish, found.reasoning, found.tool_calls, value)
+
+
+def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
+    """The question as a value; raises `errors.UsageError` for messages that are none, and settings out of range."""
+    messages = (Message("user", prompt),) if isinstance(prompt, str) else tuple(map(_message, prompt))
+    if not messages:
+        raise UsageError("a chat model was asked nothing", suggestion="give a prompt, or messages")
+    if unknown := sorted(how.keys() - Asking.__annotations__.keys()):
+        raise UsageError(f"a chat model is not asked with {unknown[0]!r}", suggestion=", ".join(Asking.__annotations__))
+    for name, rule in _RULES.items():
+        value = how.get(name)
+        problem = rule.problem(value) if value is not None else None
+        if problem:
+            raise UsageError(f"{name} {problem}")
+    if how.get("tool_choice") == "required" and not how.get("tools"):
+        raise UsageError("a tool has to be called, and there is none", suggestion="give tools")
+    return ChatRequest(
+        messages,
+        tuple(how.get("tools", ())),
+        how.get("tool_choice", "auto"),
+        how.get("response_format", "text"),
+        how.get("temperature"),
+        how.get("top_p"),
+        how.get("max_tokens"),
+        how.get("reasoning_effort"),
+    )
+
+
+def drain(events: Iterable[ChatEvent]) -> Prediction:
+    """The whole of an answer that comes piece by piece."""
+    said: list[str] = []
+    thought: list[str] = []
+    calls: list[ToolCall] = []
+    finish: Finish | None = None
+    for event in events:
+        match event:
+            case ContentDelta(text):
+                said.append(text)
+            case ReasoningDelta(text):
+                thought.append(text)
+            case ToolCallDone(call):
+                calls.append(call)
+            case Finish():
+                finish = event
+    if finish is None:
+        raise Unavailable("The answer of a chat model broke off.", code="E_MODEL", details={"reason": "unreachable"})
+    return Prediction("".join(said), finish, "".join(thought) or None, tuple(calls))
+
+
+def _message(given: Message | Mapping[str, Any]) -> Message:
+    try:
+        return given if isinstance(given, Message) else message_of(given)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _parsed(found: Prediction) -> Any:
+    try:
+        value = json.loads(found.content, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        cut = " (it was cut off at the limit of its length)" if found.finish.reason == "length" else ""
+        raise _wrong(found, "not_json", f"is not JSON{cut}") from None
+    if not isinstance(value, (dict, list)):
+        raise _wrong(found, "not_json", "is neither an object nor an array")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """NaN and the infinities, which JSON does not have."""
+    raise ValueError(name)
+
+
+def _checker(schema: Mapping[str, Any]) -> Any:
+    try:
+        return compiled(dict(schema))
+    except ValueError as error:
+        said = str(error).partition("\n")[0]
+        raise UsageError(
+            f"the schema of the answer is none: {said}", suggestion="give a JSON Schema (2020-12)"
+        ) from None
+
+
+def _hold_against(checker: Any, value: Any, found: Prediction) -> None:
+    wrong = [
+        {"field": pointer(*error.instance_path), "message": error.message.partition("\n")[0]}
+        for error in islice(checker.iter_errors(value), _MOST_PROBLEMS)
+    ]
+    if wrong:
+        first = wrong[0]
+        said = f"does not fit the schema: {first['field']} {first['message']}".replace("  ", " ")
+        raise _wrong(found, "schema", said, problems=wrong)
+
+
+def _wrong(found: Prediction, reason: str, said: str, **more: Any) -> Unavailable:
+    details = {"reason": reason, "provider": found.finish.provider, "raw": found.content, **more}
+    remedy = "ask again, say in the prompt which JSON is wanted, or ask another model"
+    return Unavailable(f"The answer of {found.finish.provider} {said}.", "E_MODEL", remedy, details)

@@ -1,0 +1,201 @@
+"""What the chunks of a streamed answer say, put together: text, calls of tools, why it ended and what it took.
+
+Providers agree on little of it. Nothing that a server says is taken for more than it is: a value of another kind than the protocol
+has is an error, and no error repeats it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+from uuid import uuid4
+
+from duckkb.messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, ToolCall, ToolCallDone, Usage
+
+_Reason = Literal["stop", "length", "tool_calls", "content_filter"]
+_REASONS: dict[str, _Reason] = {
+    "stop": "stop", "end_turn": "stop", "eos": "stop", "stop_sequence": "stop", "length": "length", "max_tokens": "length",
+    "tool_calls": "tool_calls", "function_call": "tool_calls", "tool_use": "tool_calls", "content_filter": "content_filter",
+}  # fmt: skip
+_REASONING = ("reasoning_content", "reasoning")
+_CACHED = (
+    ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"),
+    ("prompt_cache_hit_tokens",), ("cached_tokens",), ("cache_read_input_tokens",),
+)  # fmt: skip
+_MOST_CALLS = 128
+
+
+class WrongAnswer(Exception):
+    """An answer that does not fit the protocol or the request; the text says how and quotes nothing. `reason` is one word."""
+
+    def __init__(self, said: str, reason: str = "bad_answer") -> None:
+        super().__init__(said)
+        self.reason = reason
+
+
+class ChatAnswer:
+    """One answer while it comes."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._calls: list[CalledTool] = []
+        self._usage: Usage | None = None
+        self._reason: _Reason | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the model has said that this is the end; what it took may still come."""
+        return self._reason is not None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the model ended it by itself, not a limit or a filter."""
+        return self._reason in ("stop", "tool_calls")
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
+    def read(self, chunk: object) -> Iterator[ChatEvent]:
+        """The pieces of text in a chunk. Raises `WrongAnswer`."""
+        whole = _object(chunk, "a chunk")
+        if whole.get("error"):
+            raise WrongAnswer("failed in the middle of its answer")
+        choices = whole.get("choices") or []
+        if not isinstance(choices, list):
+            raise WrongAnswer("choices that are no list")
+        for choice in [_object(one, "a choice") for one in choices[:1]]:
+            yield from self._read(choice)
+            self._take_usage(choice)
+        self._take_usage(whole)
+        self._take_usage(whole.get("x_groq"))
+
+    def end(self) -> Iterator[ChatEvent]:
+        """The calls, whole, and the end. Raises `WrongAnswer` where there has been none."""
+        if self._reason is None:
+            raise WrongAnswer("broke off before the end of its answer", "unreachable")
+        if self._reason == "tool_calls" and not self._calls:
+            raise WrongAnswer("a call of a tool without the call")
+        seen = set[str]()
+        for call in self._calls:
+            done = call.done(seen)
+            seen.add(done.id)
+            yield ToolCallDone(done)
+        reason: _Reason = "tool_calls" if self._calls and self._reason == "stop" else self._reason
+        yield Finish(reason, self._usage, self._provider)
+
+    def _read(self, choice: Mapping[str, Any]) -> Iterator[ChatEvent]:
+        delta = _object(choice.get("delta") or choice.get("message") or {}, "a delta")
+        if thought := next((text for name in _REASONING if (text := _text(delta, name))), ""):
+            yield ReasoningDelta(thought)
+        if said := _text(delta, "content"):
+            yield ContentDelta(said)
+        calls = delta.get("tool_calls") or []
+        if not isinstance(calls, list):
+            raise WrongAnswer("tool_calls that are no list")
+        for one in calls:
+            self._take_call(_object(one, "a call of a tool"))
+        reason = choice.get("finish_reason")
+        if reason is not None and reason != "":
+            found = _REASONS.get(reason) if isinstance(reason, str) else None
+            if found is None:
+                raise WrongAnswer("an end for a reason that is not known")
+            self._reason = found
+
+    def _take_call(self, piece: Mapping[str, Any]) -> None:
+        """A piece of a call: it goes on with the one of its index, or of its id, or the last one, unless it begins another."""
+        function = _object(piece.get("function") or {}, "a function")
+        id, name, arguments = _text(piece, "id"), _text(function, "name"), _arguments(function.get("arguments"))
+        index = piece.get("index")
+        index = index if type(index) is int else None
+        known = [call for call in self._calls if index is None or call.index == index]
+        call = known[-1] if known else None
+        if call is None or call.is_another(id, name):
+            call = CalledTool(index, id)
+            self._calls.append(call)
+            if len(self._calls) > _MOST_CALLS:
+                raise WrongAnswer(f"more than {_MOST_CALLS} calls of tools")
+        call.id, call.name = call.id or id, call.name or name
+        call.arguments.append(arguments)
+
+    def _take_usage(self, holder: object) -> None:
+        found = usage_of(holder.get("usage")) if isinstance(holder, Mapping) else None
+        self._usage = found or self._usage
+
+
+class CalledTool:
+    """A call of which pieces come."""
+
+    def __init__(self, index: int | None, id: str) -> None:
+        self.index, self.id, self.name = index, id, ""
+        self.arguments: list[str] = []
+
+    def is_another(self, id: str, name: str) -> bool:
+        """Whether a piece with this id and name begins another call. Some providers give all calls one index, or none, and
+        empty ids; others repeat id and name in each piece."""
+        if id and self.id:
+            return id != self.id
+        return bool(name) and bool(self.name) and (name != self.name or _is_whole("".join(self.arguments)))
+
+    def done(self, taken: set[str]) -> ToolCall:
+        """With an id that no other call of the answer has."""
+        if not self.name:
+            raise WrongAnswer("a call of a tool without its name")
+        id = self.id if self.id and self.id not in taken else f"call_{uuid4().hex}"
+        return ToolCall(id, self.name, "".join(self.arguments) or "{}")
+
+
+def usage_of(value: object) -> Usage | None:
+    """What an answer took; None where that is not said in numbers.
+
+    >>> usage_of({"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4})
+    Usage(prompt=9, completion=2, total=11, cached=4)
+    """
+    if not isinstance(value, Mapping):
+        return None
+    prompt = _count(value, "prompt_tokens", "input_tokens")
+    completion = _count(value, "completion_tokens", "output_tokens")
+    if prompt is None and completion is None:
+        return None
+    sum_of = (prompt or 0) + (completion or 0)
+    total = _count(value, "total_tokens")
+    cached = next((found for path in _CACHED if (found := _at(value, path)) is not None), None)
+    return Usage(prompt or 0, completion or 0, sum_of if total is None else total, cached)
+
+
+def _at(value: Mapping[str, Any], path: tuple[str, ...]) -> int | None:
+    inside: Any = value
+    for name in path[:-1]:
+        inside = inside.get(name)
+        if not isinstance(inside, Mapping):
+            return None
+    return _count(inside, path[-1])
+
+
+def _count(value: Mapping[str, Any], *names: str) -> int | None:
+    found = (value.get(name) for name in names)
+    return next((one for one in found if type(one) is int and one >= 0), None)
+
+
+def _object(value: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise WrongAnswer(f"{what} that is no object")
+    return value
+
+
+def _text(value: Mapping[str, Any], name: str) -> str:
+    found = value.get(name)
+    if found is not None and not isinstance(found, str):
+        raise WrongAnswer(f"a {name} that is no text")
+    return found or ""
+
+
+def _arguments(value: object) -> str:
+    """The JSON text of arguments; a few providers give the value instead."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -1,0 +1,189 @@
+"""A chat model at an endpoint that speaks OpenAI's protocol, asked through the `openai` client; answers are always streamed.
+
+The client neither waits nor tries again: which provider is asked next is decided by `llm.failover`. Nothing that a server says
+is repeated but for one line of what it found wrong with a request.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from duckkb.errors import Unavailable
+from duckkb.llm.providers.chat_answer import ChatAnswer, WrongAnswer
+from duckkb.llm.providers.open_call import AnswerRefused, OpenCall
+from duckkb.llm.providers.openai_client import EXPLAINED, explanation, is_sendable, opened
+from duckkb.messages import ChatEvent, ChatRequest, Message, ToolSpec
+from duckkb.settings import ChatModelSettings, ProviderSettings
+
+if TYPE_CHECKING:
+    from openai import APIStatusError, OpenAI
+
+_MOST_BYTES = 64 << 20
+"""Of one answer: providers send up to 300 bytes around each token."""
+
+
+class ChatEndpoint:
+    """One provider of a model, as `llm.failover.ChatProvider` has it. Whoever makes this has checked that its host is trusted.
+    Safe to share between threads. No error contains the key, or anything of the conversation."""
+
+    def __init__(self, model: ChatModelSettings, provider: ProviderSettings, key: str | None) -> None:
+        self._model, self._provider = model, provider
+        self._key = key.strip() if key else None
+        self._client: OpenAI | None = None
+        self._making = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._provider.name
+
+    def stream(self, request: ChatRequest, cancel: threading.Event | None = None) -> Iterator[ChatEvent]:
+        """As `ports.ChatModel.stream`; a connection is cut when `cancel` is set, or when nobody reads on."""
+        answer, call = ChatAnswer(self.name), OpenCall(self._provider.timeout_s, cancel)
+        try:
+            try:
+                for chunk in self._chunks(request, call):
+                    yield from answer.read(chunk)
+                    if answer.is_finished:
+                        call.hurry()
+            except Unavailable:
+                if not answer.is_finished:  # behind the end comes nothing but what it took
+                    raise
+            self._refuse_ignored(request, answer)
+            yield from answer.end()
+        except WrongAnswer as error:
+            raise self._wrong(error) from None
+
+    def _chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
+        """What the server sends, chunk by chunk; each fault is an `errors.Unavailable`."""
+        client = self._opened()
+        from openai import APIConnectionError, APIError, APIStatusError
+
+        try:
+            yield from self._asked(client, request, call)
+        except APIStatusError as error:
+            raise self._refused(error) from None
+        except AnswerRefused as error:
+            raise self._given_up(error) from None
+        except APIConnectionError as error:
+            if isinstance(error.__cause__, AnswerRefused):  # openai 2 wraps it, openai 3 lets it pass
+                raise self._given_up(error.__cause__) from None
+            what = "could not be reached, or broke off"
+            raise self._fault("unreachable", what, "check its base_url and the network") from None
+        except APIError:
+            raise self._fault("bad_answer", "failed in the middle of its answer", "try again later") from None
+        except (ValueError, RecursionError):
+            raise self._wrong(WrongAnswer("not JSON")) from None
+        finally:
+            call.cut()
+
+    def _asked(self, client: "OpenAI", request: ChatRequest, call: OpenCall) -> Iterator[object]:
+        from openai import Stream
+
+        from duckkb.llm.providers.guarded_http import CALL
+
+        CALL.set(call)
+        try:
+            body = self._body(request)
+            # With `object` chunks come as plain data: what a hostile server sends is not taken for a model's fields.
+            stream = client.post("/chat/completions", cast_to=object, body=body, stream=True, stream_cls=Stream[object])
+        finally:
+            CALL.set(None)
+        form = stream.response.headers.get("content-type", "")
+        if "json" in form:  # a whole answer, of a server that does not stream
+            yield json.loads(stream.response.read())
+        elif "event-stream" in form:
+            yield from stream
+        else:
+            raise WrongAnswer("neither events nor JSON")
+
+    def _body(self, request: ChatRequest) -> dict[str, Any]:
+        model, provider = self._model, self._provider
+        body: dict[str, Any] = {
+            "model": provider.model,
+            "messages": [*map(self._message, request.messages)],
+            "stream": True,
+        }
+        if provider.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.tools:
+            body["tools"] = [*map(_tool, request.tools)]
+            if request.tool_choice != "auto":
+                body["tool_choice"] = request.tool_choice
+        if request.response_format == "json":
+            body["response_format"] = {"type": "json_object"}
+        if request.reasoning_effort is not None and model.reasoning == "mapped":
+            body |= provider.reasoning_body
+        is_native = (
+            model.reasoning == "native"
+        )  # who knows efforts calls the limit, which counts thoughts too, by its new name
+        given = {
+            "temperature": request.temperature,
+            "top_p": request.top_p,
+            "max_completion_tokens" if is_native else "max_tokens": request.max_tokens,
+            "reasoning_effort": request.reasoning_effort if is_native else None,
+        }
+        return body | {name: value for name, value in given.items() if value is not None}
+
+    def _message(self, message: Message) -> dict[str, Any]:
+        found = message.as_object()
+        if not self._provider.returns_reasoning:
+            found.pop("reasoning_content", None)
+        return found
+
+    def _refuse_ignored(self, request: ChatRequest, answer: ChatAnswer) -> None:
+        """Raise `WrongAnswer` where a provider has not heeded what it was told of tools."""
+        may_call = bool(request.tools) and request.tool_choice != "none"
+        if answer.has_calls and not may_call:
+            raise WrongAnswer("called a tool, and was told to call none", "ignored")
+        if request.tool_choice == "required" and may_call and answer.is_complete and not answer.has_calls:
+            raise WrongAnswer("answered in prose, and was told to call a tool (tool_choice: required)", "ignored")
+
+    def _opened(self) -> "OpenAI":
+        variable = self._provider.api_key_env
+        if variable and not self._key:
+            said = f"has no key: the variable {variable} is not set"
+            raise self._fault("no_key", said, f"export {variable}=KEY")
+        if not is_sendable(self._key):
+            said = "cannot be sent this key, which has characters that a header does not carry"
+            raise self._fault("no_key", said, f"check the key in {variable}")
+        with self._making:
+            if self._client is None:
+                self._client = opened(self._provider.base_url, self._key, self._provider.timeout_s, _MOST_BYTES)
+            return self._client
+
+    def _refused(self, error: "APIStatusError") -> Unavailable:
+        status, variable = error.status_code, self._provider.api_key_env
+        reason = f"http_{status}"
+        if status in (401, 403):
+            remedy = f"set {variable} to a valid key" if variable else "name the key's variable in its api_key_env"
+            return self._fault(reason, f"refused the key (HTTP {status})", remedy)
+        if status == 429:
+            return self._fault(reason, "asks to be asked less often (HTTP 429)", "wait, or add another provider")
+        if 300 <= status < 400:
+            return self._fault(reason, f"points elsewhere (HTTP {status})", "set its base_url to the final address")
+        if status in EXPLAINED:
+            said = explanation(error.body, self._key)
+            remedy = f"check the row global.models.{self._model.name}, and what was asked"
+            return self._fault(reason, f"refused the request (HTTP {status}){said}", remedy)
+        return self._fault(reason, f"failed (HTTP {status})", "try again later")
+
+    def _given_up(self, error: AnswerRefused) -> Unavailable:
+        if error.reason == "cancelled":
+            message = f"The answer of the chat model {self._model.name} was cancelled."
+            return Unavailable(message, code="E_CANCELLED", details={"reason": "cancelled"})
+        return self._fault(error.reason, str(error), "try again, or raise its timeout_s")
+
+    def _wrong(self, error: WrongAnswer) -> Unavailable:
+        if error.reason == "bad_answer":
+            return self._fault(error.reason, f"gave an answer that cannot be used: {error}")
+        return self._fault(error.reason, str(error), "try again, or ask another provider")
+
+    def _fault(self, reason: str, what: str, suggestion: str = "") -> Unavailable:
+        suggestion = suggestion or f"check what runs at {self._provider.host}"
+        return Unavailable(f"The provider {self.name} {what}.", "E_MODEL", suggestion, {"reason": reason})
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return {"type": "function", "function": function}

@@ -1,0 +1,49 @@
+"""What all endpoints that are asked through the `openai` client have in common: the client, the key, and what may be repeated of
+an error. The client is imported when the first of them is made."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+EXPLAINED = frozenset({400, 404, 413, 422})
+"""Answers whose message speaks of the request and not of the key."""
+_MESSAGE_CHARACTERS = 200
+_KEY_PIECE = 6  # characters of a key that a message may not repeat
+_CONNECT_S = 10.0
+
+
+def opened(base_url: str, key: str | None, seconds: float, most_bytes: int, max_retries: int = 0) -> "OpenAI":
+    """A client that takes so many bytes in so many seconds. The openai client wants a key; the one below it decides what is sent."""
+    from openai import OpenAI, Timeout
+
+    from duckkb.llm.providers.guarded_http import GuardedClient
+
+    return OpenAI(
+        api_key=key or "none",
+        base_url=base_url,
+        max_retries=max_retries,
+        timeout=Timeout(seconds, connect=min(seconds, _CONNECT_S)),
+        http_client=GuardedClient(key, seconds, most_bytes),
+    )
+
+
+def is_sendable(key: str | None) -> bool:
+    """Whether a header carries the key."""
+    return not key or (key.isascii() and key.isprintable())
+
+
+def explanation(body: object, key: str | None) -> str:
+    """One line of a server's own message, without anything that a terminal would obey, or that repeats a piece of the key."""
+    said = next((body[name] for name in ("message", "detail") if name in body), "") if isinstance(body, dict) else ""
+    line = "".join(character if character.isprintable() else " " for character in str(said))
+    if key and _repeats(line, key):
+        return ""
+    return f": {line[:_MESSAGE_CHARACTERS]}" if line.strip() else ""
+
+
+def _repeats(text: str, key: str) -> bool:
+    """Whether a piece of the key stands in a text, as it is, backwards or without the case of its letters."""
+    size, folded = min(_KEY_PIECE, len(key)), text.casefold()
+    pieces = {key[at : at + size].casefold() for at in range(len(key) - size + 1)}
+    return any(piece in folded or piece[::-1] in folded for piece in pieces)

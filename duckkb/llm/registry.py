@@ -1,0 +1,127 @@
+"""The registry of chat models: plain data by name, and as settings. A row is what `global.models.NAME` of config.yaml holds, or a
+dictionary of a program that has no knowledge base."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from duckkb.errors import Finding, UsageError
+from duckkb.ontology.names import name_known
+from duckkb.ontology.rules import Choice, Flag, Names, Number, Rule, Text, Url, VariableName, Whole, shown
+from duckkb.ontology.source import Document, Section, root_section
+from duckkb.settings import ChatModelSettings, ProviderSettings, Reasoning, Settings
+from duckkb.values import dataclass
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}")
+_REMEDY = "providers: [{base_url: URL, model: NAME, api_key_env: VARIABLE}]"
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """One key of a row, or of a provider in it; where it is absent, its settings' own default stands."""
+
+    name: str
+    rule: Rule
+    meaning: str
+
+
+ROW_KEYS = (
+    RowKey("json_mode", Flag(), "Whether it can be held to JSON; where false, what asks for JSON is refused before anybody is asked."),
+    RowKey("tools", Flag(), "Whether it calls tools; where false, what offers it some is refused."),
+    RowKey(
+        "reasoning", Choice(get_args(Reasoning)),
+        "Whether it thinks before it speaks: not at all (none), with the effort that is asked for (native), where a provider's"
+        " reasoning_body is sent (mapped), or always (fixed).",
+    ),
+    RowKey("context_tokens", Whole(512, 1 << 24), "What it reads at once, question and answer together."),
+)  # fmt: skip
+PROVIDER_KEYS = (
+    RowKey("base_url", Url(), "/chat/completions below this address is asked, after `duckkb trust`."),
+    RowKey("model", Text(), "The model as this provider calls it; where it is not set, NAME."),
+    RowKey("api_key_env", VariableName(), "The environment variable that holds the provider's key."),
+    RowKey("timeout_s", Number(0.1, 3_600), "How long one answer may take, in seconds."),
+    RowKey("stream_usage", Flag(), "Whether it may be asked to count tokens (stream_options); a few refuse that."),
+    RowKey("returns_reasoning", Flag(), "Whether it wants to read again what the model thought, as a few do between calls of tools."),
+    RowKey("reasoning_body", Names(), "What a request has besides where reasoning is asked of a `mapped` model, such as {enable_thinking: true}."),
+)  # fmt: skip
+
+
+def read_registry(rows: Mapping[str, Any]) -> dict[str, ChatModelSettings]:
+    """The chat models of plain data, by name: `{NAME: {"providers": [{"base_url": URL, ...}], "json_mode": True, ...}}`. Raises
+    `errors.UsageError` (E_CONFIG), with everything that is wrong as its findings.
+
+    >>> read_registry({"small": {"providers": [{"base_url": "http://127.0.0.1:8080/v1"}]}})["small"].providers[0].model
+    'small'
+    """
+    found: list[Finding] = []
+    models = read_models(root_section(Document("registry", rows), "E_CONFIG", found), {})
+    if found:
+        places = [f"{one.field} {one.message}" for one in found]
+        raise UsageError(f"the registry of models is wrong: {places[0]}", "E_CONFIG", _REMEDY, findings=tuple(found))
+    return models
+
+
+def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
+    """The row that a name means; None: that of `global.ask.model`, or the only one. Raises `errors.UsageError` (E_NO_MODEL)."""
+    models, wanted = settings.models, name or settings.ask.model
+    if wanted is None and len(models) == 1:
+        return next(iter(models.values()))
+    if wanted in models:
+        return models[str(wanted)]
+    if not models:
+        raise UsageError(
+            "There is no chat model in config.yaml.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}"
+        )
+    if wanted is None:
+        said, remedy = (
+            f"There are {len(models)} chat models, and none is chosen.",
+            f"set global.ask.model: {next(iter(models))}",
+        )
+        raise UsageError(said, "E_NO_MODEL", remedy)
+    raise UsageError(f"There is no chat model {shown(wanted)}.", "E_NO_MODEL", name_known(wanted, models))
+
+
+def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:
+    """The rows of a section by name, with the place of each value that is given added to `origins`; every problem is noted in
+    the section."""
+    named = [name for name in section.value if _is_name(section, name)]
+    return {name: _model(name, section.sub(name), origins) for name in named}
+
+
+def _is_name(section: Section, name: str) -> bool:
+    if NAME.fullmatch(name):
+        return True
+    section.problem(
+        f"{shown(name)} cannot name a model", name, remedy="letters, digits and . _ : / - after the first one"
+    )
+    return False
+
+
+def _model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSettings:
+    given = _given(row, ROW_KEYS, f"global.models.{name}", origins, ("providers",))
+    providers = []
+    for index, value in row.items("providers"):
+        if isinstance(value, dict):
+            one = row.entry("providers", index, value)
+            own = _given(one, PROVIDER_KEYS, f"global.models.{name}.providers.{index}", origins)
+            providers.append(ProviderSettings(**{"model": name, **own}))
+            if given.get("reasoning") == "mapped" and not own.get("reasoning_body"):
+                one.problem(
+                    "says nothing of how reasoning is asked for", remedy="reasoning_body: {enable_thinking: true}"
+                )
+        else:
+            row.problem(f"must be a mapping, is {shown(value)}", "providers", index, remedy=_REMEDY)
+    if not row.value.get("providers"):
+        row.problem("needs at least one provider", remedy=_REMEDY)
+    return ChatModelSettings(name, tuple(providers), **given)
+
+
+def _given(
+    section: Section, keys: tuple[RowKey, ...], at: str, origins: dict[str, str], more: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """The keys that are there and right, by name."""
+    absent = [key.name for key in keys if key.name == "api_key_env" and section.value.get(key.name) is None]
+    known = section.read({key.name: key.rule for key in keys if key.name not in absent}, (*more, *absent))
+    found = {name: value for name, value in known.items() if value is not None}
+    origins.update({f"{at}.{name}": section.place(name) for name in found})
+    return {name: float(value) if name == "timeout_s" else value for name, value in found.items()}

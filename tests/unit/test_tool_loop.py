@@ -1,0 +1,539 @@
+"""The tool loop against a scripted model: what it tells, what the model is told, what stands in the harness (AX-04 to AX-08)."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import FrozenInstanceError, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from duckkb.errors import NotFound, Unavailable, UsageError
+from duckkb.llm.loop import (
+    Compaction,
+    ExecutionEnd,
+    ExecutionStart,
+    Harness,
+    LoopEnd,
+    LoopEvent,
+    LoopResult,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolLoop,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+    TwoSided,
+)
+from duckkb.messages import (
+    ChatRequest,
+    ContentDelta,
+    Finish,
+    Message,
+    ReasoningDelta,
+    ToolCall,
+    ToolCallDone,
+    Usage,
+)
+from tests.fakes import ScriptedChat, calling
+
+ASKED = (Message("system", "be brief"), Message("user", "数一数"))
+ANY: Mapping[str, Any] = {"type": "object"}
+PATIENCE = 20.0
+
+
+def tool(name: str, execute: Any = lambda args, context: args, **more: Any) -> Tool:
+    return Tool(name, f"does {name}", more.pop("parameters", ANY), execute, **more)
+
+
+def loop(*script: Any, tools: Sequence[Tool] = (), **more: Any) -> ToolLoop:
+    return ToolLoop(ScriptedChat(*script), tuple(tools), **more)
+
+
+def statuses(result: LoopResult) -> dict[str, str]:
+    return {one.call.call_id: one.status for one in result.harness.records}
+
+
+def said(result: LoopResult, call_id: str) -> str:
+    """What the model was told of a call."""
+    (found,) = [one.content for one in result.messages if one.tool_call_id == call_id]
+    return found
+
+
+def sound(messages: Sequence[Message]) -> bool:
+    """Whether each call is answered once, right behind it and in its order: an oracle that shares no code."""
+    at = 0
+    while at < len(messages):
+        calls = [one.id for one in messages[at].tool_calls]
+        answers = messages[at + 1 : at + 1 + len(calls)]
+        if [one.tool_call_id for one in answers] != calls:
+            return False
+        at += 1 + len(calls)
+        if at < len(messages) and messages[at].role == "tool":
+            return False
+    return True
+
+
+def test_ax_04_calls_of_one_turn_run_side_by_side_and_results_stand_in_call_order() -> None:
+    meet = threading.Barrier(3, timeout=PATIENCE)
+    first_may_end = threading.Event()
+
+    def work(args: Mapping[str, Any], context: ToolContext) -> Any:
+        meet.wait()  # none ends before all have begun
+        if args["n"] == 1:
+            assert first_may_end.wait(PATIENCE)
+        elif args["n"] == 3:
+            first_may_end.set()
+        return {"n": args["n"]}
+
+    asked = [calling("work", f"c{n}", n=n) for n in (1, 2, 3)]
+    result = loop(asked, "three", tools=[tool("work", work)]).run(ASKED)
+    assert (result.ended, result.content, result.turns) == ("answered", "three", 2)
+    assert [one.tool_call_id for one in result.messages if one.role == "tool"] == ["c1", "c2", "c3"]
+    assert [json.loads(said(result, one.id)) for one in asked] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    ended = [one.call.call_id for one in result.harness.records]
+    assert ended.index("c3") < ended.index("c1"), "the first was the last to end"
+    assert [one.sequence for one in result.harness.records] == [0, 1, 2]
+    assert result.total_usage == Usage(20, 10, 30) and result.usage_history == (Usage(10, 5, 15),) * 2
+
+
+def test_ax_04_each_tool_sees_the_harness_as_it_was_before_the_turn() -> None:
+    seen: dict[str, list[str]] = {}
+
+    def look(args: Mapping[str, Any], context: ToolContext) -> str:
+        seen[context.call_id] = [one.call.call_id for one in context.harness]
+        return str(context.metadata["who"])
+
+    script = [calling("look", "a"), calling("look", "b")], [calling("look", "c")], [calling("look", "d")], "done"
+    result = loop(*script, tools=[tool("look", look)], metadata={"who": "ann"}).run(ASKED)
+    assert {name: sorted(before) for name, before in seen.items()} == {
+        "a": [], "b": [], "c": ["a", "b"], "d": ["a", "b", "c"],
+    }  # fmt: skip
+    assert said(result, "a") == "ann"
+    many = [calling("look", f"m{n}") for n in range(40)]  # more than run at once: some begin when others have ended
+    loop(many, "done", tools=[tool("look", look)], metadata={"who": "ann"}).run(result.messages[:2], result.harness)
+    assert all(sorted(seen[one.id]) == ["a", "b", "c", "d"] for one in many)
+
+
+def _fail(problem: BaseException) -> Any:
+    def execute(args: Mapping[str, Any], context: ToolContext) -> Any:
+        raise problem
+
+    return execute
+
+
+WRONG_CALLS: Mapping[str, tuple[ToolCall, str]] = {
+    "no JSON": (ToolCall("bad", "add", '{"a": 1'), "not JSON"),
+    "no object": (ToolCall("bad", "add", "[1]"), "one JSON object"),
+    "no number": (ToolCall("bad", "add", '{"a": NaN}'), "not JSON"),
+    "half a surrogate": (ToolCall("bad", "add", '{"a": "\\ud800"}'), "surrogate"),
+    "too deep": (ToolCall("bad", "add", '{"a":' * 100_000), "not JSON"),
+    "another type": (calling("add", "bad", a="secret"), "/a"),
+    "one is missing": (ToolCall("bad", "add", ""), "required"),
+    "one too many": (calling("add", "bad", a=1, z=2), "z"),
+    "no such tool": (calling("sub", "bad", a=1), "there is no tool 'sub'; there are: add, "),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_CALLS)
+def test_ax_04_a_call_that_does_not_fit_is_told_to_the_model_and_not_executed(what: str) -> None:
+    bad, why = WRONG_CALLS[what]
+    ran: list[str] = []
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    add = tool("add", lambda args, context: ran.append(context.call_id) or "fine", parameters=schema)
+    events: list[LoopEvent] = []
+    good = calling("add", "good", a=1)
+    result = loop([bad, good], "ok", tools=[add, tool("other")]).run(ASKED, on_event=events.append)
+    assert ran == ["good"] and statuses(result) == {"bad": "error", "good": "success"}
+    assert why in said(result, "bad") and "secret" not in said(result, "bad")
+    assert [one.call.call_id for one in events if isinstance(one, ExecutionStart)] == ["good"]
+    assert [one.record.call.call_id for one in events if isinstance(one, ToolResult)] == ["bad", "good"]
+    assert sound(result.messages)
+
+
+def test_ax_04_one_failure_stops_no_other_and_says_no_secret() -> None:
+    tools = [
+        tool("works", lambda args, context: "fine"),
+        tool("says", _fail(ToolError("no such city"))),
+        tool("knows", _fail(NotFound("there is no note 7", suggestion="duckkb list Note"))),
+        tool("breaks", _fail(RuntimeError("key=hunter2"))),
+        tool("exits", _fail(SystemExit(3))),
+        tool("odd", lambda args, context: object()),
+        tool("text", lambda args, context: "\ud800 half"),
+    ]
+    calls = [calling(one.name, one.name) for one in tools]
+    result = loop(calls, "done", tools=tools).run(ASKED)
+    assert statuses(result) == {"works": "success", "text": "success"} | dict.fromkeys(
+        ("says", "knows", "breaks", "exits", "odd"), "error"
+    )
+    assert "no such city" in said(result, "says") and "duckkb list Note" in said(result, "knows")
+    assert "RuntimeError" in said(result, "breaks") and "hunter2" not in repr(result.harness.records)
+    assert "was executed" in said(result, "odd") and said(result, "text") == "? half"
+    assert result.content == "done"
+
+
+def test_ax_04_a_tool_has_its_time_and_others_are_not_kept_waiting() -> None:
+    let_go = threading.Event()
+    told: list[bool] = []
+
+    def slow(args: Mapping[str, Any], context: ToolContext) -> str:
+        told.append(context.cancelled.wait(PATIENCE))
+        assert let_go.wait(PATIENCE)
+        return "too late"
+
+    events: list[LoopEvent] = []
+    tools = [tool("slow", slow, timeout_s=0.05), tool("quick", lambda args, context: "fine")]
+    result = loop([calling("slow", "s"), calling("quick", "q")], "done", tools=tools).run(ASKED, on_event=events.append)
+    assert statuses(result) == {"s": "timeout", "q": "success"}
+    assert "within 0.05 s" in said(result, "s") and "may have been executed" in said(result, "s")
+    (ended,) = [one.record for one in events if isinstance(one, ExecutionEnd) and one.record.call.call_id == "s"]
+    assert ended.duration_ms >= 50 and ended.start.endswith("Z")
+    let_go.set()
+    for thread in threading.enumerate():
+        if thread.name == "tool slow":
+            thread.join(PATIENCE)
+    assert told == [True], "it was told that nobody waits"
+    assert len(result.harness.records) == 2 and "too late" not in repr(result.harness.records), "nor is it heard later"
+
+
+def test_ax_04_a_hundred_calls_run_but_not_all_at_once() -> None:
+    now, most, lock = 0, 0, threading.Lock()
+
+    def count(args: Mapping[str, Any], context: ToolContext) -> str:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        with lock:
+            now -= 1
+        return str(args["n"])
+
+    calls = [calling("count", f"c{n}", n=n) for n in range(100)]
+    result = loop(calls, "done", tools=[tool("count", count)]).run(ASKED)
+    assert [one.content for one in result.messages if one.role == "tool"] == [str(n) for n in range(100)]
+    assert most <= 16
+
+
+def test_ax_04_the_harness_only_grows() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def spoil(args: dict[str, Any], context: ToolContext) -> str:
+        args["n"].append("mine")
+        with pytest.raises(TypeError):
+            context.metadata["x"] = 1  # type: ignore[index]
+        return "x"
+
+    running = loop(
+        [calling("t", "a", n=[1]), calling("t", "b", n=[2])], [calling("t", "c", n=[3])], "d", tools=[tool("t", spoil)]
+    )
+    harness = Harness()
+    result = running.run(ASKED, harness, on_event=lambda _: seen.append(harness.records))
+    for before, after in pairwise(seen):
+        assert after[: len(before)] == before
+    assert {one.call.call_id: one.call.args for one in harness.records} == {
+        "a": {"n": [1]},
+        "b": {"n": [2]},
+        "c": {"n": [3]},
+    }
+    with pytest.raises(FrozenInstanceError):
+        result.harness.records[0].status = "error"  # type: ignore[misc]
+    assert isinstance(harness.records, tuple)
+    verbs = {name for name in dir(harness) if not name.startswith("_")}
+    assert not verbs & {"remove", "pop", "clear", "delete", "update", "set", "insert", "replace"}
+
+
+def test_ax_04_events_tell_what_happens_in_its_order() -> None:
+    script = [
+        [ReasoningDelta("hm "), ReasoningDelta("add"), ContentDelta("I add"), ToolCallDone(calling("add", "c", a=1)), Finish("tool_calls", Usage(1, 2, 3, 1), "p")],
+        "2",
+    ]  # fmt: skip
+    running = loop(*script, tools=[tool("add", lambda args, context: TwoSided(args["a"] + 1, {"chart": [2]}))])
+    events = list(running.stream(ASKED))
+    assert [type(one).__name__ for one in events] == [
+        "TurnStart", "ReasoningDelta", "ReasoningDelta", "ContentDelta", "ToolCallDone", "ExecutionStart", "ExecutionEnd", "ToolResult",
+        "TurnEnd", "TurnStart", "ContentDelta", "TurnEnd", "LoopEnd",
+    ]  # fmt: skip
+    assert events[0] == TurnStart(1, ("add",)) and events[8] == TurnEnd(1, Usage(1, 2, 3, 1))
+    assert isinstance(events[5], ExecutionStart) and events[5].call.args == {"a": 1} and events[5].call.turn == 1
+    assert isinstance(events[6], ExecutionEnd) and (events[6].record.status, events[6].record.result) == (
+        "success",
+        "2",
+    )
+    end = events[-1]
+    assert isinstance(end, LoopEnd)
+    drained = loop(*script, tools=running.tools).run(ASKED)
+    assert (drained.messages, drained.content, drained.usage_history) == (
+        end.result.messages, end.result.content, end.result.usage_history,
+    )  # fmt: skip
+
+
+def test_ax_04_reasoning_stays_beside_the_answer_and_is_given_to_the_model_again() -> None:
+    model = ScriptedChat(
+        [ReasoningDelta("think"), ToolCallDone(calling("t", "c")), Finish("tool_calls", None, "p")], "done"
+    )
+    result = ToolLoop(model, (tool("t"),)).run(ASKED)
+    assert [one.reasoning for one in result.messages if one.role == "assistant"] == ["think", None]
+    assert model.asked[1].messages[2].reasoning == "think", "what of it is sent on, the provider knows"
+    assert result.usage_history == (None, Usage(10, 5, 15)) and result.total_usage == Usage(10, 5, 15)
+
+
+def test_ax_04_calls_without_an_id_of_their_own_get_one() -> None:
+    same = [ToolCall("call_1_2", "t", '{"n": 1}'), ToolCall("", "t", '{"n": 2}')]
+    result = loop(same, [calling("t", "x", n=3)], [calling("t", "x", n=4)], "done", tools=[tool("t")]).run(ASKED)
+    assert sound(result.messages)
+    ids = [call.id for one in result.messages for call in one.tool_calls]
+    assert len(set(ids)) == 4 and len(result.harness.records) == 4
+    assert [json.loads(one.content)["n"] for one in result.messages if one.role == "tool"] == [1, 2, 3, 4]
+
+
+def test_ax_04_what_the_model_says_at_the_end_of_its_strength_is_not_lost() -> None:
+    broken = [ContentDelta("so far"), Unavailable("nobody answers", code="E_MODEL")]
+    result = loop([calling("t", "c")], broken, tools=[tool("t")]).run(ASKED)
+    assert (result.ended, result.content) == ("failed", None)
+    assert result.error is not None and result.error.code == "E_MODEL"
+    assert result.messages[-1] == Message("assistant", "so far") and sound(result.messages)
+    silent = loop([ContentDelta("cut")]).run(ASKED)
+    assert silent.ended == "failed" and silent.error is not None and "broke off" in silent.error.message
+    short = loop([ContentDelta("cut"), Finish("length", None, "p")]).run(ASKED)
+    assert (short.ended, short.content, short.finish_reason) == ("answered", "cut", "length")
+
+
+def test_ax_04_what_cannot_be_run_is_said_before_anybody_is_asked() -> None:
+    with pytest.raises(UsageError, match="two tools 't'"):
+        loop(tools=[tool("t"), tool("t")]).run(ASKED)
+    with pytest.raises(UsageError, match="no JSON Schema"):
+        loop(tools=[tool("t", parameters={"type": "objekt"})]).run(ASKED)
+    with pytest.raises(UsageError, match="no JSON Schema"):  # nor is anybody asked for a part of one
+        loop(tools=[tool("t", parameters={"$ref": "http://127.0.0.1:9/schema.json"})]).run(ASKED)
+    with pytest.raises(UsageError, match="max_turns"):
+        loop(max_turns=0).run(ASKED)
+    with pytest.raises(UsageError, match="messages"):
+        loop().run()
+    with pytest.raises(UsageError) as refused:
+        ToolLoop(ScriptedChat("x", tools=False), (tool("t"),)).run(ASKED)
+    assert refused.value.code == "E_MODEL_CANNOT"
+
+
+def test_ax_04_two_runs_do_not_go_on_with_one_harness() -> None:
+    harness = Harness()
+    first = loop("one", "two").stream(ASKED, harness)
+    next(first)
+    with pytest.raises(Unavailable) as refused:
+        loop("three").run(ASKED, harness)
+    assert refused.value.code == "E_LOCKED"
+    first.close()
+    assert loop("three").run(ASKED, harness).content == "three"
+
+
+# Compaction
+
+ROUNDS = [[calling("t", f"c{n}", n=n)] for n in range(1, 6)]
+
+
+def test_ax_04_older_rounds_are_shortened_and_first_messages_and_last_rounds_stay_whole() -> None:
+    given: list[tuple[Message, ...]] = []
+
+    def compress(messages: Sequence[Message]) -> Sequence[Message]:
+        given.append(tuple(messages))
+        return [Message("user", f"before: {len(given)}")]
+
+    model = ScriptedChat(*ROUNDS, "done")
+    result = ToolLoop(model, (tool("t"),), compaction=Compaction(2, compress)).run(ASKED)
+    whole = result.messages
+    assert len(whole) == 2 + 5 * 2 + 1 and sound(whole), "the conversation itself is not shortened"
+    for request in model.asked:
+        assert request.messages[:2] == ASKED and sound(request.messages)
+    assert [len(one.messages) for one in model.asked] == [2, 4, 6, 7, 7, 7]
+    assert model.asked[5].messages == (*ASKED, Message("user", "before: 3"), *whole[8:12])
+    assert given == [
+        whole[2:4],
+        (Message("user", "before: 1"), *whole[4:6]),
+        (Message("user", "before: 2"), *whole[6:8]),
+    ]
+
+
+def _cut_off(messages: Sequence[Message]) -> Sequence[Message]:
+    return [one for one in messages if one.role == "assistant"]
+
+
+def _raise(messages: Sequence[Message]) -> Sequence[Message]:
+    raise RuntimeError("no memory")
+
+
+def _nothing_of_it(messages: Any) -> Any:
+    return ["text"]
+
+
+@pytest.mark.parametrize("compress", [_cut_off, _raise, _nothing_of_it])
+def test_ax_06_what_fails_to_shorten_leaves_the_conversation_whole(compress: Any) -> None:
+    model = ScriptedChat(*ROUNDS, "done")
+    result = ToolLoop(model, (tool("t"),), compaction=Compaction(1, compress)).run(ASKED)
+    assert model.asked[-1].messages == result.messages[:-1] and result.content == "done"
+
+
+def test_ax_04_the_users_later_questions_stay_while_rounds_between_them_are_shortened() -> None:
+    first = loop(*ROUNDS[:3], "first", tools=[tool("t")]).run(ASKED)
+    again = (*first.messages, Message("system", "now in English"), Message("user", "and now?"))
+    model = ScriptedChat([calling("t", "d1")], [calling("t", "d2")], "second")
+    shorter = Compaction(1, lambda messages: [Message("user", "shorter")])
+    ToolLoop(model, (tool("t"),), compaction=shorter).run(again)
+    assert model.asked[-1].messages[:5] == (*ASKED, *again[-2:], Message("user", "shorter"))
+
+
+# Discovery, policies, two sides
+
+
+def test_ax_06_discovery_that_fails_or_says_no_hides_a_tool() -> None:
+    seen: list[tuple[int, Any]] = []
+
+    def later(records: Any, metadata: Mapping[str, Any]) -> bool:
+        seen.append((len(records), metadata["who"]))
+        return len(records) > 0
+
+    ran: list[str] = []
+    tools = [
+        tool("plain"),
+        tool("later", discover=later),
+        tool("hidden", lambda args, context: ran.append("hidden"), discover=lambda records, metadata: False),
+        tool("broken", lambda args, context: ran.append("broken"), discover=lambda records, metadata: 1 / 0),
+        tool("odd", lambda args, context: ran.append("odd"), discover=lambda records, metadata: "yes"),
+    ]
+    model = ScriptedChat(
+        [calling("hidden", "h"), calling("broken", "b"), calling("odd", "o"), calling("plain", "p")], "done"
+    )
+    result = ToolLoop(model, tuple(tools), metadata={"who": "ann"}).run(ASKED)
+    assert [[one.name for one in request.tools] for request in model.asked] == [["plain"], ["plain", "later"]]
+    assert seen == [(0, "ann"), (4, "ann")] and ran == []
+    assert statuses(result) == {"h": "error", "b": "error", "o": "error", "p": "success"}
+    assert "there are: plain" in said(result, "h"), "nor is it told what there is else"
+    alone = ScriptedChat("hello")
+    ToolLoop(alone, tools[2:3] and (tools[2],)).run(ASKED)
+    assert alone.asked[0].tools == ()
+
+
+def test_ax_06_a_turn_policy_injects_one_message_and_its_failure_is_ignored() -> None:
+    def policy(turn: int, records: Any, metadata: Mapping[str, Any]) -> Any:
+        return {1: f"{metadata['who']}: {len(records)} so far", 2: None, 3: 5}.get(turn) if turn != 4 else 1 / 0
+
+    model = ScriptedChat(*ROUNDS[:4], "done")
+    result = ToolLoop(model, (tool("t"),), turn_policy=policy, metadata={"who": "ann"}).run(ASKED)
+    injected = [one.content for one in result.messages if one.role == "system"]
+    assert injected == ["be brief", "ann: 0 so far"] and result.content == "done"
+    assert model.asked[0].messages[-1] == Message("system", "ann: 0 so far")
+
+
+def test_ax_07_the_model_gets_one_side_and_the_front_end_the_other() -> None:
+    model = ScriptedChat([calling("draw", "c"), calling("text", "d"), calling("data", "e")], "done")
+    tools = (
+        tool("draw", lambda args, context: TwoSided({"rows": 3}, {"png": "secret-of-front-end"})),
+        tool("text", lambda args, context: "as it is: 数"),
+        tool("data", lambda args, context: [1, None, "数"]),
+    )
+    events: list[LoopEvent] = []
+    result = ToolLoop(model, tools).run(ASKED, on_event=events.append)
+    assert (
+        said(result, "c") == '{"rows": 3}'
+        and said(result, "d") == "as it is: 数"
+        and said(result, "e") == '[1, null, "数"]'
+    )
+    shown = {one.record.call.call_id: one.frontend_data for one in events if isinstance(one, ToolResult)}
+    assert shown == {"c": {"png": "secret-of-front-end"}, "d": None, "e": None}
+    assert "secret-of-front-end" not in repr((result.messages, result.harness.records, model.asked))
+
+
+# Limits and cancellation
+
+
+def test_ax_08_a_warning_before_the_last_turn_and_a_hard_stop_in_it() -> None:
+    ran: list[str] = []
+    count = tool("t", lambda args, context: ran.append(context.call_id) or "x")
+    model = ScriptedChat(*ROUNDS)
+    running = ToolLoop(model, (count,), max_turns=3, warning_message="one left", terminate_message="stop now")
+    result = running.run(ASKED)
+    assert (result.ended, result.turns, len(model.asked)) == ("limit", 3, 3)
+    assert [one.messages[-1].content for one in model.asked[1:]] == ["one left", "stop now"]
+    assert [one.tool_choice for one in model.asked] == ["auto", "auto", "none"]
+    assert ran == ["c1", "c2"], "what is called in the last turn is not executed"
+    assert statuses(result)["c3"] == "error" and "limit" in said(result, "c3") and sound(result.messages)
+    obedient = ScriptedChat(*ROUNDS[:2], "what I have")
+    told = ToolLoop(obedient, (count,), max_turns=3).run(ASKED)
+    assert (told.ended, told.content) == ("answered", "what I have")
+
+
+def test_ax_08_there_are_twenty_turns_unless_told_otherwise_and_a_new_question_has_its_own() -> None:
+    model = ScriptedChat(*([calling("t", f"c{n}")] for n in range(40)))
+    first = ToolLoop(model, (tool("t"),)).run(ASKED)
+    assert (first.ended, first.turns) == ("limit", 20)
+    more = ToolLoop(model, (tool("t"),)).run((*first.messages, Message("user", "go on")), first.harness)
+    assert (more.ended, more.turns, first.harness.turn) == ("limit", 20, 40)
+    assert sound(more.messages)
+
+
+def test_ax_08_cancelling_ends_what_runs_and_returns_what_there_is() -> None:
+    cancel, let_go = threading.Event(), threading.Event()
+    told: list[bool] = []
+
+    def stubborn(args: Mapping[str, Any], context: ToolContext) -> str:
+        cancel.set()
+        told.append(context.cancelled.wait(PATIENCE))
+        let_go.wait(PATIENCE)
+        return "nobody hears"
+
+    def polite(args: Mapping[str, Any], context: ToolContext) -> str:
+        assert context.cancelled.wait(PATIENCE)
+        return "stopped"
+
+    tools = [tool("first"), tool("stubborn", stubborn), tool("polite", polite)]
+    model = ScriptedChat([calling("first", "f")], [calling("stubborn", "s"), calling("polite", "p")], "never asked")
+    result = ToolLoop(model, tuple(tools)).run(ASKED, cancel=cancel)
+    assert (result.ended, result.content, len(model.asked)) == ("cancelled", None, 2)
+    assert statuses(result) == {"f": "success", "s": "cancelled", "p": "cancelled"}
+    assert "may have been executed" in said(result, "s") and sound(result.messages)
+    let_go.set()
+    again = ToolLoop(ScriptedChat("still there"), tuple(tools)).run(result.messages, result.harness)
+    assert again.content == "still there", "what was cancelled can be gone on with"
+
+
+def test_ax_08_cancelling_stops_the_request_and_keeps_what_was_said() -> None:
+    cancel = threading.Event()
+    script = [ContentDelta("half"), cancel.set, ContentDelta(" more"), Finish("stop", None, "p")]
+    result = loop(script).run(ASKED, cancel=cancel)
+    assert (result.ended, result.content, result.messages[-1]) == ("cancelled", None, Message("assistant", "half"))
+    before = loop("never").run(ASKED, cancel=cancel)
+    assert (before.ended, before.turns, before.messages) == ("cancelled", 0, ASKED)
+
+
+def test_ax_08_whoever_stops_reading_cancels_what_runs() -> None:
+    begun, told = threading.Event(), threading.Event()
+
+    def wait(args: Mapping[str, Any], context: ToolContext) -> str:
+        begun.set()
+        if context.cancelled.wait(PATIENCE):
+            told.set()
+        return "x"
+
+    harness = Harness()
+    stream = loop([calling("wait", "c")], "never", tools=[tool("wait", wait)]).stream(ASKED, harness)
+    for event in stream:
+        if isinstance(event, ExecutionStart):
+            break
+    assert begun.wait(PATIENCE)
+    stream.close()  # type: ignore[attr-defined]
+    assert told.wait(PATIENCE)
+    assert [one.status for one in harness.records] == ["cancelled"]
+    on = loop("then", tools=[tool("wait", wait)]).run(None, harness)
+    assert on.content == "then" and sound(on.messages), "the call has its answer"
+
+
+def test_ax_04_the_settings_of_requests_are_passed_on() -> None:
+    model = ScriptedChat("x", reasoning="native")
+    asked = ChatRequest((), temperature=0.5, max_tokens=7, reasoning_effort="low")
+    ToolLoop(model, (), request=asked).run(ASKED)
+    assert model.asked == [replace(asked, messages=ASKED)]
