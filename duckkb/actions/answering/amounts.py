@@ -1,0 +1,268 @@
+"""Numbers in a text, with what they count: in digits, in English and Chinese words, with scales (5 million, 10万), units and signs.
+
+Numbers of different units are different: 250 ms are .25 s, and not 250 s. What is written with several dots (a version, an address) and
+the date of a day are no numbers but one text each.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from decimal import Decimal
+from functools import cached_property
+
+from duckkb.values import dataclass
+
+_MILLISECONDS: Mapping[str, str] = {
+    "ns nanosecond nanoseconds 纳秒": "0.000001",
+    "us µs μs microsecond microseconds 微秒": "0.001",
+    "ms msec millisecond milliseconds 毫秒": "1",
+    "s sec secs second seconds 秒 秒钟": "1000",
+    "min mins minute minutes 分钟": "60000",
+    "h hr hrs hour hours 小时 个小时": "3600000",
+    "day days 天": "86400000",
+    "week weeks 周 星期 个星期": "604800000",
+}
+_ALONE = (
+    "month months 个月", "year years", "b byte bytes 字节", "kb kib", "mb mib", "gb gib", "tb tib",
+    "usd dollar dollars 美元", "eur euro euros 欧元", "cny rmb yuan 元 块钱", "gbp pound pounds 英镑",
+)  # fmt: skip
+_UNITS: Mapping[str, tuple[str, Decimal]] = {
+    name: ("ms", Decimal(factor)) for names, factor in _MILLISECONDS.items() for name in names.split()
+} | {name: (names.split()[0], Decimal(1)) for names in _ALONE for name in names.split()}
+_SIGNS: Mapping[str, str] = {"$": "usd", "€": "eur", "¥": "cny", "£": "gbp"}
+_SCALES: Mapping[str, int] = {
+    "k": 1_000, "thousand": 1_000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+}  # fmt: skip
+_COUNTED = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+    " eighteen nineteen"
+)
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_WORDS: Mapping[str, int] = {word: at for at, word in enumerate(_COUNTED.split())} | {
+    word: 10 * at for at, word in enumerate(_TENS.split(), 2)
+}
+_BY_HEART: Mapping[str, int] = {"once": 1, "twice": 2, "dozen": 12}
+_HAN_DIGITS: Mapping[str, int] = {
+    sign: at for signs in ("零一二三四五六七八九", "〇壹贰叁肆伍陆柒捌玖") for at, sign in enumerate(signs)
+} | {"两": 2}
+_HAN_UNITS: Mapping[str, int] = {
+    "十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1_000, "仟": 1_000, "万": 10_000, "亿": 100_000_000,
+}  # fmt: skip
+_MEASURED = "个条次项种台名倍步份行页层级章节位块列张本组轮遍人"
+"""Behind one sign of a number these say that something is counted; 三 and 十 alone stand in many words."""
+
+_HAN = f"{''.join(_HAN_DIGITS)}{''.join(_HAN_UNITS)}"
+_ENGLISH = "|".join([*_WORDS, "hundred", *(one for one in _SCALES if len(one) > 1)])
+_NAMED = "|".join(map(re.escape, sorted(_UNITS, key=len, reverse=True)))
+_UNIT = rf"(?:[ -]?(?P<unit>{_NAMED})(?![a-z0-9_'’]))?"
+_PERCENT = r"(?P<percent>\s?(?:%|percent\b|per cent\b))?"
+_SIGN = r"(?P<minus>(?:(?<![\w.)\]}%*-])[-\u2212]|\b(?:minus|negative) |负|零下))?(?P<money>[$€£¥] ?)?"
+_FRONT = r"(?P<share>百分之 ?)?"
+_LITERAL = re.compile(r"(?<![\w.])\d+(?:\.\d+){2,}(?![\w])|(?<![\w-])\d{4}-\d{2}-\d{2}(?!\d)", re.ASCII)
+_DIGITS = re.compile(
+    rf"{_FRONT}{_SIGN}(?<![a-z0-9_.])(?P<whole>\d{{1,3}}(?:[,\u00a0\u202f' ]\d{{3}})+(?!\d)|\d+)(?P<part>\.\d+)?(?![\d])"
+    rf"(?P<scale>k(?![a-z])| ?[十百千万亿]+(?![克米瓦卡赫])|[ -]?(?:thousand|million|billion|trillion)\b)?"
+    rf"(?P<order>st|nd|rd|th|x)?{_PERCENT}{_UNIT}(?![a-z0-9_])",
+    re.IGNORECASE,
+)
+_SPELLED = re.compile(
+    rf"(?P<minus>\b(?:minus|negative) )?\b(?P<word>(?:a (?=hundred|thousand|million|billion))?(?:{_ENGLISH})\b(?:(?:[ -]| and )(?:{_ENGLISH})\b)*){_PERCENT}{_UNIT}"
+    rf"|\b(?P<heart>{'|'.join(_BY_HEART)})\b",
+    re.IGNORECASE,
+)
+_HAN_SPELLED = re.compile(
+    rf"{_FRONT}(?P<minus>负|零下)?(?P<han>[{_HAN}]{{1,24}})(?:点(?P<part>[{''.join(_HAN_DIGITS)}]{{1,9}}))?{_UNIT}"
+)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_RANGE = re.compile(r"(?:\d ?|^\s*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number as it is `shown`, from `start` to `end` of a text: as it is `written`, and in its `unit` (seconds in milliseconds), which
+    is empty where none is known. `literal` is a version, an address or a day instead. `is_spelled`: in words; `is_sure`: that these
+    count something, which of "one" or 万一 is not clear."""
+
+    shown: str
+    start: int
+    end: int
+    written: Decimal = Decimal(0)
+    value: Decimal = Decimal(0)
+    unit: str = ""
+    literal: str = ""
+    is_spelled: bool = False
+    is_sure: bool = True
+
+
+def evened(text: str) -> str:
+    """A text as numbers are looked for in it."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def amounts(text: str) -> list[Amount]:
+    """The numbers of an evened text, in their order.
+
+    >>> [(one.shown, int(one.value), one.unit) for one in amounts("1,000 records in 0.25 s, 12% of 10万; fifty-two or 三十")]
+    [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, ''), ('三十', 30, '')]
+    """
+    found = [Amount(one[0], one.start(), one.end(), literal=one[0]) for one in _LITERAL.finditer(text)]
+    rest = _blanked(text, found)
+    found += (_in_digits(one) for one in _DIGITS.finditer(rest))
+    rest = _blanked(rest, found)
+    found += (_in_words(one) for one in _SPELLED.finditer(rest))
+    found += (_in_han(one) for one in _HAN_SPELLED.finditer(rest))
+    return sorted(found, key=lambda one: one.start)
+
+
+def without(text: str, found: list[Amount]) -> str:
+    """An evened text with its numbers left out; as long as before."""
+    return _blanked(text, [one for one in found if one.is_sure])
+
+
+class Amounts:
+    """What a text has of numbers, to look others up in."""
+
+    def __init__(self, text: str) -> None:
+        self._text = evened(text)
+        self._all = amounts(self._text)
+
+    def have(self, wanted: Amount) -> bool:
+        """Whether a number stands there, also in another form; one with a unit as that, or where the text says none."""
+        if wanted.literal:
+            return wanted.literal in self._literals or self._has_day(wanted.literal)
+        if wanted.unit == "%":
+            return (wanted.value, "%") in self._measured
+        if wanted.unit:
+            return (wanted.value, wanted.unit) in self._measured or wanted.written in self._unitless
+        return wanted.written in self._plain
+
+    @cached_property
+    def _literals(self) -> frozenset[str]:
+        return frozenset(one.literal for one in self._all if one.literal)
+
+    @cached_property
+    def _measured(self) -> frozenset[tuple[Decimal, str]]:
+        return frozenset((one.value, one.unit) for one in self._all if one.unit)
+
+    @cached_property
+    def _unitless(self) -> frozenset[Decimal]:
+        """The numbers without a unit, with those in words of other signs (250ms_limit, E5) and the parts of versions and days."""
+        found = {one.written for one in self._all if not one.unit and not one.literal}
+        found |= {-one.written for one in self._all if not one.unit and self._may_be_range(one)}
+        rest = _blanked(self._text, self._all)
+        for literal in self._literals:
+            pieces = literal.replace("-", ".").split(".")
+            found |= {Decimal(one) for one in (*pieces, ".".join(pieces[:2]))}
+        return frozenset(found | {Decimal(one) for one in re.findall(r"\d+(?:\.\d+)?", rest)})
+
+    @cached_property
+    def _plain(self) -> frozenset[Decimal]:
+        """All numbers as they are written, whatever they count."""
+        return self._unitless | {one.written for one in self._all if not one.literal}
+
+    def _may_be_range(self, one: Amount) -> bool:
+        """Whether what looks like a sign may be the dash of a range, or of a list."""
+        return one.written < 0 and bool(_RANGE.search(self._text[: one.start][-20:]))
+
+    def _has_day(self, literal: str) -> bool:
+        """A day that stands there in other words: it is not told which of its numbers is the month."""
+        if not _DATE.fullmatch(literal) or any(map(_DATE.fullmatch, self._literals)):
+            return False
+        return all(Decimal(one) in self._plain for one in literal.split("-"))
+
+
+def _in_digits(match: re.Match[str]) -> Amount:
+    value = Decimal(re.sub(r"\D", "", match["whole"]) + (match["part"] or ""))
+    scale = (match["scale"] or "").strip(" -").casefold()
+    value *= _SCALES[scale] if scale in _SCALES else _product(scale)
+    return _amount(match, value)
+
+
+def _in_words(match: re.Match[str]) -> Amount:
+    if match["heart"]:
+        return _amount(match, Decimal(_BY_HEART[match["heart"].casefold()]), is_spelled=True, is_sure=False)
+    words = re.split(r"[ -]+", match["word"].casefold())
+    value = _spelled(words)
+    is_measured = bool(match["unit"] or match["percent"])
+    return _amount(match, value, is_spelled=True, is_sure=len(words) > 1 or value > (1 if is_measured else 2))
+
+
+def _in_han(match: re.Match[str]) -> Amount:
+    signs, value = match["han"], han_number(match["han"])
+    if match["part"]:
+        value += Decimal("0." + "".join(str(_HAN_DIGITS[sign]) for sign in match["part"]))
+    is_measured = bool(match["unit"] or match["part"] or match["share"])
+    return _amount(
+        match, value, is_spelled=True, is_sure=_counts(signs, match.string[match.end("han") :][:1], is_measured)
+    )
+
+
+def _counts(signs: str, following: str, is_measured: bool) -> bool:
+    """Whether signs of Chinese numbers mean one: 三十 does, 二〇二四, 三 before 个 or 秒; 一 and 两 alone, 十 in 十分, 千万 and 万一 may not."""
+    digits = sum(sign in _HAN_DIGITS for sign in signs)
+    if len(signs) == 1:
+        return (
+            signs != "一"
+            if is_measured
+            else digits + (signs == "十") > 0 and signs not in "一两零" and following in _MEASURED
+        )
+    return is_measured or digits > 3 or (0 < digits < len(signs) and signs != "万一")
+
+
+def _amount(match: re.Match[str], written: Decimal, *, is_spelled: bool = False, is_sure: bool = True) -> Amount:
+    groups = match.groupdict()
+    written = -written if groups["minus"] else written
+    named = (groups["unit"] or _SIGNS.get((groups.get("money") or "").strip(), "")).casefold()
+    unit, factor = _UNITS.get(named, ("", Decimal(1)))
+    if groups.get("percent") or groups.get("share"):
+        unit, factor = "%", Decimal(1)
+    at = match.start(), match.end()
+    return Amount(match[0].strip(), *at, written, written * factor, unit, is_spelled=is_spelled, is_sure=is_sure)
+
+
+def _product(signs: str) -> int:
+    product = 1
+    for sign in signs:
+        product *= _HAN_UNITS[sign]
+    return product
+
+
+def _spelled(words: list[str]) -> Decimal:
+    total, group = 0, 0
+    for word in words:
+        if word == "hundred":
+            group = (group or 1) * 100
+        elif word in _SCALES:
+            total, group = total + (group or 1) * _SCALES[word], 0
+        else:
+            group += _WORDS.get(word, 0)
+    return Decimal(total + group)
+
+
+def han_number(text: str) -> Decimal:
+    """The value of a number in Chinese: 三十二 is 32, 二〇二四 is 2024.
+
+    >>> [int(han_number(one)) for one in ("十", "三十二", "二〇二四", "一万两千", "三亿五千万", "伍拾")]
+    [10, 32, 2024, 12000, 350000000, 50]
+    """
+    if not any(sign in _HAN_UNITS for sign in text):
+        return Decimal("".join(str(_HAN_DIGITS[sign]) for sign in text))
+    total, section, digit = 0, 0, 0
+    for sign in text:
+        unit = _HAN_UNITS.get(sign, 0)
+        if not unit:
+            digit = _HAN_DIGITS[sign]
+        elif unit < 10_000:
+            section, digit = section + (digit or 1) * unit, 0
+        elif unit == 10_000:
+            total, section, digit = total + (section + digit or 1) * unit, 0, 0
+        else:
+            total, section, digit = (total + section + digit or 1) * unit, 0, 0
+    return Decimal(total + section + digit)
+
+
+def _blanked(text: str, found: list[Amount]) -> str:
+    signs = list(text)
+    for one in found:
+        signs[one.start : one.end] = " " * (one.end - one.start)
+    return "".join(signs)

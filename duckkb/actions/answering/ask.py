@@ -1,0 +1,262 @@
+"""`ask`: pack what there is on a question, refuse where that is too thin, ask a chat model, and check what it says.
+
+A refusal is a result, as an answer is: no model is asked, and the nearest records are named. What the checks cannot find in the texts that
+a sentence cites is marked, whatever the model says of itself (docs/ask.md).
+"""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any
+
+from duckkb.actions.answering import evidence
+from duckkb.actions.answering.claims import CheckedSentence, checked
+from duckkb.actions.answering.context_pack import COUNTER, ContextPack, Entry, context_pack, searched_kinds
+from duckkb.actions.answering.evidence import Support
+from duckkb.actions.answering.prompt import NO_ANSWER, PROMPT, messages
+from duckkb.actions.registry.record_lines import notice_object
+from duckkb.actions.resolve import identity_named, kind_named
+from duckkb.documents.chunks import estimated_tokens
+from duckkb.engine.base import Base
+from duckkb.errors import Unavailable, UsageError
+from duckkb.messages import ChatRequest, ContentDelta, Finish, ReasoningDelta
+from duckkb.ontology.model import RecordType
+from duckkb.ports import ChatModel
+from duckkb.review.provenance.citation import parse
+from duckkb.values import dataclass
+
+Listener = Callable[[ContentDelta | ReasoningDelta], None]
+
+_NEAREST = 3
+_JUDGED = 10  # of the packed records, best first: how far the support of a question is looked for
+_ROOM = 1_024  # tokens that are left to an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A pack that has enough on its question."""
+
+    pack: ContextPack
+    support: Support
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a model said from a pack, checked. `cut` says why it stopped in the middle; empty where it came to its end."""
+
+    pack: ContextPack
+    support: Support
+    text: str
+    sentences: tuple[CheckedSentence, ...]
+    model: str
+    finish: Finish | None = None
+    cut: str = ""
+
+    @property
+    def unsupported(self) -> tuple[CheckedSentence, ...]:
+        """The sentences that were marked."""
+        return tuple(one for one in self.sentences if one.marks)
+
+    @property
+    def cited(self) -> tuple[Entry, ...]:
+        """The entries that the answer cites, in the order of their numbers."""
+        numbers = {number for one in self.sentences for number in one.sentence.cites}
+        return tuple(one for one in self.pack.entries if one.number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """Why there is no answer: the evidence is thin, and no model was asked; or `model` is the one that found no answer in it."""
+
+    pack: ContextPack
+    support: Support
+    model: str = ""
+    finish: Finish | None = None
+
+    @property
+    def reason(self) -> str:
+        if self.model:
+            return f"{self.model} found no answer in {len(self.pack.entries)} entries"
+        if not self.pack.entries:
+            return (
+                "nothing was found on the question" if not self.pack.omitted else "nothing found has room in the budget"
+            )
+        return "what was found says too little on the question for a model to be asked"
+
+    @property
+    def nearest(self) -> tuple[Entry, ...]:
+        """The first of what was found."""
+        return self.pack.entries[:_NEAREST]
+
+
+def ask(
+    base: Base,
+    question: str,
+    *,
+    model: str | None = None,
+    types: Sequence[str] = (),
+    budget: int | None = None,
+    limit: int = 20,
+    listen: Listener = lambda _: None,
+) -> Answered | Declined:
+    """Answer a question from what the base has on it, by the chat model of this name (else that of the configuration); `listen` gets
+    its words as they come. Types, budget (None for the setting's) and limit are those of the pack. Raises as `context_pack` and
+    `ports.ChatModel.stream`; an answer that breaks off after its first word is given with what was said."""
+    found = judged(base, question, types=types, budget=budget, limit=limit)
+    if isinstance(found, Declined):
+        return found
+    pack, held = found.pack, found.support
+    chosen = base.wiring.chat(model)
+    text, finish, cut = _said(chosen, _request(chosen, pack), listen)
+    if not cut and text.strip(' .。\n*`"') == NO_ANSWER:
+        return Declined(pack, held, chosen.settings.name, finish)
+    sources = {one.number: one.text for one in pack.entries}
+    return Answered(pack, held, text, checked(text, sources), chosen.settings.name, finish, cut)
+
+
+def judged(
+    base: Base, question: str, *, types: Sequence[str] = (), budget: int | None = None, limit: int = 20
+) -> Evidence | Declined:
+    """What `ask` would have a model answer from, or why it would not; no model is asked."""
+    most = base.settings.ask.budget if budget is None else budget
+    pack = context_pack(base, question, types=types, budget=most, limit=limit)
+    found = _support(base, pack, types)
+    return Declined(pack, found) if not pack.entries or found.is_thin else Evidence(pack, found)
+
+
+def asked(
+    base: Base,
+    question: str,
+    *,
+    model: str | None = None,
+    types: Sequence[str] = (),
+    budget: int | None = None,
+    limit: int = 20,
+) -> dict[str, Any]:
+    """`ask` as a plain object."""
+    return as_object(ask(base, question, model=model, types=types, budget=budget, limit=limit))
+
+
+def as_object(found: Answered | Declined) -> dict[str, Any]:
+    """An answer, or why there is none, as a plain object: `refusal` is null in one, and `answer` in the other."""
+    if isinstance(found, Declined):
+        nearest = [_entry(one) for one in found.nearest]
+        refusal = {"code": "E_NO_EVIDENCE", "reason": found.reason, "nearest": nearest}
+        said: dict[str, Any] = {
+            "answer": None,
+            "sentences": [],
+            "entries": [],
+            "unsupported": 0,
+            "cut": None,
+            "refusal": refusal,
+        }
+    else:
+        said = {
+            "answer": found.text,
+            "sentences": [_sentence(one) for one in found.sentences],
+            "entries": [_entry(one) for one in found.cited],
+            "unsupported": len(found.unsupported),
+            "cut": found.cut or None,
+            "refusal": None,
+        }
+    return {"question": found.pack.question, **said, **_account(found)}
+
+
+def _account(found: Answered | Declined) -> dict[str, Any]:
+    """What it came from, and what it took."""
+    pack, finish, usage = found.pack, found.finish, found.finish.usage if found.finish else None
+    counted = ("prompt", "completion", "total", "cached")
+    return {
+        "model": found.model or None,
+        "provider": finish.provider if finish else None,
+        "usage": None if usage is None else {name: getattr(usage, name) for name in counted},
+        "support": {"coverage": found.support.coverage, "lead": found.support.lead},
+        "pack": {
+            "commit": pack.commit,
+            "uncommitted": pack.uncommitted,
+            "budget": pack.budget,
+            "tokens": pack.tokens,
+            "counter": COUNTER,
+            "fingerprint": pack.fingerprint,
+            "entries": len(pack.entries),
+            "omitted": len(pack.omitted),
+        },
+        "prompt": PROMPT,
+        "fingerprint": sha256(f"{pack.fingerprint}\n{PROMPT}\n{found.model}".encode()).hexdigest()[:16],
+        "notices": [notice_object(one) for one in dict.fromkeys(pack.notices)],
+    }
+
+
+def _support(base: Base, pack: ContextPack, types: Sequence[str]) -> Support:
+    packed: dict[tuple[str, int], RecordType] = {}
+    for one in pack.entries[:_JUDGED]:
+        cited = parse(one.uri)
+        kind = kind_named(base, cited.type)
+        row = base.tree.get(kind, identity_named(base, kind, cited.identity))
+        assert row is not None, "an entry is a record"
+        packed[kind.name, row.record.id] = kind
+    kinds, _ = searched_kinds(base, types)
+    return evidence.support(base, kinds, pack.question, [(kind, id) for (_, id), kind in packed.items()])
+
+
+def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
+    """Raises `errors.UsageError` (E_MODEL_CANNOT) for evidence that the model cannot read at once."""
+    said = messages(pack)
+    tokens = sum(estimated_tokens(one.content) for one in said)
+    most = model.settings.context_tokens
+    if tokens + _ROOM > most:
+        raise UsageError(
+            f"the question with its evidence takes {tokens} tokens, and {model.settings.name} reads {most}, the answer included",
+            code="E_MODEL_CANNOT",
+            suggestion=f"--budget {max(pack.budget - (tokens + _ROOM - most), 100)}",
+        )
+    temperature = 0.0 if model.settings.reasoning == "none" else None
+    return ChatRequest(said, temperature=temperature)
+
+
+def _said(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str, Finish | None, str]:
+    """What a model says, how it ended, and why it stopped in the middle if it did."""
+    pieces: list[str] = []
+    finish: Finish | None = None
+    cut = ""
+    try:
+        for event in model.stream(request):
+            if isinstance(event, ContentDelta):
+                pieces.append(event.text)
+            if isinstance(event, ContentDelta | ReasoningDelta):
+                listen(event)
+            elif isinstance(event, Finish):
+                finish = event
+    except Unavailable as problem:
+        if not "".join(pieces).strip() or problem.code == "E_CANCELLED":
+            raise
+        cut = problem.message
+    text = "".join(pieces)
+    if not text.strip():
+        said = f"{model.settings.name} answered nothing"
+        raise Unavailable(said, code="E_MODEL", suggestion="duckkb ask --model NAME", details={"reason": "empty"})
+    if finish is None:
+        cut = cut or "nothing said that this was its end"
+    elif finish.reason != "stop":
+        cut = {"length": "it reached its limit of tokens", "content_filter": "a filter of its provider stopped it"}.get(
+            finish.reason, "it called a tool, of which there is none"
+        )
+    return text, finish, cut
+
+
+def _entry(one: Entry) -> dict[str, Any]:
+    return {
+        "number": one.number,
+        "uri": one.uri,
+        "path": one.path,
+        "line": one.line,
+        "sha256": one.sha256,
+        "score": one.score,
+    }
+
+
+def _sentence(one: CheckedSentence) -> dict[str, Any]:
+    return {
+        "text": one.sentence.text,
+        "cites": list(one.sentence.cites),
+        "marks": [{"fault": mark.fault, "part": mark.part} for mark in one.marks],
+    }

@@ -1,0 +1,276 @@
+"""What an answer says, held against the texts that it cites, without asking any model.
+
+A sentence with a claim cites entries that exist; what it quotes stands in one of them as it is, after NFKC and white space; its numbers
+and names stand in them too. What does not is marked with why. A mark says that the check failed, not that the sentence is
+wrong; a sentence without one is not proved.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from duckkb.actions.answering.amounts import Amounts, amounts, evened, without
+from duckkb.actions.answering.sentences import CODE, QUOTED, Sentence, sentences
+from duckkb.actions.answering.wording import Wording, denied, is_unrelated
+from duckkb.values import dataclass
+
+Fault = Literal["uncited", "no_entry", "quotation", "code", "number", "name", "denial", "unrelated"]
+
+_WORD = re.compile(r"[A-Za-z\u00c0-\u024f0-9_]+(?:['’][A-Za-z]+)?")
+_NAME = re.compile(r"[A-Z\u00c0-\u00de]|.*(?:[a-z][A-Z]|[A-Za-z]\d|\d[A-Za-z]|_)")
+_INITIAL = re.compile(r"[\"“‘'(*_\s>-]*$|.*[:：]\s*$", re.DOTALL)
+_COMMON = (
+    "i a an the this that these those it its they them their we our you your he she his her there here what which who when where"
+    " why how if unless while as because since so thus therefore hence however although though but and or nor yet also then"
+    " finally first second third next last once before after during until to for from in on at by with without within of off"
+    " over under between among into through per about against each every all both either neither some many most any no not none"
+    " only one two three yes note example summary answer overview conclusion steps step instead otherwise rather such like unlike"
+    " overall generally usually often always never sometimes see use using set run make add call give take let do don't"
+    " is are was were be can cannot may might must should would will has have had does did"
+)
+_NO_NAMES = frozenset(_COMMON.split())
+_ENDINGS = ("ing", "ly", "tion", "ment", "ness", "ed", "able")
+_OBJECTS = "the a an your its their this that these those it all any each every to for from in on with"
+_NOT_AFTER_NAMES = frozenset(_OBJECTS.split())
+"""Behind these a capital at the start of a sentence begins an order or an adverb, no name."""
+_SURNAMES = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘蔡蒋余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤"
+_HAN_NAME = re.compile(
+    rf"(?<![\u4e00-\u9fff])([{_SURNAMES}][\u4e00-\u9fff]{{1,2}}?)(?=先生|女士|博士|教授|经理|主任|工程师|说|表示|认为|指出|批准|决定|负责|提出|发现|撰写|编写|创建|创立|开发|担任|发明|于\d)"
+)
+_MARKUP = re.compile(r"[*`]+")
+_SPACE = re.compile(r"\s+")
+_SAME: Mapping[int, str] = {
+    ord(one): as_one for some, as_one in (("“”„«»", '"'), ("‘’‚", "'"), ("–—−", "-")) for one in some
+}
+_LETTER = "A-Za-z_\u00c0-\u024f"
+_WITHIN = re.compile(rf"[{_LETTER}]\0[{_LETTER}]|\d\0\d|\d[.,]\0\d|\d\0[.,]\d")
+"""A place (NUL) in the middle of a word or a number."""
+_NEAR = 40  # characters before a word that tell whether it begins a sentence
+_ELLIPSIS = re.compile(r"\s*(?:\[?…+\]?|\[?\.{3,}\]?)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Why a sentence counts as unsupported, and which part of it."""
+
+    fault: Fault
+    part: str = ""
+
+    def __str__(self) -> str:
+        said = {
+            "uncited": "cites nothing",
+            "no_entry": "there is no entry",
+            "quotation": "quotes what does not stand there:",
+            "code": "has code that does not stand there:",
+            "number": "has a number that does not stand there:",
+            "name": "has a name that does not stand there:",
+            "denial": "says the opposite of:",
+            "unrelated": "has hardly a word in common with what it cites",
+        }
+        return f"{said[self.fault]} {self.part}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSentence:
+    """A sentence with what is wrong with it; nothing where the checks found it supported."""
+
+    sentence: Sentence
+    marks: tuple[Mark, ...] = ()
+
+
+def checked(answer: str, sources: Mapping[int, str]) -> tuple[CheckedSentence, ...]:
+    """The sentences of an answer, each held against the texts of the entries (by number) that it cites; one that needs no
+    citation and has none against all of them."""
+    texts = {number: _Source(text) for number, text in sources.items()}
+    return tuple(_checked(one, texts) for one in sentences(answer))
+
+
+def _checked(one: Sentence, texts: "Mapping[int, _Source]") -> CheckedSentence:
+    """Where nothing else was found, its words as a whole are looked at."""
+    marks = tuple(dict.fromkeys(_marks(one, texts)))
+    cited = [texts[number] for number in one.cites if number in texts]
+    if not marks and cited and one.form == "claim":
+        marks = tuple(_worded(Wording(one.plain), cited))
+    return CheckedSentence(one, marks)
+
+
+def _marks(one: Sentence, texts: "Mapping[int, _Source]") -> Iterator[Mark]:
+    unknown = [number for number in one.cites if number not in texts]
+    yield from (Mark("no_entry", f"[{number}]") for number in unknown)
+    cited = [texts[number] for number in one.cites if number in texts]
+    if not one.cites and one.form == "frame":
+        cited = list(texts.values())
+    elif not one.cites:
+        yield Mark("uncited")
+    if not cited:
+        return
+    if one.form == "code":
+        lines = (line.strip() for line in one.plain.splitlines())
+        yield from (Mark("code", line) for line in lines if line and not any(text.has(line) for text in cited))
+        return
+    if one.form == "quotation":
+        whole = one.plain.strip()
+        if not any(text.quotes(whole) for text in cited):
+            yield Mark("quotation", whole)
+        return
+    yield from _quoted(one.plain, cited)
+    said = evened(_without_quotations(one.plain))
+    numbers = amounts(said)
+    for number in numbers:
+        is_meant = number.is_sure and not (number.is_spelled and one.form == "frame")
+        if is_meant and not any(text.amounts.have(number) for text in cited):
+            yield Mark("number", number.shown)
+    yield from _names(without(said, numbers), cited)
+
+
+def _worded(said: Wording, cited: "list[_Source]") -> Iterator[Mark]:
+    if is_unrelated(said, [text.wording for text in cited]):
+        yield Mark("unrelated")
+    elif opposite := denied(said, [one for text in cited for one in text.statements]):
+        yield Mark("denial", opposite)
+
+
+def _quoted(said: str, cited: "list[_Source]") -> Iterator[Mark]:
+    """Quotations, and code in a line, none of whose sources has them."""
+    for match in CODE.finditer(said):
+        if not any(text.has(match[2]) for text in cited):
+            yield Mark("code", match[2].strip())
+    for match in QUOTED.finditer(CODE.sub(" ", said)):
+        inner = match[0][1:-1].strip()
+        if (len(inner) > 1 or inner.isalnum()) and not any(text.quotes(inner) for text in cited):
+            yield Mark("quotation", inner)
+
+
+def _without_quotations(said: str) -> str:
+    return QUOTED.sub(" ", CODE.sub(" ", said))
+
+
+def _names(folded: str, cited: "list[_Source]") -> Iterator[Mark]:
+    """Names none of whose sources has them: words with a capital, or letters among digits, and Chinese names before a title or verb."""
+    found = list(_WORD.finditer(folded))
+    for at, match in enumerate(found):
+        word = re.sub(r"['’]s$", "", match[0])
+        following = found[at + 1][0] if at + 1 < len(found) else ""
+        if _is_name(word, folded[max(match.start() - _NEAR, 0) : match.start()], following) and not any(
+            text.names(word) for text in cited
+        ):
+            yield Mark("name", word)
+    for match in _HAN_NAME.finditer(folded):
+        if not any(match[1] in text.folded for text in cited):
+            yield Mark("name", match[1])
+
+
+def _is_name(word: str, before: str, following: str) -> bool:
+    if not _NAME.match(word) or word.isdigit() or word.casefold() in _NO_NAMES:
+        return False
+    if not _INITIAL.match(before) or not word[1:].islower():
+        return True
+    return not (word.casefold().endswith(_ENDINGS) or following.casefold() in _NOT_AFTER_NAMES) and len(word) > 1
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A quoted text as things are looked up in it."""
+
+    text: str
+
+    @cached_property
+    def forms(self) -> tuple[str, ...]:
+        """The text as it stands; of a record in JSON also what it says, without escapes and signs."""
+        return tuple(dict.fromkeys((_folded(self.text), _folded(self._said))))
+
+    @cached_property
+    def folded(self) -> str:
+        return "\n".join(self.forms)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        return frozenset(word.casefold() for word in _WORD.findall(self.folded))
+
+    @cached_property
+    def amounts(self) -> Amounts:
+        return Amounts(self.folded)
+
+    @cached_property
+    def wording(self) -> Wording:
+        return Wording(self.folded)
+
+    @cached_property
+    def statements(self) -> tuple[Wording, ...]:
+        return tuple(Wording(self._said).statements())
+
+    @cached_property
+    def _said(self) -> str:
+        """The text in lines; of a record in JSON what its fields say."""
+        try:
+            value = json.loads(self.text)
+        except ValueError:
+            value = None
+        return "\n\n".join(_texts(value)) if isinstance(value, dict) else self.text
+
+    def has(self, code: str) -> bool:
+        return any(_place(form, _folded(code)) >= 0 for form in self.forms)
+
+    def quotes(self, quotation: str) -> bool:
+        """Whether it stands there; the parts of one that leaves something out in their order. A stop before the closing
+        quotation mark may be that of the sentence around it."""
+        parts = [_folded(part) for part in _ELLIPSIS.split(quotation) if part]
+        return any(_stand_in(form, parts) for form in self.forms)
+
+    def names(self, word: str) -> bool:
+        """Whether a word stands there, as it is, as one of several, or as a part of one that has signs in it."""
+        folded = word.casefold()
+        forms = {folded, folded.removesuffix("s"), folded + "s"}
+        return not forms.isdisjoint(self.words) or folded.replace("_", "") in self.words
+
+
+def _stand_in(text: str, parts: Sequence[str]) -> bool:
+    at = 0
+    for part in parts:
+        places = (_place(text, form, at) for form in (part, part.rstrip(".,;:。，、；：")))
+        at = min((place for place in places if place >= 0), default=-1)
+        if at < 0:
+            return False
+        at += 1
+    return True
+
+
+def _place(text: str, part: str, at: int = 0) -> int:
+    """Where a part stands in a text, from a place on, with words and numbers whole (but for the s of a plural); -1 where it does not.
+
+    >>> [_place("port 8080, unable lanes", one) for one in ("80", "able", "lane", "8080, un", "8080")]
+    [-1, -1, 18, -1, 5]
+    """
+    while (at := text.find(part, at)) >= 0 and part:
+        end = at + len(part)
+        is_plural = text[end : end + 1] == "s" and part[-1].isalpha() and not _is_within(text, end + 1)
+        if not _is_within(text, at) and (is_plural or not _is_within(text, end)):
+            return at
+        at += 1
+    return at
+
+
+def _is_within(text: str, at: int) -> bool:
+    return _WITHIN.search(f"{text[max(at - 2, 0) : at]}\0{text[at : at + 2]}") is not None
+
+
+def _folded(text: str) -> str:
+    """A text as it is compared: NFKC, one kind of quotation mark and dash, one space for white space, no marks of Markdown."""
+    plain = unicodedata.normalize("NFKC", _MARKUP.sub("", text)).translate(_SAME)
+    return _SPACE.sub(" ", plain).strip()
+
+
+def _texts(value: Any) -> Iterable[str]:
+    """What a value of JSON says: its texts and numbers, and the names of its fields."""
+    if isinstance(value, str | int | float):
+        yield str(value)
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield name
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)

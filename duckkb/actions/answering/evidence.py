@@ -1,0 +1,135 @@
+"""Whether what was packed on a question is enough to be answered from, judged before any chat model is asked.
+
+    support = coverage + max(lead, 0) / 25
+
+`coverage` is the most that one packed record holds of the question's words, by how rare these are in the base (its share of their
+idf mass, 0 to 1). `lead` is how much nearer the nearest text is to the question than texts of this base are to everyday questions of the
+same script, in standard deviations of those: cosines of one model lie where those of another do not, so that no fixed number says
+what is near. Both are measured on the base itself; what is enough was chosen on judged questions (`bench/ask.py`, docs/ask.md).
+"""
+
+import re
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from duckkb.engine import boot
+from duckkb.engine.base import Base
+from duckkb.errors import Unavailable
+from duckkb.ontology.model import RecordType
+from duckkb.search import syntax
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from duckkb.ports import Embedder
+
+ENOUGH = 0.5
+ENOUGH_WORDS = 0.4
+"""Of words alone, where nothing is compared by meaning."""
+ENOUGH_LEAD = 3.0
+"""By meaning alone, where no packed record is searched by words."""
+_PER_LEAD = 25
+_NOT_BELOW = 1e-3  # of a deviation: a base of one text would make any lead endless
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_ASKING = re.compile(
+    r"\b(?:who|whom|whose|what|which|when|where|why|how|much|many|long|often|is|are|was|were|be|been|am|do|does|did|done|can|could|will"
+    r"|would|should|shall|may|might|must|has|have|had|there|the|a|an|of|to|in|on|at|by|for|from|with|about|into|as|and|or|if|that|this"
+    r"|these|those|it|its|i|me|my|we|us|our|you|your|they|their|them|he|she|his|her|so|than|then|please|tell|say)\b"
+    "|为什么|什么|怎么样|怎么|怎样|如何|多少|多久|多长|哪里|哪个|哪些|哪|谁|几|吗|呢|吧|请问|能否|能不能|可以|是否|是不是|有没有|的|了|是|在|会|能|要|把|被|和",
+    re.IGNORECASE,
+)
+"""Words of which questions are made. A small base has few of them, so that by rarity they would weigh as much as what is asked about."""
+_EVERYDAY = (
+    "How long does bread have to rise before it is baked?",
+    "Which muscles does swimming train?",
+    "What does a train ticket to the coast cost?",
+    "When do tulips flower?",
+    "How is a bicycle tyre mended?",
+    "What should I wear to a wedding in winter?",
+    "Who painted the ceiling of the chapel?",
+    "Why do cats purr at night?",
+    "How many players are in a volleyball team?",
+    "Which medicine helps against hay fever?",
+    "What is the tallest mountain of the continent?",
+    "How do I tune a guitar by ear?",
+)
+_EVERYDAY_HAN = (
+    "面包发酵要多长时间？",
+    "游泳主要锻炼哪些肌肉？",
+    "去海边的火车票多少钱？",
+    "郁金香什么时候开花？",
+    "自行车轮胎怎么补？",
+    "冬天参加婚礼穿什么好？",
+    "教堂的天花板是谁画的？",
+    "猫晚上为什么打呼噜？",
+    "排球队有几名队员？",
+    "花粉过敏吃什么药？",
+    "这个洲最高的山是哪一座？",
+    "吉他怎么凭耳朵调音？",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How much of a question the base has: `coverage` from 0 to 1, None where nothing is searched by words; `lead` in standard
+    deviations, None where nothing is compared by meaning, or words were enough so that nobody looked."""
+
+    coverage: float | None
+    lead: float | None = None
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether no model should be asked to answer from it.
+
+        >>> [Support(*one).is_thin for one in ((0.5,), (0.39,), (0.4, 1.0), (0.4, 2.5), (None, 2.9), (None, 3.0), (None,))]
+        [False, True, True, False, True, False, True]
+        """
+        if self.coverage is None or self.lead is None:
+            return (self.coverage or 0.0) < ENOUGH_WORDS and (self.lead or 0.0) < ENOUGH_LEAD
+        return round(self.coverage + max(self.lead, 0.0) / _PER_LEAD, 6) < ENOUGH
+
+
+@boot.answered
+def support(
+    base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
+) -> Support:
+    """The support that a question has among the packed records (type and id), and among all texts of these types."""
+    said = syntax.plain(question)
+    words = syntax.parse(_ASKING.sub(" ", said) if _ASKING.sub("", said).strip(" ?？.。!！,，") else said)
+    shares = [base.lanes(kind).words.coverage(words, id) or 0.0 for kind, id in packed if kind.full_text]
+    coverage = round(max(shares), 6) if shares else None
+    return Support(coverage, None if coverage is not None and coverage >= ENOUGH else _lead(base, kinds, question))
+
+
+def _lead(base: Base, kinds: Sequence[RecordType], question: str) -> float | None:
+    """The greatest of the leads by each model of these types; None where there is none, or a model cannot be used: the pack
+    says so already."""
+    models: dict[Embedder, list[RecordType]] = {}
+    for kind in kinds:
+        if kind.has_text_vectors and len(base.rows(kind)):
+            models.setdefault(base.embedder(kind), []).append(kind)
+    everyday = _EVERYDAY_HAN if _HAN.search(question) else _EVERYDAY
+    leads = []
+    for model, asked in models.items():
+        try:
+            vectors = model.embed_queries([question, *everyday])
+        except Unavailable:
+            continue
+        nearest = [_nearest(base, asked, one) for one in vectors]
+        if None not in nearest:
+            leads.append(_deviations([one for one in nearest if one is not None]))
+    return max(leads, default=None)
+
+
+def _nearest(base: Base, kinds: Sequence[RecordType], vector: "np.ndarray") -> float | None:
+    """The cosine of the nearest text."""
+    found = [hit.score for kind in kinds for hit in base.lanes(kind).vectors.ask(vector, 1)]
+    return max(found, default=None)
+
+
+def _deviations(nearest: Sequence[float]) -> float:
+    """By how many standard deviations of the others the first number lies above their mean."""
+    first, others = nearest[0], nearest[1:]
+    return round((first - statistics.fmean(others)) / max(statistics.stdev(others), _NOT_BELOW), 6)

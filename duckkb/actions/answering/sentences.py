@@ -1,0 +1,183 @@
+"""An answer taken apart into what can be checked: sentences, items of lists, rows of tables, code, headings. English and Chinese.
+
+A sentence has the citations that stand in it or right behind its end. What a quotation or a piece of code holds ends none.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Literal
+
+from duckkb.values import dataclass
+
+Form = Literal["claim", "code", "quotation", "frame"]
+"""`quotation`: a line of a block that is marked as quoted. `frame`: a heading, a question, what leads to a list, the head of a table: it
+needs no citation of its own."""
+
+_NUMBERS = r"\d+(?:\s*[-–,，、;]\s*\d+)*"
+CITATION = re.compile(rf"\[\s*\^?(?P<square>{_NUMBERS})\s*\](?!\()|[【［]\s*(?P<wide>{_NUMBERS})\s*[】］]")
+_PAIRS = (
+    r'"[^"\n]{1,2000}"',
+    r"“[^”]{1,2000}”",
+    r"‘[^’]{1,2000}’(?!\w)",
+    "「[^」]{1,2000}」",
+    "『[^』]{1,2000}』",
+    "«[^»]{1,2000}»",
+    "„[^“”\n]{1,2000}[“”]",
+    r"(?<!\w)'(?:[^'\n]|(?<=\w)'(?=\w)){1,2000}'(?!\w)",
+)
+QUOTED = re.compile("|".join(_PAIRS))
+CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+_CITED = rf"(?:\s*(?:\[\s*\^?{_NUMBERS}\s*\](?!\()|[【［]\s*{_NUMBERS}\s*[】］]))*"
+_BEHIND_CODE = re.compile(rf"[ \t]+\[{_NUMBERS}\][ \t]*$", re.MULTILINE)
+_CLOSING = r"[\"'”’」』）)\]】*_]*"
+_END = re.compile(
+    rf"[。！？]+{_CLOSING}{_CITED}[。]?|[.!?…]+{_CLOSING}{_CITED}[.]?(?=\s|$)"
+    rf"|(?:\[\s*{_NUMBERS}\s*\]|[】］])[ \t]*(?=\n\s*[^a-z\s])"  # a line that ends with a citation, and another begins
+)
+_ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|approx|ca|Mr|Mrs|Ms|Dr|Prof|St|No|Fig|Inc|Ltd)|\b[A-Z])\.$")
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r" {0,3}#{1,6}\s+")
+_ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+|\s*\d{1,3}、")
+_LEAD = {"item": _ITEM, "quotation": re.compile(r"\s*(?:>\s?)+")}
+_RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$")
+_TABLE_RULE = re.compile(r"\s*+\|?\s*+:?-{2,}+[\s|:-]*+$")
+_LONG_HEADING = 8  # words: what has more says something
+_ALONE = frozenset(("yes", "no", "是", "是的", "不", "不是", "可以", "不可以", "能", "不能", "对"))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A piece of an answer as it stands there, the entries that it cites (ascending), and what it is. What stands in a list or
+    in code has the citations of the sentence that leads to it where it has none."""
+
+    text: str
+    cites: tuple[int, ...]
+    form: Form = "claim"
+
+    @property
+    def plain(self) -> str:
+        """The text without its citations; what looks like one within code is code."""
+        if self.form == "code":
+            return _BEHIND_CODE.sub("", self.text)
+        return _outside_code(self.text, lambda text: CITATION.sub(" ", text))
+
+
+def sentences(answer: str) -> tuple[Sentence, ...]:
+    """The sentences of an answer in their order.
+
+    >>> [(one.text, one.cites) for one in sentences('It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?')]
+    [('It holds 1.5 GB, e.g. on disk [1].', (1,)), ('默认为三。[2][3]', (2, 3)), ('Why?', ())]
+    """
+    found: list[Sentence] = []
+    lead: tuple[int, ...] = ()
+    for kind, text in _blocks(answer):
+        if kind in ("text", "item"):
+            made = list(_split(text))
+            if kind == "item" and lead and not any(one.cites for one in made):
+                made = [Sentence(one.text, lead, one.form) for one in made]
+        elif kind == "code":
+            own = cited(" ".join(_BEHIND_CODE.findall(text)))
+            made = [Sentence(text, own or (found[-1].cites if found else ()), "code")]
+        elif kind == "quotation":
+            made = [Sentence(text, cited(text) or lead, "quotation")]
+        else:
+            made = [Sentence(text, cited(text), "claim" if kind == "row" else _heading_form(text))]
+        found += made
+        if kind == "text":
+            lead = made[-1].cites if made and _leads(made[-1].text) else ()
+        elif kind not in ("item", "quotation"):
+            lead = ()
+    return tuple(found)
+
+
+def cited(text: str) -> tuple[int, ...]:
+    """The numbers of the entries that a text cites, ascending.
+
+    >>> cited("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
+    (1, 2, 3, 5, 6, 7)
+    """
+    found: set[int] = set()
+    for match in CITATION.finditer(CODE.sub(_dots, text)):
+        numbers = unicodedata.normalize("NFKC", match["square"] or match["wide"])
+        for part in re.split(r"\s*[,、;]\s*", numbers):
+            first, _, last = re.sub(r"\s*[-–]\s*", "-", part).partition("-")
+            ends = int(first[:9]), int((last.rpartition("-")[2] or first)[:9])
+            found.update(range(ends[0], ends[1] + 1) if 0 <= ends[1] - ends[0] < 100 else ends)
+    return tuple(sorted(found))
+
+
+def _blocks(answer: str) -> Iterator[tuple[str, str]]:
+    """Paragraphs, items and so on, each with what it is."""
+    held: list[str] = []
+    kind, fence = "text", ""
+    for line, following in pairwise([*answer.splitlines(), ""]):
+        opens = _FENCE.match(line)
+        if fence and not (opens and opens[1].startswith(fence) and line.strip() == opens[1]):
+            held.append(line)
+            continue
+        own = "code" if opens else _kind_of(line, following)
+        goes_on = own == kind if "quotation" in (own, kind) else own == "text"
+        if held and not goes_on:
+            yield kind, "\n".join(held)
+            held = []
+        if opens:
+            kind, fence = ("text", "") if fence else ("code", opens[1])
+        elif own in ("heading", "row"):
+            yield own, _HEADING.sub("", line)
+        elif own != "none":
+            kind = own if not held else kind
+            held.append(_LEAD[own].sub("", line, count=1) if own in _LEAD else line)
+    if held:
+        yield kind, "\n".join(held)
+
+
+def _kind_of(line: str, following: str) -> str:
+    if not line.strip() or _RULE.match(line) or (_TABLE_RULE.match(line) and "|" in line):
+        return "none"
+    if _HEADING.match(line) or (line.lstrip().startswith("|") and _TABLE_RULE.match(following)):
+        return "heading"
+    if line.lstrip().startswith("|"):
+        return "row"
+    return next((kind for kind, lead in _LEAD.items() if lead.match(line)), "text")
+
+
+def _split(text: str) -> Iterator[Sentence]:
+    """The sentences of a paragraph."""
+    hidden = QUOTED.sub(_dots, CODE.sub(_dots, text))
+    start = 0
+    for end in _END.finditer(hidden):
+        if _ABBREVIATED.search(hidden[start : end.end()]) or not text[start : end.end()].strip():
+            continue
+        yield _sentence(text[start : end.end()].strip())
+        start = end.end()
+    if text[start:].strip(" \n*_"):
+        yield _sentence(text[start:].strip())
+
+
+def _outside_code(text: str, change: Callable[[str], str]) -> str:
+    parts, start = list[str](), 0
+    for code in CODE.finditer(text):
+        parts += change(text[start : code.start()]), code[0]
+        start = code.end()
+    return "".join([*parts, change(text[start:])])
+
+
+def _dots(found: re.Match[str]) -> str:
+    """Something as long that ends no sentence."""
+    return "x" * len(found[0])
+
+
+def _sentence(text: str) -> Sentence:
+    bare = _outside_code(text, lambda part: CITATION.sub("", part)).strip().rstrip("*_ ")
+    is_frame = bare.endswith(("?", "？")) or _leads(text) or bare.rstrip(".。!！,，").casefold() in _ALONE
+    return Sentence(text, cited(text), "frame" if is_frame or not re.search(r"\w", bare) else "claim")
+
+
+def _leads(text: str) -> bool:
+    return CITATION.sub("", text).strip().rstrip("*_ ").endswith((":", "："))
+
+
+def _heading_form(text: str) -> Form:
+    return "claim" if len(text.split()) > _LONG_HEADING and "|" not in text else "frame"

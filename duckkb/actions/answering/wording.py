@@ -1,0 +1,99 @@
+"""Words of a sentence beside those of what it cites: whether they have anything in common, and whether one denies what the other says."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+_LATIN = re.compile(r"[a-z\u00df-\u024f]+(?:['’]t\b)?")
+_HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
+_STEM = 5
+"""Letters by which forms of one English word are told to be one: delete, deletes, deletion."""
+_COMMON = (
+    "the and for are was were been being has have had does did this that these those with from into onto over under than then"
+    " they them their its his her our your you who which what when where why how all any each both only also will would can"
+    " could may might must should shall but because while after before more most less least such very just there here about"
+)
+_EMPTY = frozenset(_COMMON.split())
+_DENIES = re.compile(r"\b(?:not|never|no|none|nobody|nothing|neither|nor|without|cannot)\b|n['’]t\b")
+_DENIES_HAN = re.compile(
+    r"不(?![同仅但断过管论少久然妨足止])|没(?![收落])|未(?!来|必)|无(?![论线疑数锡])|勿|并非|(?<![特分区类级个性])别(?![人的名处])"
+)
+_CHOICE = re.compile(r"([\u3400-\u9fff])不\1")
+_SENTENCE = re.compile(r"(?<=[^\s.])[.!?](?=\s|$)|[。！？]")
+_CLAUSE = re.compile(r"[;；]|,\s(?=(?:and|but|because|so|while|or|which)\b)|，|:\s|：")
+_PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*[-*+#|>\d])")
+_NEAR = 0.5
+"""How much of their words a sentence and a statement have in common, if they speak of the same."""
+_FEWEST = 4
+"""Fewer words may be said in others."""
+_HARDLY = 6
+"""Of so many words one may be in common by chance."""
+_ENOUGH_WORDS = 8
+"""What has fewer words of a script was not written in that."""
+
+
+class Wording:
+    """A text as its words are looked at."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._folded = _CHOICE.sub(r"\1", unicodedata.normalize("NFKC", text).casefold())
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """What it speaks of: stems of words, pairs of Chinese characters; neither what denies nor what any sentence has."""
+        told = _DENIES_HAN.sub("", _DENIES.sub(" ", self._folded))
+        latin = (one for one in _LATIN.findall(told) if len(one) > 2 and one not in _EMPTY)
+        pairs = (run[at : at + 2] for run in _HAN_RUN.findall(told) for at in range(len(run) - 1))
+        return frozenset((*map(_stem, latin), *pairs))
+
+    @property
+    def denies(self) -> bool:
+        """Whether it denies something; what is denied twice is not."""
+        return (len(_DENIES.findall(self._folded)) + len(_DENIES_HAN.findall(self._folded))) % 2 == 1
+
+    def statements(self) -> "Iterator[Wording]":
+        """Its sentences, and the parts of them that could stand alone."""
+        for paragraph in _PARAGRAPH.split(self.text):
+            for sentence in _SENTENCE.split(paragraph):
+                for part in dict.fromkeys((sentence, *_CLAUSE.split(sentence))):
+                    if plain := " ".join(part.split()):
+                        yield Wording(plain)
+
+
+def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
+    """Whether what is said has hardly a word in common with its sources, though they are in its script."""
+    han, latin = _scripts(said.words)
+    if max(len(han), len(latin)) < _FEWEST:
+        return False
+    there = frozenset[str]().union(*(one.words for one in sources))
+    ours = max(han, latin, key=len)
+    same_script = _scripts(there)[ours is latin]
+    return len(same_script) >= _ENOUGH_WORDS and len(said.words & there) * _HARDLY <= len(ours)
+
+
+def denied(said: Wording, statements: "Iterable[Wording]") -> str:
+    """The statement that comes nearest to what is said, where it is the same but for a denial that only one of the two has; else
+    empty."""
+    near = [(_nearness(said.words, one.words), one) for one in statements]
+    nearest = max((share for share, _ in near), default=0.0)
+    same = [one for share, one in near if share == nearest]
+    if nearest < _NEAR or any(one.denies == said.denies for one in same):
+        return ""
+    return same[0].text
+
+
+def _nearness(said: frozenset[str], other: frozenset[str]) -> float:
+    """The share of all words of two statements that both have; 0 where these are too few."""
+    common = len(said & other)
+    return common / len(said | other) if common >= 2 else 0.0
+
+
+def _scripts(words: frozenset[str]) -> tuple[frozenset[str], frozenset[str]]:
+    han = frozenset(one for one in words if _HAN_RUN.match(one))
+    return han, words - han
+
+
+def _stem(word: str) -> str:
+    return re.sub(r"(?:ies|es|s|ed|ing|y|e)$", "", word)[:_STEM] if len(word) > 4 else word.removesuffix("s")
