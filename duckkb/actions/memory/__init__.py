@@ -1,0 +1,1 @@
+"""What agents remember: put, searched, looked back at, counted."""

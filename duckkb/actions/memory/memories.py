@@ -1,0 +1,192 @@
+"""memory: texts under keys that agents remember, as records of collections by the policy `memory`, one for each scope.
+
+A scope is a collection of its own, so that what one holds is in no count and in no score of another, and whoever is given a part
+of the base (`engine.narrowed`) has a scope or does not know of it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+from duckkb.actions import asking, tracing, writing
+from duckkb.actions.reading import identified
+from duckkb.actions.registry.record_lines import hit_lines, result_object, signature_object
+from duckkb.actions.resolve import positive, text_or_none
+from duckkb.engine.base import Base
+from duckkb.errors import NotFound, UsageError, shell_word
+from duckkb.ontology.model import NodeType
+from duckkb.ontology.names import did_you_mean
+from duckkb.queries import Receipt
+from duckkb.records import Record
+from duckkb.review.provenance import history as histories
+from duckkb.store.access_counts import AccessCounts, Name
+
+_FIELDS = ("text", "tags", "links", "source")
+_FEW = 5
+
+
+def put(
+    base: Base,
+    key: str,
+    text: str,
+    *,
+    scope: str | None = None,
+    tags: Sequence[str] = (),
+    links: Sequence[str] = (),
+    source: str | None = None,
+    if_match: str | None = None,
+    dry_run: bool = False,
+    embed: bool = True,
+) -> Receipt:
+    """Remember a text under a key, in place of what was there. Raises as `writing.put`, and `errors.NotFound` (E_SCOPE)."""
+    kind = _collection(base, scope)
+    given = {"tags": list(dict.fromkeys(tags)), "links": list(dict.fromkeys(links)), "source": source}
+    record = {"scope": kind.scope, "key": key, "text": text, **{name: one for name, one in given.items() if one}}
+    return writing.put(base, kind.name, record, if_match=if_match, dry_run=dry_run, embed=embed)
+
+
+def search(
+    base: Base,
+    query: str,
+    *,
+    scope: str | None = None,
+    mode: Literal["similar", "match", "hybrid"] | None = None,
+    limit: int = 10,
+) -> dict[str, Any]:
+    """The memories of one scope that a question finds, best first, each with how often it was `accessed`. Raises as
+    `asking.find`, and `errors.NotFound` (E_SCOPE)."""
+    kind = _collection(base, scope)
+    if not (text_or_none(query, "a query") or "").strip():
+        raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
+    found = asking.find(base, kind.name, query, mode=mode, limit=limit)
+    lines = [form for _, form in hit_lines(found)]
+    counts = _accessed(base, [_name(line) for line in lines])
+    return result_object(found, [{**line, "accessed": counts[_name(line)]} for line in lines])
+
+
+def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100) -> dict[str, Any]:
+    """What was remembered under a key, the newest version first, as git knows it; also where it was deleted. Who sees a part of
+    the base is not told of commits, which are of all of it. Raises `errors.NotFound`, `errors.StateError` (E_GIT)."""
+    positive(limit)
+    kind = _collection(base, scope)
+    _, named = identified(base, kind.name, [kind.scope or "", key])
+    # The folder of this type alone is looked at.
+    source = tracing.ground(base.whole)
+    found = histories.changes(source, kind, named, base.tree.get(kind, named))
+    if not found:
+        raise _unknown(base, kind, key)
+    versions = [_version(one, is_part=base.is_narrowed) for one in found[:limit]]
+    return {"scope": kind.scope, "key": key, "versions": versions, "truncated": len(found) > limit}
+
+
+def stats(base: Base, *, scope: str | None = None) -> dict[str, Any]:
+    """Of one scope, or of each that there is: how many memories, the newest and the oldest, those most often accessed, and how
+    often each tag. Raises `errors.NotFound` (E_SCOPE)."""
+    kinds = _scopes(base).values() if scope is None else [_collection(base, scope)]
+    return {"scopes": [_stats(base, kind) for kind in kinds]}
+
+
+def mark_accessed(base: Base, keys: Sequence[str], *, scope: str | None = None) -> dict[str, Any]:
+    """Count one more access for each of these memories, on this machine alone. Raises `errors.NotFound`, before anything is
+    counted, and `errors.Unavailable` (E_IO)."""
+    kind = _collection(base, scope)
+    names = []
+    for key in dict.fromkeys(keys):
+        _, named = identified(base, kind.name, [kind.scope or "", key])
+        row = base.tree.get(kind, named)
+        if row is None:
+            raise _unknown(base, kind, key)
+        names.append(_name(row.record.fields))
+    times = _counts(base).add(names)
+    marked = [{"key": key, "accessed": count} for (_, key), count in zip(names, times, strict=True)]
+    return {"scope": kind.scope, "marked": marked}
+
+
+def _scopes(base: Base) -> dict[str, NodeType]:
+    """The collections of memories that there are for whoever asks, by scope."""
+    found = {kind.scope: kind for kind in base.ontology.nodes.values() if kind.scope is not None}
+    return dict(sorted(found.items()))
+
+
+def _collection(base: Base, scope: str | None) -> NodeType:
+    """That of a scope; without one that of the scope which all others lie below. Raises `errors.NotFound` (E_SCOPE),
+    `errors.UsageError` where several lie side by side."""
+    scopes = _scopes(base)
+    if scope is None:
+        top = [one for one in scopes if all(f"{other}/".startswith(f"{one}/") for other in scopes)]
+        if scopes and not top:
+            raise UsageError("name the scope: there are several", suggestion=f"one of {', '.join(islice(scopes, 10))}")
+        scope = top[0] if top else None
+    if scope in scopes:
+        return scopes[scope]
+    near = did_you_mean(scope, scopes) if scope else ""
+    remedy = f"`{_made_by('NAME' if scope is None else scope)}`, typed by who runs the knowledge base, makes it"
+    said = "there is no scope for memories yet" if scope is None else f"no scope {scope!r}"
+    raise NotFound(said + (f"; {near}" if near else ""), "E_SCOPE", remedy)
+
+
+def _made_by(scope: str) -> str:
+    import json
+
+    name = ("memory-" + re.sub(r"[^A-Za-z0-9_-]+", "-", scope))[:64]
+    params = shell_word(json.dumps({"scope": scope}, ensure_ascii=False))
+    return f"duckkb col init {name} --policy memory --params {params}"
+
+
+def _unknown(base: Base, kind: NodeType, key: str) -> NotFound:
+    near = did_you_mean(key, (str(row.record.fields["key"]) for row in base.tree.rows(kind)))
+    said = f"nothing is remembered under {key!r} in {kind.scope}" + (f"; {near}" if near else "")
+    return NotFound(said, suggestion=f"duckkb list {kind.name}")
+
+
+def _version(entry: histories.LogEntry, *, is_part: bool) -> dict[str, Any]:
+    """One state of a memory: what was done, by whom, and what was remembered then; nothing of that once it was deleted."""
+    by = signature_object(entry.by, entry.is_boundary)
+    if is_part:
+        by = {"uncommitted": True} if entry.by is None else {}
+    line = {**by, "op": entry.change.op} | ({"was": entry.change.was} if entry.change.was is not None else {})
+    return line if entry.record is None else {**line, "updated_at": entry.record.updated_at, **_told(entry.record)}
+
+
+def _told(record: Record) -> dict[str, Any]:
+    return {name: record.fields[name] for name in _FIELDS if name in record.fields}
+
+
+def _stats(base: Base, kind: NodeType) -> dict[str, Any]:
+    records = sorted((row.record for row in base.tree.rows(kind)), key=lambda one: str(one.fields["key"]))
+    by_age = sorted(records, key=lambda one: one.updated_at or "")
+    counts = _accessed(base, [_name(one.fields) for one in records])
+    told = {_name(one.fields)[1]: counts[_name(one.fields)] or 0 for one in records}
+    most = sorted(((key, times) for key, times in told.items() if times), key=lambda one: -one[1])
+    tags = Counter(tag for one in records for tag in _list_of(one.fields.get("tags")) if isinstance(tag, str))
+    return {
+        "scope": kind.scope,
+        "collection": kind.name,
+        "memories": len(records),
+        "newest": [{"key": one.fields["key"], "updated_at": one.updated_at} for one in by_age[: -_FEW - 1 : -1]],
+        "oldest": [{"key": one.fields["key"], "updated_at": one.updated_at} for one in by_age[:1]],
+        "accessed": None if None in counts.values() else sum(told.values()),
+        "most_accessed": [{"key": key, "accessed": times} for key, times in most[:_FEW]],
+        "tags": dict(sorted(tags.items(), key=lambda one: (-one[1], one[0]))),
+    }
+
+
+def _list_of(value: Any) -> list[Any]:
+    """A list that somebody may have edited by hand, and not as the schema has it."""
+    return value if isinstance(value, list) else []
+
+
+def _name(fields: Mapping[str, Any]) -> Name:
+    return str(fields["scope"]), str(fields["key"])
+
+
+def _accessed(base: Base, names: Sequence[Name]) -> Mapping[Name, int | None]:
+    """How often each was marked; None where that cannot be read."""
+    found = _counts(base).read(names)
+    return dict.fromkeys(names) if found is None else found
+
+
+def _counts(base: Base) -> AccessCounts:
+    return AccessCounts(base.wiring.env.state_home, base.whole.root)

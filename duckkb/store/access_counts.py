@@ -1,0 +1,63 @@
+"""How often memories were of use on this machine: numbers in a file of the user's state folder, never in git.
+
+The file knows hashes alone, no name and no text. It may be deleted, or lost with a damaged disk: counting then begins anew.
+"""
+
+import os
+from collections.abc import Iterable
+from hashlib import blake2b, sha256
+from pathlib import Path
+
+from duckkb.errors import Unavailable
+from duckkb.store.database import Database, Schema, Unusable
+
+_SCHEMA = Schema(1, ("CREATE TABLE access (name BLOB PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID",))
+_BUSY_S, _FEW = 30.0, 500
+_ADD = "INSERT INTO access VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET times = times + 1 RETURNING times"
+Name = tuple[str, str]
+"""A scope and a key."""
+
+
+class AccessCounts:
+    """Those of the base in the folder `root`, in the state folder `home`. Processes that count at once lose nothing."""
+
+    def __init__(self, home: Path, root: Path) -> None:
+        named = sha256(os.fsencode(root.resolve())).hexdigest()[:32]
+        self._path = home.expanduser() / "memory" / f"{named}.v{_SCHEMA.version}.sqlite3"
+
+    def add(self, names: Iterable[Name]) -> list[int]:
+        """Count one more for each, all or none; what they have now. Raises `errors.Unavailable` (E_IO)."""
+        database = Database(self._path, _SCHEMA, busy_s=_BUSY_S)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not database.is_lasting:
+                raise Unusable(database.reason)
+            with database.writing() as connection:
+                return [connection.execute(_ADD, (_hashed(name),)).fetchone()[0] for name in names]
+        except (OSError, Unusable) as error:
+            said = f"accesses cannot be counted in {self._path.parent}: {error}"
+            raise Unavailable(said, "E_IO", "set XDG_STATE_HOME to a folder of yours outside the base") from error
+        finally:
+            database.close()
+
+    def read(self, names: Iterable[Name]) -> dict[Name, int] | None:
+        """What each has; None where the file cannot be read."""
+        if not self._path.exists():
+            return dict.fromkeys(names, 0)
+        database = Database(self._path, _SCHEMA, busy_s=_BUSY_S)
+        try:
+            if not database.is_lasting:
+                return None
+            hashed = {name: _hashed(name) for name in names}
+            few = tuple(hashed.values()) if len(hashed) <= _FEW else ()
+            chosen = f" WHERE name IN ({','.join('?' * len(few))})" if few else ""
+            found: dict[bytes, int] = dict(database.read(f"SELECT name, times FROM access{chosen}", few))
+            return {name: found.get(one, 0) for name, one in hashed.items()}
+        except Unusable:
+            return None
+        finally:
+            database.close()
+
+
+def _hashed(name: Name) -> bytes:
+    return blake2b("\0".join(name).encode("utf-8", "surrogatepass"), digest_size=16).digest()
