@@ -1,0 +1,90 @@
+"""The key of derived state out of the environment, and what this process does while one is set. Imported in that case alone."""
+
+import atexit
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+
+from duckkb.errors import StateError
+from duckkb.queries import Notice
+from duckkb.settings import SEAL_KEY, SEAL_KEY_FILE, Environment
+from duckkb.store.sealed_home import SealedHome, in_memory
+
+_opened: dict[Path, SealedHome] = {}
+_told: list[str] = []
+_lock = Lock()
+_MOST_BYTES = 4096
+
+
+def sealed(env: Environment, given: Mapping[str, str]) -> Environment:
+    """The environment with the folder in memory for the user's cache folder, begun once in a process. Temporary files go there as
+    well, and no core file is written. Raises as `environment.around`."""
+    with _lock:
+        disk = env.cache_home
+        if disk not in _opened:
+            key = _key(given)
+            runtime = given.get("XDG_RUNTIME_DIR")
+            memory = in_memory([Path("/dev/shm"), *([Path(runtime)] if runtime else [])])
+            _opened[disk] = SealedHome(disk, memory, key, _told)
+            _keep_off_disk(_opened[disk])
+        return replace(env, cache_home=_opened[disk].home)
+
+
+def told() -> tuple[Notice, ...]:
+    """What must be said of what was sealed, once."""
+    said = [*_told]
+    _told.clear()
+    return tuple(Notice("W_SEALED", one) for one in said)
+
+
+def end() -> None:
+    """Seal what changed, and leave nothing in memory that no other process uses; says as a notice why that failed."""
+    with _lock:
+        homes = [*_opened.values()]
+        _opened.clear()
+        tempfile.tempdir = None
+        _told.extend(filter(None, (home.end() for home in homes)))
+
+
+atexit.register(end)
+
+
+def _key(given: Mapping[str, str]) -> str:
+    """Raises `StateError` (E_KEY)."""
+    text, file = given.get(SEAL_KEY, "").strip(), given.get(SEAL_KEY_FILE, "").strip()
+    if text and file:
+        raise StateError(f"both {SEAL_KEY} and {SEAL_KEY_FILE} are set", "E_KEY", f"unset {SEAL_KEY}")
+    if file:
+        text = _read(Path(file))
+    if not text:
+        raise StateError(
+            f"{SEAL_KEY_FILE if file else SEAL_KEY} is set, and holds no key", "E_KEY", "openssl rand -hex 32"
+        )
+    return text
+
+
+def _read(path: Path) -> str:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise StateError(f"{SEAL_KEY_FILE} names no file", "E_KEY", f"ls -l {path}")
+        if os.name != "nt" and status.st_mode & stat.S_IRWXO:
+            raise StateError(f"others can read the key in {path}", "E_KEY", f"chmod 600 {path}")
+        with path.open("rb") as file:
+            return file.read(_MOST_BYTES).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise StateError(f"the key cannot be read in {path}: {why}", "E_KEY", f"ls -l {path}") from None
+
+
+def _keep_off_disk(home: SealedHome) -> None:
+    tempfile.tempdir = str(home.temporary)
+    os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = tempfile.tempdir  # of git, and of what a base's commands run
+    if os.name != "nt":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

@@ -1,0 +1,120 @@
+"""The files of a folder as one stream, and a folder made of it again: of each a head, its bytes, and when it was written.
+
+4 bytes: the length of the head, 0 at the end
+the head, JSON: path and size
+the bytes, and 8 bytes: mtime in ns, 0 where it changed while it was read
+"""
+
+import json
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+from duckkb.store.sealed_file import BrokenSeal
+
+_PIECE = 1 << 20
+_LOG, _PASSING = "-wal", ("-shm", "-journal")
+_DATABASE = ".sqlite"
+_LOCK = "lock"
+
+
+def signature(folder: Path) -> str:
+    """What a folder's files are known by: while it is the same, nothing was written. Empty without any."""
+    seen = [(str(path.relative_to(folder)), status.st_size, status.st_mtime_ns) for path, status in _files(folder)]
+    return sha256(repr(seen).encode()).hexdigest() if seen else ""
+
+
+def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
+    """The files of a folder. Where nobody else `is_alone`, databases are copied as SQLite sees them. Raises OSError."""
+    for path, _ in _files(folder):
+        if not is_alone and path.name.endswith(_DATABASE + _LOG):
+            continue  # what it holds is in the copy
+        with suppress(FileNotFoundError):  # others went on
+            name = path.relative_to(folder).as_posix()
+            yield from _copied(path, name) if not is_alone and path.name.endswith(_DATABASE) else _packed(path, name)
+    yield bytes(4)
+
+
+def unpack(pieces: Iterable[bytes], folder: Path) -> None:
+    """Make the folder. Raises OSError, `BrokenSeal`."""
+    stream = _Stream(iter(pieces))
+    folder.mkdir(mode=0o700, parents=True)
+    while head := stream.read(int.from_bytes(stream.read(4))):
+        name, size = json.loads(head)
+        inside = PurePosixPath(name)
+        if inside.is_absolute() or ".." in inside.parts:
+            raise BrokenSeal
+        path = folder / inside
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            for piece in stream.pieces(size):
+                file.write(piece)
+        written = int.from_bytes(stream.read(8))
+        os.utime(path, ns=(written, written))
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The label first, the databases last: a lane must never be newer than the store that it follows."""
+    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names]
+    for path in sorted(found, key=lambda path: (_DATABASE in path.name, len(path.parts), path)):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            is_log = path.name.endswith(_LOG) and not status.st_size
+            if stat.S_ISREG(status.st_mode) and not is_log and path.name != _LOCK and not path.name.endswith(_PASSING):
+                yield path, status
+
+
+def _packed(path: Path, name: str) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        before = os.fstat(file.fileno())
+        yield _head(name, before.st_size)
+        left = before.st_size
+        while left and (piece := file.read(min(left, _PIECE))):
+            left -= len(piece)
+            yield piece
+        yield bytes(left)
+        after = os.fstat(file.fileno())
+        is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        yield (before.st_mtime_ns if is_same else 0).to_bytes(8)
+
+
+def _copied(path: Path, name: str) -> Iterator[bytes]:
+    """A database as one state of it, whoever writes; one that is damaged is left out."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as database:
+            content = database.serialize()
+    except sqlite3.Error:
+        return
+    yield _head(name, len(content))
+    yield from (content[start : start + _PIECE] for start in range(0, len(content), _PIECE))
+    yield bytes(8)
+
+
+def _head(name: str, size: int) -> bytes:
+    head = json.dumps([name, size]).encode()
+    return len(head).to_bytes(4) + head
+
+
+class _Stream:
+    """Bytes asked for by number, of pieces of any size."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._left = pieces, memoryview(b"")
+
+    def pieces(self, size: int) -> Iterator[memoryview]:
+        while size:
+            if not self._left:
+                following = next(self._pieces, None)
+                if following is None:
+                    raise BrokenSeal
+                self._left = memoryview(following)
+            taken, self._left = self._left[:size], self._left[size:]
+            size -= len(taken)
+            yield taken
+
+    def read(self, size: int) -> bytes:
+        return b"".join(self.pieces(size))

@@ -1,0 +1,294 @@
+"""Derived state while a key is set: it lies in memory, and on disk sealed alone.
+
+    HOME/bases, HOME/shared       files that say so: no process without the key takes them for its folders
+    HOME/sealed/key               what tells a wrong key
+    HOME/sealed/KEY               what is kept of one base: the files of its folder in one sealed file
+    HOME/sealed/shared            what is kept of all, likewise
+    MEMORY/duckkb-UID-HASH/       the same as a plain cache folder, on a file system in memory (tmpfs), which only swap writes out
+
+All processes of a user with one cache folder share the folder in memory: each opens there what nobody has opened yet, the
+last that ends seals what changed and removes it. One that was killed leaves it to the next that starts, which removes it.
+"""
+
+import hmac
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from hashlib import sha256
+from pathlib import Path
+from shutil import rmtree
+
+from duckkb.errors import StateError, Unavailable
+from duckkb.open_files import try_lock
+from duckkb.store import database, packed, place, sealed_file
+from duckkb.store.place import BASES, MODELS, SHARED
+from duckkb.store.sealed_file import SALT_BYTES, BrokenSeal, SealKey
+from duckkb.truth import state
+
+SEALED, _KEY = "sealed", "key"
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+CHECKPOINT_S = 300.0
+"""Seconds after which what was derived meanwhile is sealed while a process goes on."""
+_DROP = "`duckkb cleanup --sealed` drops what is sealed; it is made again from data/"
+_EARLIER = ("cache", "snapshot")
+_WAIT_S = 60.0
+
+
+class SealedHome:
+    """The derived state of one user's cache folder `disk`, opened in a folder of `memory` (a tmpfs). What must be said of it is
+    added to `told`. Raises `errors.StateError` (E_KEY) for another key than what is there was sealed with, `errors.Unavailable` (E_IO)."""
+
+    def __init__(self, disk: Path, memory: Path, key: str, told: list[str]) -> None:
+        self.sealed = disk / SEALED
+        user = getattr(os, "geteuid", int)()
+        name = sha256(os.fsencode(os.path.realpath(disk))).hexdigest()[:16]
+        self.folder = memory / f"duckkb-{user}-{name}"
+        self._told, self._known, self._known_key = told, set[str](), b""
+        self._disk, self._pid, self._alive = disk, os.getpid(), -1
+        self._checked_at = time.monotonic()
+        try:
+            place.make_home(disk)
+            place.make_folder(self.sealed)
+            with self._turn():
+                self._key = self._opened_key(key)
+                self._enter()
+                self._take_plain()
+        except (OSError, place.Unusable) as error:
+            said = f"derived state cannot be sealed in {self.sealed}: {error}"
+            raise Unavailable(said, "E_IO", "set DUCKKB_CACHE_HOME to a folder of yours outside the base") from error
+        place.OPENERS[self.home] = self
+        database.AFTER_WRITING.append(self.checkpoint)
+
+    @property
+    def home(self) -> Path:
+        """The folder that stands for the user's cache folder."""
+        return self.folder / "home"
+
+    @property
+    def temporary(self) -> Path:
+        """Where temporary files go."""
+        return self.folder / "tmp"
+
+    def open(self, base: str | None, root: Path | None = None) -> None:
+        """Have there be what is kept of all bases, and of the one of this key, or of each for None; what earlier versions left in
+        the clear in the base's folder `root` goes. Raises `errors.Unavailable` (E_IO) where memory has no room."""
+        wanted = {SHARED, *(self._units() if base is None else [base])}
+        try:
+            with self._turn() if wanted - self._known else nullcontext():
+                for unit in sorted(wanted - self._known):
+                    if not self._note(unit).exists():
+                        self._open(unit)
+                    self._known.add(unit)
+                    if root is not None and unit == base:
+                        self._drop_earlier(root)
+        except OSError as error:
+            said = f"derived state cannot be opened in {self.folder}: {error.strerror or error}"
+            raise Unavailable(said, "E_IO", f"df {self.folder.parent}") from error
+
+    def checkpoint(self) -> None:
+        """Seal what changed, where that is some minutes ago; other processes go on meanwhile."""
+        if time.monotonic() - self._checked_at > CHECKPOINT_S and os.getpid() == self._pid:
+            with suppress(OSError), self._turn():
+                self._seal_all(is_alone=False)
+
+    def end(self) -> str:
+        """Let go; the last process seals what changed and removes the folder. Why that failed, empty where it did not."""
+        if self._alive < 0 or os.getpid() != self._pid:
+            return ""
+        with suppress(ValueError):
+            database.AFTER_WRITING.remove(self.checkpoint)
+        place.OPENERS.pop(self.home, None)
+        try:
+            with self._turn():
+                descriptor, self._alive = self._alive, -1
+                try:
+                    if try_lock(descriptor, exclusive=True):
+                        try:
+                            self._seal_all(is_alone=True)
+                        finally:
+                            self._leave_nothing()
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            why = error.strerror or error
+            return f"what was derived could not be sealed in {self.sealed}, and is made again: {why}"
+        return ""
+
+    def _leave_nothing(self) -> None:
+        rmtree(self.folder, ignore_errors=True)
+        for name in ("alive", "turn"):
+            self._lock_path(name).unlink(missing_ok=True)
+
+    def _enter(self) -> None:
+        """Be one of those who use the folder; what killed processes left there goes."""
+        self._alive = self._lock_file("alive")
+        if try_lock(self._alive, exclusive=True):
+            rmtree(self.folder, ignore_errors=True)
+            for draft in self.sealed.glob(state.TEMPORARY):
+                draft.unlink(missing_ok=True)
+        if not try_lock(self._alive, exclusive=False):
+            raise OSError(f"{self.folder} is in use by what holds its lock alone")
+        place.make_folder(self.folder)
+        (self._disk / MODELS).mkdir(exist_ok=True)
+        for folder in (self.home, self.temporary, self.folder / "notes", self.home / BASES):
+            folder.mkdir(exist_ok=True, mode=0o700)
+        with suppress(FileExistsError):
+            (self.home / MODELS).symlink_to(self._disk / MODELS)
+
+    def _opened_key(self, text: str) -> SealKey:
+        path = self.sealed / _KEY
+        if not path.exists():
+            if self._units():
+                raise StateError(f"{path} is missing, without which nothing there opens", "E_KEY", _DROP)
+            salt = os.urandom(SALT_BYTES)
+            check = SealKey(text, salt).derived("check", salt)
+            state.write_atomic(path, json.dumps({"salt": salt.hex(), "check": check.hex()}).encode())
+        try:
+            self._known_key = path.read_bytes()
+            known = json.loads(self._known_key)
+            salt, check = bytes.fromhex(known["salt"]), bytes.fromhex(known["check"])
+        except (ValueError, TypeError, KeyError):
+            raise StateError(f"{path} is damaged, so that no key can be told to be right", "E_KEY", _DROP) from None
+        key = SealKey(text, salt)
+        if not hmac.compare_digest(key.derived("check", salt), check):
+            said = f"the key is not the one that derived state in {self.sealed} was sealed with; nothing was changed"
+            raise StateError(said, "E_KEY", f"set the right key, or {_DROP}")
+        return key
+
+    def _take_plain(self) -> None:
+        """Seal what lies in the user's cache folder in the clear, and remove it."""
+        found = [(SHARED, self._disk / SHARED), *((one.folder.name, one.folder) for one in place.kept(self._disk))]
+        found = [(unit, folder) for unit, folder in found if folder.is_dir()]
+        for unit, folder in found:
+            if not unit.startswith("."):
+                sealed_file.write(self.sealed / unit, packed.pack(folder, is_alone=False), self._key, unit)
+            place.remove(folder)
+        for left in self._disk.glob(".gone-*"):
+            rmtree(left)
+        for name in (BASES, SHARED):
+            plain = self._disk / name
+            if plain.is_dir() and not plain.is_symlink():
+                plain.rmdir()
+            if not os.path.lexists(plain):
+                state.write_new(plain, place.SAYS_SEALED, mode=0o600)
+            elif not place.is_sealed(plain):
+                raise place.Unusable(f"{plain} is no folder that duckkb made")
+        if found:
+            said = f"what was derived before lay in {self._disk} in the clear; it was sealed and removed there"
+            self._told.append(f"{said} (free space of a disk may still hold it)")
+
+    def _open(self, unit: str) -> None:
+        folder, file = self._folder(unit), self.sealed / unit
+        rmtree(folder, ignore_errors=True)  # of a process that was killed while it opened this
+        try:
+            if file.exists():
+                used = file.stat().st_mtime_ns
+                packed.unpack(sealed_file.read(file, self._key, unit), folder)
+                os.utime(folder, ns=(used, used))
+        except BrokenSeal:
+            rmtree(folder, ignore_errors=True)
+            file.unlink()
+            self._told.append(f"{file} was damaged and is dropped; what it held is made again from data/")
+        except BaseException:
+            rmtree(folder, ignore_errors=True)
+            raise
+        self._note(unit).write_text(packed.signature(folder))
+
+    def _drop_earlier(self, root: Path) -> None:
+        local = state.folder_of(root)
+        for folder in (local / name for name in _EARLIER if state.is_folder(local)):
+            if state.is_folder(folder):
+                rmtree(folder)
+                self._told.append(f"{folder}, which an earlier version left in the clear, was removed")
+
+    def _seal_all(self, *, is_alone: bool) -> None:
+        if not self._is_key_in_place():  # somebody dropped what is sealed, and may have set another key
+            return
+        for note in sorted((self.folder / "notes").iterdir()):
+            unit, folder = note.name, self._folder(note.name)
+            now = packed.signature(folder)
+            if now == note.read_text():
+                continue
+            if now:
+                sealed_file.write(self.sealed / unit, packed.pack(folder, is_alone=is_alone), self._key, unit)
+            else:
+                (self.sealed / unit).unlink(missing_ok=True)
+            note.write_text(now)
+        self._checked_at = time.monotonic()
+
+    def _is_key_in_place(self) -> bool:
+        try:
+            return (self.sealed / _KEY).read_bytes() == self._known_key
+        except FileNotFoundError:
+            return False
+
+    def _units(self) -> list[str]:
+        names = sorted(path.name for path in self.sealed.iterdir())
+        return [name for name in names if name not in (_KEY, SHARED) and not name.startswith(".")]
+
+    def _folder(self, unit: str) -> Path:
+        return self.home / SHARED if unit == SHARED else self.home / BASES / unit
+
+    def _note(self, unit: str) -> Path:
+        return self.folder / "notes" / unit
+
+    def _lock_path(self, name: str) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.{name}")
+
+    def _lock_file(self, name: str) -> int:
+        path = self._lock_path(name)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | state.NO_FOLLOW, 0o600)
+        if not place.is_own(os.fstat(descriptor)):  # everybody may make files there
+            os.close(descriptor)
+            raise PermissionError(f"{path} belongs to another user")
+        return descriptor
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One process at a time opens or seals. Raises OSError."""
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            descriptor = self._lock_file("turn")
+            try:
+                if try_lock(descriptor, exclusive=True) and self._is_in_place(descriptor):
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
+            if time.monotonic() > deadline:
+                raise TimeoutError("another process has been opening or sealing for a minute")
+            time.sleep(0.005)
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        """Whether others find this lock: the last process removes it."""
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._lock_path("turn").lstat())
+        except FileNotFoundError:
+            return False
+
+
+def in_memory(folders: list[Path], kind_of: Callable[[Path], str] = state.file_system) -> Path:
+    """The first of these folders that lies in memory. Raises `errors.Unavailable` (E_KEY)."""
+    for folder in folders:
+        if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
+            return folder
+    tried = " and ".join(str(folder) for folder in folders)
+    said = f"a key is set, and nothing may lie on a disk in the clear, but neither of {tried} is a tmpfs that can be written"
+    raise Unavailable(said, "E_KEY", "mount a tmpfs at /dev/shm, or unset the key and encrypt the disk")
+
+
+def drop(disk: Path) -> tuple[list[str], int]:
+    """Remove what is sealed in a user's cache folder, whatever the key: the paths and their bytes. Raises OSError."""
+    gone = [
+        path for path in (disk / SEALED, disk / BASES, disk / SHARED) if place.is_sealed(path) or path.name == SEALED
+    ]
+    gone = [path for path in gone if os.path.lexists(path)]
+    count = place.size(disk / SEALED)
+    for path in gone:
+        if path.is_dir() and not path.is_symlink():
+            rmtree(path)
+        else:
+            path.unlink()
+    return [str(path) for path in gone], count
