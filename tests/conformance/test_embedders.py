@@ -65,6 +65,7 @@ def test_equal_texts_have_equal_vectors_wherever_they_stand(embedder: Embedder) 
     assert not np.allclose(vectors[0], vectors[4], atol=1e-2)
 
 
+@pytest.mark.long
 def test_the_end_of_a_long_text_is_not_cut(embedder: Embedder) -> None:
     end = "火星上最高的山是奥林帕斯山，高约二十二公里。"
     plain, other = embedder.embed_passages([LONG, LONG[: -len(end)] + end])

@@ -64,15 +64,15 @@ def test_products_of_a_large_matrix_are_those_of_its_rows(
     rows: int, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unit, query = made(rows) if rows else np.empty((0, 48), np.float32), made(1, seed=9)[0].astype(np.float64)
-    monkeypatch.setattr(storage_module, "_LARGE", 0)
-    monkeypatch.setattr(storage_module, "_MOST_THREADS", cores)
+    monkeypatch.setattr(storage_module, "LARGE", 0)
+    monkeypatch.setattr(storage_module, "_threads", cores)
     found = products(unit, None, query)
     assert found.dtype == np.float32 and found.shape == (rows,)
     assert np.abs(found - unit.astype(np.float64) @ query).max(initial=0) < 1e-6
 
 
 def test_a_product_needs_no_other_thread_and_tells_what_goes_wrong_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_module, "_LARGE", 0)
+    monkeypatch.setattr(storage_module, "LARGE", 0)
     unit = made(9000)
 
     def refused(_: Thread) -> None:

@@ -14,7 +14,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _DECIMALS = 6
-_DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
+DOUBT = 2e-5  # more than the 32-bit product of two unit vectors is off by, together with the rounding
 _SURE = 1e-6  # how far a square summed in 32 bits may be from 1 where the length surely is near enough to it
 _STRETCH = 64  # products of which the greatest is looked at first
 _BLOCK = 4096  # rows that are widened to 64 bits at a time
@@ -38,16 +38,21 @@ def unit_query(vector: NDArray[Any] | Sequence[float]) -> Doubles:
     return query / float(np.linalg.norm(query))
 
 
-def candidates(products: Floats, starts: Ints, alive: Mask, depth: int) -> Ints:
-    """Every slot that may be among the first `depth`, by products that are a little off. A slot is a stretch of rows that
-    begins at one of `starts`."""
+def candidates(products: Floats, starts: Ints, alive: Mask, depth: int, upper: Floats | None = None) -> Ints:
+    """Every slot that may be among the first `depth`, by products that are a little off; or, with `upper`, by what the products are at
+    least and at most. A slot is a stretch of rows that begins at one of `starts`."""
     count = min(depth, int(np.count_nonzero(alive)))
     if count == 0:
         return np.empty(0, np.int64)
-    best = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
-    if not alive.all():
-        best = np.where(alive, best, np.float32(-np.inf))
-    return np.flatnonzero(best >= _greatest(best, count) - np.float32(_DOUBT))
+    least = _best(products, starts, alive)
+    most = least if upper is None else _best(upper, starts, alive)
+    return np.flatnonzero(most >= _greatest(least, count) - np.float32(DOUBT))
+
+
+def _best(products: Floats, starts: Ints, alive: Mask) -> Floats:
+    """The greatest product of each slot that is alive."""
+    best: Floats = products if len(starts) == len(products) else np.maximum.reduceat(products, starts)
+    return best if alive.all() else np.where(alive, best, np.float32(-np.inf))
 
 
 def _greatest(values: Floats, place: int) -> np.float32:
@@ -81,5 +86,5 @@ def make_unit(rows: Floats) -> None:
             continue
         found = block[doubtful]
         lengths = np.sqrt(np.square(found, dtype=np.float64).sum(axis=1))
-        off = (np.abs(lengths - 1) > _DOUBT / 8) & (lengths > 0)
+        off = (np.abs(lengths - 1) > DOUBT / 8) & (lengths > 0)
         block[doubtful[off]] = found[off] / lengths[off, None]

@@ -7,6 +7,7 @@ anew beside it. Nothing here costs a Python object for each row.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 from duckkb.id_set import IdSet
 from duckkb.lanes.files import State
 from duckkb.lanes.vectors.cosine import Floats, Ints, Mask, make_unit
+from duckkb.lanes.vectors.rounded import LARGEST_DIMENSION, Rounded, common_direction, rounded
 from duckkb.lanes.vectors.storage import DTYPES, Stored, packed
-from duckkb.settings import VectorStorage
+from duckkb.settings import VectorSettings
 
-MATRIX, SLOTS = "matrix", "slots"
-"""The files: the numbers of each row; and scales, chunks, beginnings, ids and signs of life, one array after the other."""
+MATRIX, COPY, BOUNDS, SLOTS = "matrix", "copy", "bounds", "slots"
+"""The files: the numbers of each row; the same in 8 bits, and what that lost; and scales, chunks, beginnings, ids, signs of life and the direction that
+was taken out of the copy, one array after the other."""
 
 _SETS_HELD = 8
 _FEW = 16  # ids up to which looking at all slots costs less than sorting them
@@ -31,7 +34,8 @@ Chunk = tuple[str, int, Floats]
 
 class View(NamedTuple):
     """Some slots. Slot i belongs to record `ids[i]` and begins at row `starts[i]`; row r is chunk `chunks[r, 1]` of the
-    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts. Narrow rows have `scales`."""
+    field with the number `chunks[r, 0]`; `alive[i]` says whether slot i still counts. Narrow rows have `scales`; `rounded`
+    are the rows in 8 bits, where they are kept like that, or beside them."""
 
     matrix: Stored
     scales: Floats | None
@@ -39,19 +43,24 @@ class View(NamedTuple):
     starts: Ints
     ids: Ints
     alive: Mask
+    rounded: Rounded | None = None
 
     def counts(self) -> Ints:
         return np.diff(self.starts, append=len(self.chunks))
 
     def only(self, chosen: Ints) -> "View":
-        """A copy of the chosen slots, in that order."""
-        ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
-        counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
-        starts = np.cumsum(counts) - counts
-        rows = np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum())
+        """A copy of the chosen slots, in that order, but for their rows in 8 bits."""
+        rows, starts = self.rows_of(chosen)
         scales = None if self.scales is None else self.scales[rows]
         matrix = self.matrix.take(rows, axis=0)
         return View(matrix, scales, self.chunks[rows], starts, self.ids[chosen], self.alive[chosen])
+
+    def rows_of(self, chosen: Ints) -> tuple[Ints, Ints]:
+        """The rows of the chosen slots, in that order, and where in them each of the slots begins."""
+        ends = self.starts.take(chosen + 1, mode="clip")  # of the slot behind, whose beginning it is
+        counts = np.where(chosen + 1 < len(self.starts), ends, len(self.chunks)) - self.starts[chosen]
+        starts = np.cumsum(counts) - counts
+        return np.repeat(self.starts[chosen] - starts, counts) + np.arange(counts.sum()), starts
 
     def since(self, row: int) -> tuple[int, "View"]:
         """The slots from this row on, which begins one, and the number of the first; not copied."""
@@ -71,24 +80,77 @@ class Slots(NamedTuple):
     alive: Mask = np.empty(0, np.bool_)
 
 
-class RecordVectors:
-    """`storage` says as what numbers the matrix is kept; in `folder`, where one is given, as `state` says that
-    it lies there. Raises OSError and ValueError for files that are not as it says."""
+class GrowingRows:
+    """Rows of one type, of which there are only ever more: in a file that is mapped, or in memory, where there is room for half as
+    many again. A copy goes on by itself."""
 
-    def __init__(self, storage: VectorStorage, folder: Path | None = None, state: State | None = None) -> None:
+    def __init__(self, dtype: type[np.generic], width: int, folder: Path | None, name: str) -> None:
+        self._dtype, self._width, self._path = dtype, width, folder / name if folder else None
+        self._found: Stored = np.empty((0, width), dtype)
+        self._file: IO[bytes] | None = None
+
+    def add(self, rows: Stored, before: int) -> None:
+        """Put these behind so many that are there."""
+        count = before + len(rows)
+        if self._path is not None:
+            self._file = self._file or self._path.open("r+b" if before else "wb")
+            self._file.seek(before * rows[:1].nbytes)
+            self._file.write(np.ascontiguousarray(rows).data)
+            return
+        if count > len(self._found):
+            room = np.empty((max(count, before * 3 // 2), self._width), self._dtype)
+            room[:before] = self._found[:before]
+            self._found = room
+        self._found[before:count] = rows
+
+    def first(self, count: int) -> Stored:
+        """So many; who has them cannot do without them any more, so they are mapped now."""
+        if self._file is not None:
+            self._file.flush()
+        if self._path is not None and count and (self._file is not None or len(self._found) != count):
+            self._found = np.memmap(self._path, self._dtype, "r", shape=(count, self._width)).view(np.ndarray)
+        return self._found[:count]
+
+    def close(self) -> None:
+        """Have all that was added in the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class RecordVectors:
+    """`settings` say as what numbers the matrix is kept, and whether with a copy; in `folder`, where one is given, as `state`
+    says that it lies there. Raises OSError and ValueError for files that are not as it says."""
+
+    def __init__(self, settings: VectorSettings, folder: Path | None = None, state: State | None = None) -> None:
         self.dimension = int(state["dimension"]) if state else 0
         self.fields: list[str] = list(state["fields"]) if state else []
         self.rows = int(state["rows"]) if state else 0
-        self._storage = storage
+        self._settings = settings
         self._folder = folder
-        self._matrix: Stored = np.empty((0, self.dimension), DTYPES[storage])
-        self._file: IO[bytes] | None = None
-        self._slots = _read(folder / SLOTS, self.rows, int(state["slots"])) if folder and state else Slots()
+        self._common = np.zeros(self.dimension, np.float32)
+        self._slots = Slots()
+        if folder and state and self.rows:
+            self._slots, self._common = _read(folder / SLOTS, self.rows, int(state["slots"]), self.dimension)
         self._fresh: list[Slots] = []
         self._sorted: tuple[Ints, Ints] | None = None  # the ids of the slots that are alive, rising, and their numbers
         self._chosen: deque[tuple[IdSet, Ints]] = deque(maxlen=_SETS_HELD)
-        if folder and self.rows:
-            self._map(folder)
+        self._begin()
+        if self.rows:
+            self._matrix.first(self.rows)
+            if self._has_copy:
+                self._levels.first(self.rows), self._bounds.first(self.rows)
+
+    def _begin(self) -> None:
+        """Have room for rows, whose dimension is known now."""
+        self._matrix = GrowingRows(DTYPES[self._settings.storage], self.dimension, self._folder, MATRIX)
+        self._levels = GrowingRows(np.int8, self.dimension, self._folder, COPY)
+        self._bounds = GrowingRows(np.float32, 3, self._folder, BOUNDS)
+
+    @property
+    def _has_copy(self) -> bool:
+        is_whole = self._settings.storage == "float32"
+        return is_whole and self._settings.copy == "int8" and self.dimension <= LARGEST_DIMENSION
 
     def __len__(self) -> int:
         """How many slots are alive."""
@@ -105,12 +167,14 @@ class RecordVectors:
         if self._fresh:
             self._slots = Slots(*map(np.concatenate, zip(self._slots, *self._fresh, strict=True)))
             self._fresh = []
-        if self._file is not None and self._folder is not None:
-            self._file.flush()
-            self._map(self._folder)
         scales, chunks, starts, ids, alive = self._slots
-        matrix = self._matrix[: self.rows]
-        return View(matrix, scales if self._storage != "float32" else None, chunks, starts, ids, alive)
+        matrix, found = self._matrix.first(self.rows), None
+        if self._has_copy:
+            found = Rounded(self._levels.first(self.rows), self._bounds.first(self.rows), self._common)
+        elif self._settings.storage == "int8":
+            found = Rounded(matrix, scales)
+        given = scales if self._settings.storage != "float32" else None
+        return View(matrix, given, chunks, starts, ids, alive, found)
 
     def append(self, records: Sequence[tuple[int, Sequence[Chunk]]]) -> Floats:
         """Give these records, which have none, a slot each. Their vectors have `dimension` numbers, if it is set. Gives
@@ -118,10 +182,13 @@ class RecordVectors:
         chunks = [chunk for _, found in records for chunk in found]
         if not chunks:
             return np.empty((0, self.dimension), np.float32)
-        self.dimension = self.dimension or len(chunks[0][2])
+        if not self.dimension:
+            self.dimension = len(chunks[0][2])
+            self._common = np.zeros(self.dimension, np.float32)
+            self._begin()
         unit = np.concatenate([vector for _, _, vector in chunks], dtype=np.float32).reshape(-1, self.dimension)
         make_unit(unit)
-        stored, scales = packed(unit, self._storage)
+        stored, scales = packed(unit, self._settings.storage)
         counts = np.array([len(found) for _, found in records], np.int64)
         starts = self.rows + np.cumsum(counts) - counts
         ids, alive = np.array([record_id for record_id, _ in records], np.int64), np.ones(len(counts), np.bool_)
@@ -129,7 +196,13 @@ class RecordVectors:
         numbers = {name: number for number, name in enumerate(self.fields)}
         numbered = np.array([(numbers[name], seq) for name, seq, _ in chunks], np.int32)
         self._fresh.append(Slots(scales, numbered, starts, ids, alive))
-        self._add(stored)
+        self._matrix.add(stored, self.rows)
+        if self._has_copy:
+            self._common = self._common if self.rows else common_direction(unit)
+            levels, bounds = rounded(unit, self._common)
+            self._levels.add(levels, self.rows)
+            self._bounds.add(bounds, self.rows)
+        self.rows += len(stored)
         self._changed()
         return unit
 
@@ -140,6 +213,15 @@ class RecordVectors:
         self._slots = self._slots._replace(alive=alive)
         self._changed()
 
+    def copied(self) -> "RecordVectors":
+        """The same rows, to be changed: who is asking these goes on with what they were, as the matrix only grows. To be
+        changed itself no more."""
+        made = copy(self)
+        made.fields, made._fresh = [*self.fields], [*self._fresh]
+        made._matrix, made._levels, made._bounds = copy(self._matrix), copy(self._levels), copy(self._bounds)
+        made._chosen = deque(maxlen=_SETS_HELD)
+        return made
+
     def _changed(self) -> None:
         self._sorted = None
         self._chosen.clear()
@@ -147,39 +229,18 @@ class RecordVectors:
     def save(self) -> State:
         """Write down whose the rows are, where they lie in a folder; what has to be known to open them."""
         slots = len(self.view.ids)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        for rows in (self._matrix, self._levels, self._bounds):
+            rows.close()
         if self._folder and slots:
             with (self._folder / SLOTS).open("wb") as file:
-                for column in self._slots:
+                for column in (*self._slots, self._common):
                     column.tofile(file)
-        files = [MATRIX, SLOTS] if slots else []
+        files = [MATRIX, SLOTS, *((COPY, BOUNDS) if self._has_copy else ())] if slots else []
         return {"files": files, "dimension": self.dimension, "fields": self.fields, "rows": self.rows, "slots": slots}
-
-    def _add(self, stored: Stored) -> None:
-        """Behind the rows of the matrix: in its file, or in memory, where it has room for half as many again."""
-        before, self.rows = self.rows, self.rows + len(stored)
-        if self._folder is not None:
-            self._file = self._file or (self._folder / MATRIX).open("r+b" if before else "wb")
-            self._file.seek(before * self.dimension * stored.itemsize)
-            self._file.write(np.ascontiguousarray(stored).data)
-            return
-        if self.rows > len(self._matrix):
-            room = np.empty((max(self.rows, before * 3 // 2), self.dimension), stored.dtype)
-            if before:
-                room[:before] = self._matrix[:before]
-            self._matrix = room
-        self._matrix[before : self.rows] = stored
-
-    def _map(self, folder: Path) -> None:
-        """Map the matrix now: who is asked later cannot do without it any more."""
-        shape = self.rows, self.dimension
-        self._matrix = np.memmap(folder / MATRIX, DTYPES[self._storage], "r", shape=shape).view(np.ndarray)
 
     def chosen(self, ids: IdSet) -> Ints:
         """As `places`; what was found for the last sets is held, for conditions are asked again and again."""
-        for held, found in self._chosen:
+        for held, found in tuple(self._chosen):
             if held is ids:
                 return found
         found = self.places(ids)
@@ -200,14 +261,13 @@ class RecordVectors:
         return np.sort(slots[np.searchsorted(known, there)])
 
 
-def _read(path: Path, rows: int, slots: int) -> Slots:
-    if not slots:
-        return Slots()
+def _read(path: Path, rows: int, slots: int, dimension: int) -> tuple[Slots, Floats]:
     with path.open("rb") as file:
         scales = np.fromfile(file, np.float32, rows)
         chunks = np.fromfile(file, np.int32, 2 * rows).reshape(rows, 2)
         starts, ids = (np.fromfile(file, np.int64, slots) for _ in range(2))
         alive = np.fromfile(file, np.bool_, slots)
-    if len(alive) != slots:
+        common = np.fromfile(file, np.float32, dimension)
+    if len(common) != dimension:
         raise ValueError("it ends too soon")
-    return Slots(scales, chunks, starts, ids, alive)
+    return Slots(scales, chunks, starts, ids, alive), common

@@ -23,10 +23,11 @@ DTYPES: dict[VectorStorage, type[np.float32 | np.float16 | np.int8]] = {
 }
 QUESTIONS, DEPTH = 100, 10
 """Of a measurement: how much of what is nearest to questions that lie near to stored vectors is found."""
+LARGE = 12 << 20
+"""Numbers of a matrix from which on several threads multiply it."""
 _AWAY = 0.5  # length of the step that leads from a vector to a question: 27 degrees
 _DECIMALS = 6
-_LARGE = 12 << 20  # numbers of a matrix that hardly lies in the processor's caches
-_MOST_THREADS = 8
+_threads = 8  # at most, of one product
 _STRETCH = 4096  # rows that one of them takes at a time
 _BLOCK = 1024  # rows that are widened at a time: they stay in the processor's cache
 _HALF_BIAS = np.float32(2.0**112)  # how much a 16-bit float grows by when its bits are read as those of a 32-bit one
@@ -50,12 +51,12 @@ def packed(unit: Floats, storage: VectorStorage) -> tuple[Stored, Floats]:
 def products(matrix: Stored, scales: Floats | None, query: Doubles) -> Floats:
     """The product of every row with a vector, in 32 bits. `scales` is None for rows that are stored as they are."""
     narrow = query.astype(np.float32)
-    if scales is None and matrix.size < _LARGE:
+    if scales is None and matrix.size < LARGE:
         whole: Floats = matrix @ narrow
         return whole
     found = np.empty(len(matrix), np.float32)
     if scales is None:
-        _shared(len(matrix), lambda own: np.einsum("ij,j->i", matrix[own], narrow, out=found[own]))
+        shared(len(matrix), lambda own: np.einsum("ij,j->i", matrix[own], narrow, out=found[own]))
         return found
     if matrix.dtype == np.float16:
         narrow = narrow * _HALF_BIAS
@@ -65,7 +66,7 @@ def products(matrix: Stored, scales: Floats | None, query: Doubles) -> Floats:
     return found
 
 
-def _shared(rows: int, work: Callable[[slice], object]) -> None:
+def shared(rows: int, work: Callable[[slice], object], stretch: int = _STRETCH) -> None:
     """Do some work on all rows, stretch by stretch, in as many threads as there are cores; raises what it raises.
 
     What this is for waits for memory, and one core cannot ask for as much as there is. (BLAS has threads of its own, but
@@ -73,13 +74,13 @@ def _shared(rows: int, work: Callable[[slice], object]) -> None:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    left = iter([slice(start, start + _STRETCH) for start in range(0, rows, _STRETCH)])
+    left = iter([slice(start, start + stretch) for start in range(0, rows, stretch)])
 
     def take_turns() -> None:
         for own in left:  # whoever is free takes the next one
             work(own)
 
-    threads = min(_cores(), _MOST_THREADS) - 1
+    threads = min(_cores(), _threads) - 1
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         try:
             others = [pool.submit(take_turns) for _ in range(threads)]
@@ -88,6 +89,12 @@ def _shared(rows: int, work: Callable[[slice], object]) -> None:
         take_turns()
         for other in others:
             other.result()
+
+
+def use_one_thread() -> None:
+    """From now on, in this process: others of its kind use the other cores."""
+    global _threads
+    _threads = 1
 
 
 def _cores() -> int:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 _DEAD_SHARE = 0.25
 _GATHER_SHARE = 1 / 16  # below it, copying the allowed rows costs less than multiplying all of them
+_BOUNDED_FROM, _PICKED_FROM = (
+    8_000,
+    1_000,
+)  # slots from which on looking at bounds first wins: of all, of those that are picked out
+_LEFT_SHARE = 1 / 4  # of the slots, above which bounds have ruled out too little
 _SPARE = 2  # records that the graph must have led to for each that is wanted, of which the best are taken
 
 
@@ -81,6 +86,8 @@ class CosineLane(RowMirror):
 
     name = "vectors"
     lane = "vector"
+    _records: RecordVectors
+    _missing: MissingVectors
 
     def __init__(self, rows: Rows, settings: VectorSettings | None = None) -> None:
         super().__init__(rows)
@@ -90,61 +97,71 @@ class CosineLane(RowMirror):
 
     @property
     def _material(self) -> str:
-        return f"2 {self._settings.storage} {sys.byteorder}"
+        return f"3 {self._settings.storage} {self._settings.copy} {sys.byteorder}"
 
     def ask(self, vector: NDArray[Any] | Sequence[float], depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
         """The `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` where given.
 
-        Cosines are those of the stored numbers, exact to six decimals: the fast 32-bit product, or a graph, only picks the
-        candidates. Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension
+        Cosines are those of the stored numbers, exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only
+        pick the candidates. Raises `UsageError` for a vector that is not one row of finite numbers, is zero, or has another dimension
         than what is stored.
         """
         query = unit_query(vector)
-        self._settle()
-        self._refuse_mixed()
-        if not len(self._records) or depth <= 0:
+        with self.turn:
+            self._settle()
+            self._refuse_mixed()
+            records, graph = self._records, self._mapped_graph() if self._wants_graph else None
+            is_empty = not len(records)  # which has all of its rows be there to be looked at
+        if is_empty or depth <= 0:
             return []
-        if len(query) != self._records.dimension:
+        if len(query) != records.dimension:
             raise UsageError(
-                f"The query vector has {len(query)} dimensions, the stored ones have {self._records.dimension}.",
+                f"The query vector has {len(query)} dimensions, the stored ones have {records.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        places = None if allowed is None else self._records.chosen(IdSet.of(allowed))
-        near = self._led_to(query, depth, places)
+        places = None if allowed is None else records.chosen(IdSet.of(allowed))
+        near = _led_to(records, graph, query, depth, places)
         if near is not None:
-            return self._hits(self._records.view.only(near), query, depth)
-        scope = self._scope(places)
+            return self._hits(records, records.view.only(near), query, depth)
+        left = _not_ruled_out(records, query, depth, places)
+        scope = _scope(records, places) if left is None else records.view.only(left)
         found = products(scope.matrix, scope.scales, query)
-        return self._hits(scope.only(candidates(found, scope.starts, scope.alive, depth)), query, depth)
+        return self._hits(records, scope.only(candidates(found, scope.starts, scope.alive, depth)), query, depth)
 
     def lacking(self) -> list[tuple[bytes, str]]:
         """(vector key, text) of the chunks that lack a vector, each key once."""
-        self._settle()
-        return self._missing.pairs()
+        with self.turn:
+            self._settle()
+            return self._missing.pairs()
 
     def arrived(self, keys: Iterable[bytes]) -> None:
         """Read the records again that wait for these vectors."""
-        self.reread(self._missing.waiting(keys))
+        with self.turn:
+            self.reread(self._missing.waiting(keys))
 
     def account(self) -> dict[str, Any] | None:
         """What the lane is made of, as far as it is open or can be opened; None where it would have to be made."""
-        if self._rows.version.folder is None:
-            self._refresh()
-        elif self._meta is None and not self.glance():
-            return None
-        found = self._mapped_graph() if self._wants_graph else None
-        return {
-            "rows": self._records.rows,
-            "dimension": self._records.dimension,
-            "storage": self._settings.storage,
-            "ann": "exact" if found is None else "hnsw",
-            "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
-        }
+        with self.turn:
+            if self._rows.version.folder is None:
+                self._refresh()
+            elif self._meta is None and not self.glance():
+                return None
+            found = self._mapped_graph() if self._wants_graph else None
+            return {
+                "rows": self._records.rows,
+                "dimension": self._records.dimension,
+                "storage": self._settings.storage,
+                "ann": "exact" if found is None else "hnsw",
+                "recall": {"storage": self._recall, "ann": 1.0 if found is None else found.recall},
+            }
 
     def complete(self) -> None:
         """Have the matrix on disk, with the vectors that caches got since, and the graph that the settings want; nothing where
         they are kept in memory."""
-        version = self._rows.version
+        with self.turn:
+            self._completed(self._rows.version)
+
+    def _completed(self, version: RowVersion) -> None:
         if version.folder is None:
             return
         self._settle()
@@ -185,6 +202,7 @@ class CosineLane(RowMirror):
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
         if self._rows.version.lengths() != self._lengths:
             return None
+        self._records = self._records.copied()
         outdated = self._records.places(changed)
         slots = len(self._records) + self._records.dead
         if self._records.dead + len(outdated) > _DEAD_SHARE * slots or self._mixed:
@@ -197,7 +215,7 @@ class CosineLane(RowMirror):
 
     def _open(self, folder: Path | None, state: State) -> None:
         """What lies in a folder as a state says, or nothing."""
-        self._records = RecordVectors(self._settings.storage, folder, state or None)
+        self._records = RecordVectors(self._settings, folder, state or None)
         self._recall = float(state.get("recall", 1.0))
         self._lengths = str(state.get("lengths", ""))
         self._missing = MissingVectors()
@@ -264,36 +282,7 @@ class CosineLane(RowMirror):
         material = f"{version.key(self.lane)} {self._material} {MATERIAL}"
         return LaneFiles(version.folder / "graph", version.store, material)
 
-    def _led_to(self, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
-        """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
-        comparing all is the better way."""
-        found = self._mapped_graph() if self._wants_graph else None
-        matching = len(self._records) if places is None else len(places)
-        if found is None or matching < _SPARE * depth:
-            return None
-        view = self._records.view if places is None else self._masked(places)
-        known = found.slots(view, query, _SPARE * depth, matching)
-        if known is None:
-            return None
-        slot, unseen = view.since(min(found.rows, len(view.matrix)))
-        scores = products(unseen.matrix, unseen.scales, query)
-        return np.concatenate((known, slot + candidates(scores, unseen.starts, unseen.alive, depth)))
-
-    def _scope(self, chosen: Ints | None) -> View:
-        """The slots to multiply; those that may be returned are alive."""
-        everything = self._records.view
-        if chosen is None:
-            return everything
-        if len(chosen) <= _GATHER_SHARE * len(self._records):
-            return everything.only(chosen)
-        return self._masked(chosen)
-
-    def _masked(self, chosen: Ints) -> View:
-        alive = np.zeros(len(self._records.view.ids), np.bool_)
-        alive[chosen] = True
-        return self._records.view._replace(alive=alive)
-
-    def _hits(self, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
+    def _hits(self, records: RecordVectors, slots: View, query: Doubles, depth: int) -> list[LaneHit]:
         if not len(slots.ids):
             return []
         scores = exact_cosines(slots.matrix, query)
@@ -305,12 +294,67 @@ class CosineLane(RowMirror):
             chunks = chunks[_best_rows(slots, scores, best)]
         falling = np.argsort(-best, kind="stable")
         scored = list(zip(best[falling].tolist(), slots.ids[falling].tolist(), strict=True))
-        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), self._records.fields
+        chunk_of, fields = dict(zip(slots.ids.tolist(), chunks.tolist(), strict=True)), records.fields
         hits = []
         for score, record_id in best_first(scored, depth, self._identity, slack=0.0):
             field, seq = chunk_of[record_id]
             hits.append(LaneHit(record_id, score, fields[field], seq))
         return hits
+
+
+def _led_to(
+    records: RecordVectors, graph: "Graph | None", query: Doubles, depth: int, places: Ints | None
+) -> Ints | None:
+    """Slots to score, of those in `places` where given: by the graph, and of the rows that it does not know. None where
+    comparing all is the better way."""
+    matching = len(records) if places is None else len(places)
+    if graph is None or matching < _SPARE * depth:
+        return None
+    view = records.view if places is None else _masked(records.view, places)
+    known = graph.slots(view, query, _SPARE * depth, matching)
+    if known is None:
+        return None
+    slot, unseen = view.since(min(graph.rows, len(view.matrix)))
+    scores = products(unseen.matrix, unseen.scales, query)
+    return np.concatenate((known, slot + candidates(scores, unseen.starts, unseen.alive, depth)))
+
+
+def _not_ruled_out(records: RecordVectors, query: Doubles, depth: int, places: Ints | None) -> Ints | None:
+    """Slots, of those in `places` where given, that their bounds in 8 bits leave in question; None where finding them costs more
+    than comparing all, which is so where there are few or nearly all are left."""
+    view, matching = records.view, len(records) if places is None else len(places)
+    chosen = places if places is not None and matching <= _GATHER_SHARE * len(records) else None
+    least = _BOUNDED_FROM if chosen is None else _PICKED_FROM
+    if view.rounded is None or matching < max(least, _SPARE * depth):
+        return None
+    rounded, starts, alive = view.rounded, view.starts, view.alive
+    if chosen is not None:
+        rows, starts = view.rows_of(chosen)
+        rounded, alive = view.rounded.take(rows), np.ones(matching, np.bool_)
+    elif places is not None:
+        alive = _masked(view, places).alive
+    bounds = rounded.bounds(query)
+    if bounds is None:
+        return None
+    left = candidates(bounds[0], starts, alive, depth, bounds[1])
+    if len(left) > _LEFT_SHARE * matching:
+        return None
+    return left if chosen is None else chosen[left]
+
+
+def _scope(records: RecordVectors, chosen: Ints | None) -> View:
+    """The slots to multiply; those that may be returned are alive."""
+    if chosen is None:
+        return records.view
+    if len(chosen) <= _GATHER_SHARE * len(records):
+        return records.view.only(chosen)
+    return _masked(records.view, chosen)
+
+
+def _masked(view: View, chosen: Ints) -> View:
+    alive = np.zeros(len(view.ids), np.bool_)
+    alive[chosen] = True
+    return view._replace(alive=alive)
 
 
 def _best_rows(slots: View, scores: Doubles, best: Doubles) -> Ints:

@@ -9,7 +9,7 @@ float32.
 
 import importlib.util
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +71,22 @@ class Weights:
 
     def unigrams(self) -> Iterator[tuple[str, float]]:
         """The texts of the vocabulary with their log probabilities, in the order of their ids."""
+        texts = self.pieces(range(self.vocabulary.count))
+        for text, score in zip(texts, self.scores().tolist(), strict=True):
+            yield text.decode(), score
+
+    def scores(self) -> np.ndarray:
+        """The log probability of each text of the vocabulary, float32, in the order of their ids."""
         count, start = self.vocabulary.count, self.vocabulary.offset
-        edges = np.frombuffer(self.data, "<u4", count + 1, start).tolist()
-        start += 4 * len(edges)
-        scores = np.frombuffer(self.data, "<f4", count, start).tolist()
-        start += 4 * count
-        text = self.data[start : start + self.vocabulary.size].tobytes()
-        for at, score in enumerate(scores):
-            yield text[edges[at] : edges[at + 1]].decode(), score
+        return np.frombuffer(self.data, "<f4", count, start + 4 * (count + 1))
+
+    def pieces(self, ids: Sequence[int]) -> Iterator[bytes]:
+        """These texts of the vocabulary, in UTF-8."""
+        count, start = self.vocabulary.count, self.vocabulary.offset
+        edges, numbers = np.frombuffer(self.data, "<u4", count + 1, start), np.asarray(ids)
+        start += 4 * (count + 1) + 4 * count
+        for low, high in zip(edges[numbers].tolist(), edges[numbers + 1].tolist(), strict=True):
+            yield self.data[start + low : start + high].tobytes()
 
 
 def find_weights() -> Path:

@@ -32,21 +32,43 @@ _RULES = "nfc, windows of equal size"
 _PASSAGE = "passage:"
 _QUERY = "query:"
 _MARKS = 2  # one token before a text and one behind it
-_BATCH = {"q4": 4, "int8": 1}  # int8 scales activations over a whole call, so batch mates would change each other
+_BATCH = (
+    1  # batch mates change each other: the last bits in q4, by their padding, and in int8 the scales of activations
+)
 _PADDED = (
     1.1  # of the shortest window in a batch the longest may be so much: from there on padding costs more than it wins
 )
+_FEW = 1000  # characters that are cut into tokens before the whole tokenizer is loaded
 _SLAB = 256  # texts whose tokens are held at once
 _MOST_SAID = 200  # characters of what onnxruntime says
 _SUGGESTION = "pip install 'duckkb[local]'"
 
 
+_kept: "dict[tuple[object, ...], _Encoder]" = {}
+"""Models that stay loaded in a process that answers many commands, by the files that each was loaded from."""
+_keeping = {"on": False, "loaded": False}
+
+
+def keep_loaded(on: bool) -> None:
+    """From now on a model that was loaded is there for the next `LocalE5` too, as long as its files are what they were; or no
+    longer, and those that are held go."""
+    _keeping["on"] = on
+    if not on:
+        _kept.clear()
+
+
+def was_loaded() -> bool:
+    """Whether this process has loaded a model."""
+    return _keeping["loaded"]
+
+
 class LocalE5:
-    """`mode` is `q4` (vectors do not depend on batch mates) or `int8` (faster, one text at a time, slightly coarser).
+    """`mode` is `q4` or `int8` (faster, slightly coarser). A vector follows from its text alone, bit for bit on one kind of
+    processor, whatever is embedded beside it: so many machines make the vectors that one would make.
 
     With `symmetric` questions get the passages' prefix, for texts and questions of one kind. `threads` is the number of
     cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's; `batch` how many
-    windows the model is given at once, 0 for what was fastest. Safe to share between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
+    windows the model is given at once, 0 for one: with more, vectors depend on each other. Safe to share between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
     with code `E_MODEL`.
     """
 
@@ -64,7 +86,7 @@ class LocalE5:
         self._query_prefix = _PASSAGE if symmetric else _QUERY
         self._threads = threads
         self._weights = weights
-        self._batch = batch or _BATCH[mode]
+        self._batch = batch or _BATCH
         self._encoder: _Encoder | None = None
         self._loading = threading.Lock()
 
@@ -106,11 +128,19 @@ class LocalE5:
 
     def _load(self) -> "_Encoder":
         try:
-            from duckkb.llm.providers.e5_cache import open_model
+            from duckkb.llm.providers.e5_cache import open_model, stamp
             from duckkb.llm.providers.e5_weights import find_weights
 
-            model = open_model(self._weights or find_weights(), LOCAL_WEIGHTS, self._mode, self._cache_home)
-            return _Encoder(model, self._batch, self._threads)
+            named = (self._weights or find_weights(), LOCAL_WEIGHTS, self._mode, self._cache_home)
+            files, how = stamp(*named), (*named, self._batch, self._threads)
+            if files is not None and (*how, *files) in _kept:
+                return _kept[*how, *files]
+            encoder = _Encoder(open_model(*named), self._batch, self._threads)
+            _keeping["loaded"] = True
+            if _keeping["on"] and (files := stamp(*named)) is not None:
+                _kept.clear()
+                _kept[*how, *files] = encoder
+            return encoder
         except ImportError as error:
             message = f"The offline model needs a package that is not installed: {error.name or error}."
             raise Unavailable(message, code="E_MODEL", suggestion=_SUGGESTION) from error
@@ -127,33 +157,52 @@ class _Encoder:
     """The loaded model."""
 
     def __init__(self, model: "Converted", batch: int, threads: int) -> None:
-        from sentencepiece import SentencePieceProcessor
-
         from duckkb.llm.providers.e5_weights import BLOCK
 
+        self._model = model
         weights = model.weights
         self._begin, self._end, self._folding = weights.vocabulary.begin, weights.vocabulary.end, weights.folding
         self._word_blocks = weights.blocks("emb.word").reshape(-1, DIMENSION // BLOCK)
         # BERT has two types of segments, of which a lone text is the first
         self._positions = weights.floats("emb.pos").reshape(-1, DIMENSION) + weights.floats("emb.type")[:DIMENSION]
         self._batch = batch
-        self._tokenizer = SentencePieceProcessor(model_proto=model.tokenizer)
+        self._whole: Any = None
+        self._asked = 0  # characters that were cut into tokens
         self._session = _session(model.graph, threads)
 
+    @property
+    def _tokenizer(self) -> Any:
+        """The whole one."""
+        from sentencepiece import SentencePieceProcessor
+
+        if self._whole is None:
+            self._whole = SentencePieceProcessor(model_proto=self._model.tokenizer())
+        return self._whole
+
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded: list[list[int]] = self._tokenizer.encode([self._folded(text) for text in texts])
+        """Of each text. The first few hundred characters do not wait for the whole tokenizer."""
+        folded = [self._folded(text) for text in texts]
+        self._asked += sum(map(len, folded))
+        if self._whole is None and self._asked <= _FEW:
+            from duckkb.llm.providers.e5_pieces import cut_by_few
+
+            return cut_by_few(self._model.weights, self._model.pieces, folded)
+        encoded: list[list[int]] = self._tokenizer.encode(folded)
         return encoded
 
     def embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
+        """One vector for each text; equal ones are computed once."""
         import numpy as np
 
         head = len(self.tokens([prefix])[0])
-        vectors = np.empty((len(texts), DIMENSION), np.float32)
-        for start in range(0, len(texts), _SLAB):
-            slab = [f"{prefix} {text}" for text in texts[start : start + _SLAB]]
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        each = list(places)
+        vectors = np.empty((len(each), DIMENSION), np.float32)
+        for start in range(0, len(each), _SLAB):
+            slab = [f"{prefix} {text}" for text in each[start : start + _SLAB]]
             windows = [self._windows(tokens, head) for tokens in self.tokens(slab)]
             vectors[start : start + len(slab)] = self._pooled(windows)
-        return vectors
+        return vectors if len(each) == len(texts) else vectors[[places[text] for text in texts]]
 
     def cut(self, text: str, prefix: str) -> Cut:
         """The longest beginning that reads as the first tokens of the whole and fits. (A space at its end is no token any

@@ -1,0 +1,175 @@
+"""A copy of a matrix in 8 bits, by which an exact search rules out nearly all rows after a quarter of the bytes was read.
+
+A row u of unit length lies beside a direction m that all rows have in common (models put their vectors into a narrow cone),
+a direction of at most unit length. The copy has of each row
+
+    b    how far it goes along m, and what is left of it, w = u - b m
+    r s  w rounded: 127 levels of either sign, r, times a scale, s
+    e    at least the length of what rounding lost, |w - r s|
+
+A question q, of unit length, is cut in the same way: q = g m + v, where g m is its part along m, and v = p t + f with the
+levels p. So u q = b (m q) + w q, and as m is at right angles to w, w q = w v = (r p) s t + (r s) f + (w - r s) v. Of this the copy
+knows
+
+    the middle  b (m q) + (r p) s t,  where r p is a sum of whole numbers
+    the doubt   e |v| + (1 + e) |f|   by Cauchy and Schwarz the most that the other two terms can be, as |r s| <= |w| + e
+
+and u q lies between middle - doubt and middle + doubt, but for what floats lose on the way. b, a float32, is off by at most
+2^-24 |b|, so that w and m are at right angles but for 6e-8. The middle takes seven roundings to float32 of numbers below 1.3 (of
+t, m q, s t, b (m q), r p where it is 2^24 or more, the product and the sum), the doubt four of numbers below .8, and adding both
+one: each loses 2^-24 of its number, so together less than 1.5e-6. e is enlarged by more than was lost in computing it; s is what
+it is stored as. With the length of a row, which is 1 but for 2.5e-6, and cosines that are rounded to six
+decimals, the error in comparing two rows is below 2 x (1.5 + 2.5 + .5) = 9e-6, of which `cosine.candidates` allows 2e-5.
+
+https://en.wikipedia.org/wiki/Cauchy-Schwarz_inequality. The kernel is that of numkong, in whichever instructions the processor has.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckkb.lanes.vectors.cosine import Doubles, Floats, Ints
+from duckkb.lanes.vectors.storage import LARGE, shared
+
+Kernel = Callable[[NDArray[np.int8], NDArray[np.int8], Floats], object]
+"""Puts the products of rows of levels (rows, dimension) with the levels of a question (dimension) into (rows, 1)."""
+
+LARGEST_DIMENSION = 32_768
+"""So many products of two levels and a byte's offset fit into the 32 bits in which kernels sum them."""
+_LEVELS = 127
+_BLOCK = 1024  # rows that are rounded at a time: they stay in the processor's cache
+_STRETCH = 16_384  # rows that one thread multiplies at a time
+_ABOVE = 1 + 1e-6  # more than what rounding a number to 32 bits takes from it
+_LEAST = np.float32(1e-6)  # more than the length of what is lost where numbers of a unit row are subtracted in 32 bits
+
+
+def common_direction(unit: Floats) -> Floats:
+    """Of rows of unit length (zeros among them do no harm): the mean, with unit length; or nothing where they have none."""
+    mean = unit.mean(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(mean))
+    found: Floats = (mean / length if length > 1e-9 else np.zeros_like(mean)).astype(np.float32)
+    return found
+
+
+def rounded(unit: Floats, common: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Rows of unit length, or zero, as the copy has them: r, and (b, s, e) of each."""
+    made, numbers = np.empty(unit.shape, np.int8), np.empty((len(unit), 3), np.float32)
+    square = float(np.square(common, dtype=np.float64).sum()) or 1.0
+    for start in range(0, len(unit), _BLOCK):
+        own = slice(start, start + _BLOCK)
+        along = np.einsum("ij,j->i", unit[own], common, dtype=np.float64) / square
+        b, s, e = numbers[own].T
+        b[:] = along
+        left = unit[own] - b[:, None] * common
+        np.abs(left).max(axis=1, out=s)
+        s /= _LEVELS
+        levels = np.divide(left, s[:, None], out=np.zeros_like(left), where=s[:, None] > 0)
+        np.rint(levels, out=levels).clip(-_LEVELS, _LEVELS, out=levels)
+        made[own] = levels
+        levels *= s[:, None]
+        left -= levels
+        e[:] = _at_least(left)
+    return made, numbers
+
+
+def _at_least(rows: Floats) -> Floats:
+    """No less than the length of each row, of numbers that are off by 2^-24 of what they were taken from: summing squares in
+    32 bits may lose 2^-24 of the sum at each step."""
+    found: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows)) * np.float32(1 + rows.shape[1] * 2.0**-23)
+    return found + _LEAST
+
+
+class RoundedQuestion(NamedTuple):
+    """A question in 8 bits: `levels` times `scale` and what rounding `lost` (a length) make up what is left of it (of length
+    `left`) beside its part along a common direction, with which its product is `along`."""
+
+    levels: NDArray[np.int8]
+    scale: float
+    along: float
+    left: float
+    lost: float
+
+    @classmethod
+    def of(cls, query: Doubles, common: Floats | None = None) -> "RoundedQuestion":
+        left, along = query, 0.0
+        if common is not None:
+            direction = common.astype(np.float64)
+            along = float(query @ direction)
+            left = query - along / (float(direction @ direction) or 1.0) * direction
+        scale = float(np.abs(left).max()) / _LEVELS or 1.0
+        levels = np.rint(left / scale).clip(-_LEVELS, _LEVELS)
+        lost = float(np.linalg.norm(left - scale * levels))
+        return cls(levels.astype(np.int8), scale, along, float(np.linalg.norm(left)) * _ABOVE, lost * _ABOVE + 1e-9)
+
+
+class Rounded(NamedTuple):
+    """Rows in 8 bits: `levels` of shape (rows, dimension), and of each row the three `numbers` above, with the direction that was
+    taken out of them; or, of rows that are stored as levels and so have lost nothing, the scale alone, and no direction."""
+
+    levels: NDArray[np.int8]
+    numbers: Floats
+    common: Floats | None = None
+
+    def take(self, rows: Ints) -> "Rounded":
+        return self._replace(levels=self.levels[rows], numbers=self.numbers[rows])
+
+    def bounds(self, query: Doubles) -> tuple[Floats, Floats] | None:
+        """Between what the cosine of each row with a question of unit length lies: the least, and the most, that it can be; None where there
+        is no kernel."""
+        multiply, asked = kernel(), RoundedQuestion.of(query, self.common)
+        if multiply is None:
+            return None
+        least, most = np.empty((len(self.levels), 1), np.float32), np.empty(len(self.levels), np.float32)
+        along, scale, doubted, lost = np.array(
+            (asked.along, asked.scale, asked.left + asked.lost, asked.lost), np.float32
+        )
+
+        def fill(own: slice) -> None:
+            numbers, middle, above = self.numbers[own], least[own, 0], most[own]
+            multiply(self.levels[own], asked.levels, least[own])
+            if numbers.ndim == 1:
+                middle *= numbers * scale
+                doubt = lost
+            else:
+                middle *= numbers[:, 1] * scale
+                middle += numbers[:, 0] * along
+                doubt = numbers[:, 2] * doubted
+                doubt += lost
+            np.add(middle, doubt, out=above)
+            middle -= doubt  # from here on it is the least
+
+        if self.levels.size < LARGE:
+            fill(slice(0, len(self.levels)))
+        else:
+            shared(len(self.levels), fill, _STRETCH)
+        return least[:, 0], most
+
+
+@cache
+def kernel() -> Kernel | None:
+    """What this machine multiplies levels with; None where it has nothing for that, or what it has is wrong."""
+    try:
+        import numkong
+
+        def multiply(levels: NDArray[np.int8], asked: NDArray[np.int8], out: Floats) -> None:
+            numkong.cdist(levels, asked[None], "dot", out=out)
+
+        return multiply if _is_right(multiply) else None
+    except Exception:  # without it all are compared: whatever ails it, nobody has to wait for an answer
+        return None
+
+
+def _is_right(multiply: Kernel) -> bool:
+    """Whether a kernel multiplies some levels, the largest of either sign among them, as numpy does."""
+    draw = np.random.default_rng(1)
+    for dimension in (1, 63, 384, 1000):
+        rows, found = draw.integers(-_LEVELS, _LEVELS, (37, dimension), np.int8, True), np.empty((37, 1), np.float32)
+        rows[:2] = [[-_LEVELS], [_LEVELS]]
+        for asked in (rows[5], rows[0]):
+            multiply(rows, asked, found)
+            if not np.array_equal(found[:, 0], rows.astype(np.int64) @ asked.astype(np.int64)):
+                return False
+    return True

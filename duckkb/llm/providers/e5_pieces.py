@@ -1,0 +1,82 @@
+"""The tokenizer of multilingual-e5-small for few words: a SentencePiece model of those pieces alone that stand in them.
+
+Of 250,000 pieces SentencePiece makes a trie whenever it loads them, which takes longer than all else that a first question waits
+for. Which pieces a text is cut into depends on the pieces that are parts of it, and on the lowest score of all (by which
+unknown characters are judged): a model of these cuts it in the same way. They are found by a table that is made once: the CRC of
+each piece, rising, and its number. A piece that has the CRC of a part without being one does no harm.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from duckkb.llm.providers.e5_weights import Weights
+
+_SPACE = "▁"  # what stands for a space in a piece
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # of the enumeration ModelProto.SentencePiece.Type
+_HEAD = struct.Struct("<II")  # characters of the longest piece, and bytes of the specifications
+
+
+def table(weights: Weights, specifications: bytes) -> bytes:
+    """What `cut_by_few` reads: the table, and a serialised ModelProto without pieces."""
+    pieces = [piece for piece, _ in weights.unigrams()]
+    checks = np.array([zlib.crc32(piece.encode()) for piece in pieces], "<u4")
+    order = np.argsort(checks, kind="stable").astype("<u4")
+    longest = max(map(len, pieces))
+    found: bytes = checks[order].tobytes() + order.tobytes()
+    return _HEAD.pack(longest, len(specifications)) + specifications + found
+
+
+def cut_by_few(weights: Weights, found: bytes, texts: Sequence[str]) -> list[list[int]]:
+    """The tokens of texts that are folded already."""
+    from sentencepiece import SentencePieceProcessor
+
+    model, numbers = _few(weights, found, texts)
+    return [[numbers[token] for token in tokens] for tokens in SentencePieceProcessor(model_proto=model).encode(texts)]
+
+
+def _few(weights: Weights, found: bytes, texts: Sequence[str]) -> tuple[bytes, list[int]]:
+    """A serialised ModelProto that cuts these texts as the whole vocabulary does; and the number that each of its pieces has
+    there."""
+    longest, size = _HEAD.unpack_from(found)
+    count = weights.vocabulary.count
+    start = _HEAD.size + size
+    checks = np.frombuffer(found, "<u4", count, start)
+    order = np.frombuffer(found, "<u4", count, start + 4 * count)
+    parts = {zlib.crc32(part.encode()) for text in texts for part in _parts(text, longest)}
+    wanted = np.fromiter(parts, np.uint32, len(parts))
+    first, last = (np.searchsorted(checks, wanted, side) for side in ("left", "right"))
+    marks = _marks(weights)
+    numbers = [*marks, int(weights.scores().argmin())]
+    for low, high in zip(first.tolist(), last.tolist(), strict=True):
+        numbers += order[low:high].tolist()
+    numbers = list(dict.fromkeys(numbers))
+    pieces = zip(weights.pieces(numbers), weights.scores()[numbers].tolist(), strict=True)
+    model = [
+        _piece(text, score, marks.get(number, _NORMAL)) for number, (text, score) in zip(numbers, pieces, strict=True)
+    ]
+    return b"".join(model) + found[_HEAD.size : start], numbers
+
+
+def _marks(weights: Weights) -> dict[int, int]:
+    """The kind of each piece that stands for no text, by its number."""
+    known = weights.vocabulary
+    kinds = dict.fromkeys((known.begin, known.padding, known.end), _CONTROL)
+    return dict(sorted({**kinds, known.unknown: _UNKNOWN}.items()))
+
+
+def _parts(text: str, longest: int) -> Iterator[str]:
+    """All that may be a piece: with a space before the text and one for several, as the normaliser has them."""
+    spaced = _SPACE + _SPACE.join(word for word in text.split(" ") if word)
+    for start in range(len(spaced)):
+        for end in range(start + 1, min(start + longest, len(spaced)) + 1):
+            yield spaced[start:end]
+
+
+def _piece(text: bytes, score: float, kind: int) -> bytes:
+    """Field 1 of a ModelProto: text, score and kind (https://protobuf.dev/programming-guides/encoding; a text is shorter than
+    100 bytes, so that each length is one byte)."""
+    body = b"\x0a" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
+    return b"\x0a" + bytes([len(body)]) + body
