@@ -73,12 +73,16 @@ def _borders(text: str, size: int) -> dict[int, int]:
     headings = list(_headings(text))
     behind = {end for _, end in headings}  # a heading is not cut off from what it is the heading of
     borders = {start: len(_BOUNDARIES) + 1 for start, _ in headings if start}
+    may_tear = not text.isascii() or "\r\n" in text
     for worse, boundary in enumerate(_BOUNDARIES):
         # `re` keeps what is compiled; compiling takes 8 ms, which short texts go without
         for first, last in _too_long(text, borders, size):
-            ends = (match.end() for match in re.compile(boundary).finditer(text, first, last))
-            found = (end for end in ends if end < last and end not in behind and not splits(text, first, end))
-            borders |= dict.fromkeys(found, len(_BOUNDARIES) - worse)
+            ends = [match.end() for match in re.compile(boundary).finditer(text, first, last)]
+            if ends and ends[-1] == last:
+                del ends[-1]
+            if behind or may_tear:
+                ends = [end for end in ends if end not in behind and not splits(text, first, end)]
+            borders |= dict.fromkeys(ends, len(_BOUNDARIES) - worse)
     for first, last in _too_long(text, borders, size):
         borders |= dict.fromkeys(_anywhere(text, first, last, size), 0)
     return borders
@@ -116,15 +120,21 @@ def _joined(text: str, borders: dict[int, int], size: int) -> list[int]:
     places = [0, *sorted(borders), len(text)]
     before, after = list(range(-1, len(places) - 1)), list(range(1, len(places) + 1))
     kept = [True] * len(places)
-    for at in sorted(range(1, len(places) - 1), key=lambda at: (borders[places[at]], _lot(text, places[at]))):
+    ranks = [(borders.get(at, 0) << 32) + lot for at, lot in zip(places, _lots(text, places), strict=True)]
+    for at in sorted(range(1, len(places) - 1), key=ranks.__getitem__):
         left, right = before[at], after[at]
         if places[right] - places[left] <= size:
             after[left], before[right], kept[at] = right, left, False
     return [place for place, is_kept in zip(places, kept, strict=True) if is_kept]
 
 
-def _lot(text: str, at: int) -> int:
-    return crc32(text[max(0, at - _AROUND) : at + _AROUND].encode("utf-8", "surrogatepass"))
+def _lots(text: str, places: list[int]) -> list[int]:
+    """A number for each place that hangs on the text around it alone."""
+    if text.isascii():
+        raw = text.encode()
+        return [crc32(raw[at - _AROUND if at > _AROUND else 0 : at + _AROUND]) for at in places]
+    around = (text[max(0, at - _AROUND) : at + _AROUND] for at in places)
+    return [crc32(piece.encode("utf-8", "surrogatepass")) for piece in around]
 
 
 def _evened(text: str, cuts: list[int], borders: list[int], size: int) -> list[int]:

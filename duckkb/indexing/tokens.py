@@ -255,7 +255,7 @@ def _ascii_tokens(text: str) -> tuple[str, list[str]]:
     sequence = words.decode()
     if _TOO_LONG in shape:
         sequence = " ".join(_bounded(sequence.split()))
-    if _has_suffix(text):
+    if ("+" in text or "#" in text) and _has_suffix(text):
         runs: Iterable[str] = [text]
     elif _has_joined(shape):
         runs = _joined_runs(text, shape)

@@ -201,7 +201,8 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("harm", [_shorten, Path.unlink, _make_folder, pytest.param(_empty, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("harm", [_shorten, Path.unlink, _make_folder, _empty])
 def test_a_damaged_file_is_built_anew(truth: Truth, harm: Callable[[Path], object]) -> None:
     for path in files(truth.folder):
         if not path.exists():  # of a generation that the harm before ended

@@ -187,3 +187,33 @@ def test_given_lines_are_what_the_strict_parser_makes_of_each(lines: list[str], 
         for number, each in parse_objects(raw, LIMITS)
     ]
     assert found == expected
+
+
+@given(records(), st.booleans(), st.sampled_from(["none", "duplicate", "number", "escape"]))
+@settings(max_examples=200)
+def test_a_line_as_other_programs_write_it_is_read_as_the_strict_reader_reads_it(
+    record: dict[str, Any], ascii_only: bool, odd: str
+) -> None:
+    """What `json.dumps` writes, with its blanks, is accepted without the strict reader; what only looks like it is not."""
+    line = json.dumps(record, ensure_ascii=ascii_only)
+    more = {
+        "none": "",
+        "duplicate": ', "zz" : 1, "zz": 1',
+        "number": ', "zz": 1E3',
+        "escape": ', "zz": "\\u0061 b"',
+    }[odd]
+    raw = f"{line[:-1]}{more}}}".encode("utf-8", "surrogatepass")
+    ((_, found),) = parse_objects(raw, LIMITS)
+    try:
+        wanted = strict.parse_object(raw, LIMITS)
+    except LineError as error:
+        assert isinstance(found, LineError) and found.findings == error.findings
+        return
+    assert isinstance(found, dict)
+    assert json.dumps(found) == json.dumps(wanted)
+
+
+def test_a_key_given_twice_is_refused_however_the_line_is_spaced() -> None:
+    for raw in (b'{"a": 1, "a": 1}', b'{"a":1,"a":1}', b'{"b": {"a": 1,\t"a" : 2}}', b'{"a b": 1, "ab": 2, "a b": 1}'):
+        ((_, found),) = parse_objects(raw, LIMITS)
+        assert isinstance(found, LineError) and found.findings[0].code == "E_DUP_KEY", raw

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.records import Change, Changeset, Record, identity_key
+from duckkb.truth.files import tree as tree_module
 from duckkb.truth.files.ids import hash_id
 from duckkb.truth.files.line import Limits, LineShape, encode
 from duckkb.truth.files.read import changed, load, reload
@@ -25,6 +27,14 @@ NAMES = ["a", "b", "中", 1]
 
 names, times = st.sampled_from(NAMES), st.sampled_from(TIMES)
 ids = st.sampled_from([hash_id("node", "person", (name,)) for name in NAMES] + [1, 2])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def order_of_edges_is_kept() -> Iterator[None]:
+    """As for nodes of very many edges."""
+    with pytest.MonkeyPatch.context() as altered:
+        altered.setattr(tree_module, "_MANY_EDGES", 1)
+        yield
 
 
 def node(name: str | int, record_id: int, at: str, n: int) -> bytes:
@@ -85,6 +95,8 @@ def facts(tree: Tree) -> Iterator[object]:
             assert list(tree.in_order(kind, row.record.identity)) == ordered[number:]
     yield [tree.ends(KNOWS, row.record.identity) for row in tree.rows(KNOWS)]
     yield [tree.edges_at(kind, (name,)) for kind in ("Person", "Group") for name in NAMES]
+    for kind, text in ((kind, str(name).encode()) for kind in ONTOLOGY for name in NAMES):
+        assert list(tree.rows_with(kind, text)) == [row for row in tree.rows(kind) if text in row.line]
 
 
 @given(states, st.lists(edits, max_size=4))
@@ -101,10 +113,13 @@ def test_following_changes_equals_a_fresh_load_and_the_difference_is_true(
         for state in later:
             write(root, state)
             for name, (upserts, gone) in tree.replace(reload(tree, root, changed(tree, root))).items():
-                assert not {row.record.id for row in upserts} & set(gone)
+                assert not set(upserts) & set(gone)
+                kind = next(kind for kind in ONTOLOGY if kind.name == name)
                 for record_id in gone:
                     del mirror[name][record_id]
-                mirror[name] |= {row.record.id: row.line for row in upserts}
+                rows = [row for record_id in upserts if (row := tree.by_id(kind, record_id))]
+                assert len(rows) == len(set(upserts))
+                mirror[name] |= {row.record.id: row.line for row in rows}
             fresh = read(root)
             assert list(facts(tree)) == list(facts(fresh))
             assert mirror == {kind.name: {row.record.id: row.line for row in fresh.rows(kind)} for kind in ONTOLOGY}

@@ -149,6 +149,7 @@ def test_fingerprints_tell_tokenizers_and_foldings_apart() -> None:
     assert JiebaTokenizer().fingerprint == JiebaTokenizer(cache_dir=Path("elsewhere")).fingerprint
 
 
+@pytest.mark.long
 def test_threads_share_a_tokenizer() -> None:
     texts = [f"第{number}次 DuckDB内存数据库 text-embedding-{number}" for number in range(400)]
     with ThreadPoolExecutor(8) as pool:

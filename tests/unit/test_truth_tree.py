@@ -273,7 +273,7 @@ def test_replacing_parts_says_what_to_put_and_what_is_gone(tmp_path: Path) -> No
     put(tmp_path, P0, node(PERSON, "b", n=2), node(PERSON, "d", id=hash_id("node", "person", ("a",))))
     put(tmp_path, P1, node(PERSON, "c"))
     upserts, gone = tree.replace(reload(tree, tmp_path, [P0, P1]))["Person"]
-    assert {row.record.identity for row in upserts} == {("b",), ("d",)}
+    assert {tree.identity(PERSON, record_id) for record_id in upserts} == {("b",), ("d",)}
     assert gone == []
     row = tree.get(PERSON, ("c",))
     assert row is not None and row.path == P1

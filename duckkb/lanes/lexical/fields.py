@@ -1,8 +1,8 @@
 """The fields of a lexical index: which there are for a record type, and how a record's tokens get into them.
 
 `words_N` ranks: one field for each weight and language among the type's full-text fields, stemmed, without positions.
-`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It costs
-more than all the others together, so an index has it only once a question needs it. `marks` are short texts of a record's
+`sequence` keeps the order of the whole record, unstemmed: phrases, prefixes and single Chinese characters. It is made with
+the others: a second index for it took as long as the first one again. `marks` are short texts of a record's
 fields: a condition that other records satisfy is then one list of documents to walk along, instead of thousands of results out
 of which those of some ids are picked.
 """
@@ -83,6 +83,8 @@ def new_index(fields: Sequence[WordsField], folder: Path | None = None) -> Index
     schema.add_text_field(SEQUENCE, tokenizer_name=SEQUENCE, index_option="position")
     for words in fields:
         schema.add_text_field(words.name, tokenizer_name=words.spoken, index_option="freq")
+    for name in (SEQUENCE, *(words.name for words in fields)):
+        schema.add_unsigned_field(length_field(name), fast=True)
     made = Index(schema.build(), path=str(folder), reuse=False) if folder else Index(schema.build())
     return _ready(made, fields)
 
@@ -108,25 +110,58 @@ def _ready(index: Index, fields: Iterable[WordsField]) -> Index:
     return index
 
 
-def document(row: Row, fields: Sequence[WordsField], marked: tuple[str, ...], sequence: bool) -> Document:
-    """A record as one document with the marks of the `marked` fields, its `sequence` empty where that is not wanted.
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The tokens of a record as an index gets them, joined by spaces. Each record field is a value of its own in `sequences`, so
+    no phrase spans two of them; `words` are by words field, which stems them. `lengths`: how many tokens there are, by field
+    of the index."""
 
-    Each record field is a value of its own in `sequence`, so no phrase spans two of them.
-    """
+    sequences: list[str]
+    words: dict[str, str]
+    lengths: dict[str, int]
+
+
+def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
+    """What a record is indexed under."""
+    tokens = [(entry.field, entry.tokens) for entry in row.entries if entry.tokens is not None]
+    held: dict[str, list[str]] = {}
+    for name, one in tokens:
+        held.setdefault(name, []).append(one.sequence)
+    sequences = list(map(_joined, held.values()))
+    words = {target.name: _joined([one.words for name, one in tokens if target.holds(name)]) for target in fields}
+    length = sum(map(_count, sequences))
+    lengths = {SEQUENCE: length}
+    for name, text in words.items():  # of most records both are one text
+        lengths[name] = length if [text] == sequences else _count(text)
+    return Texts(sequences, words, lengths)
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    return clipped(" ".join(filter(None, pieces)))
+
+
+def _count(tokens: str) -> int:
+    return tokens.count(" ") + 1 if tokens else 0
+
+
+def document(row: Row, texts: Texts, marked: tuple[str, ...]) -> Document:
+    """A record as one document with the marks of the `marked` fields."""
     made = Document()
     made.add_integer(ID, row.record.id)
     for mark in marks_of(row.record.fields, marked) if marked else ():
         made.add_text(MARKS, mark)
-    sequences: dict[str, list[str]] = {}
-    for entry in row.entries if sequence else ():
-        if entry.tokens is not None:
-            sequences.setdefault(entry.field, []).append(entry.tokens.sequence)
-    for pieces in sequences.values():
-        made.add_text(SEQUENCE, clipped(" ".join(pieces)))
-    for target in fields:
-        held = [one.tokens.words for one in row.entries if one.tokens is not None and target.holds(one.field)]
-        made.add_text(target.name, clipped(" ".join(held)))
+    for held in texts.sequences:
+        made.add_text(SEQUENCE, held)
+    for name, held in texts.words.items():
+        made.add_text(name, held)
+    for name, length in texts.lengths.items():
+        made.add_unsigned(length_field(name), length)
     return made
+
+
+def length_field(name: str) -> str:
+    """Where a document has the number of its tokens in a field of the index."""
+    return f"{name}_length"
 
 
 def marked_fields(kind: RecordType) -> tuple[str, ...]:

@@ -1,20 +1,16 @@
 """The lexical lane of one record type: BM25 over whole records, in a Tantivy index.
 
 The index is built at the first question and follows changes at the next one, so a use that asks nothing pays nothing.
-It is built again, once, with the order of tokens, when a question first asks for phrases, prefixes or characters; an
-index job builds it so at once.
-Segments and threads do not show in a result: scores come from the counts of the whole index, ties go by identity.
-BM25 counts a replaced document until its segment is merged; past one in fifty of those the index is built anew, so
-scores agree with a fresh one's, or nearly so in a base that was changed a little.
+Neither segments and threads nor what was replaced show in a result: scores come from the counts of the records that are
+there, ties go by identity. Past one replaced document in fifty the index is built anew.
 """
 
 import math
-from collections.abc import Sequence, Set
-from functools import cache, partial
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from tantivy import Index, IndexWriter, Query, Schema, Searcher
+from tantivy import Index, IndexWriter, Query
 from tantivy.tantivy import __version__ as tantivy_version
 
 from duckkb.id_set import IdSet
@@ -24,24 +20,29 @@ from duckkb.lanes.lexical.fields import (
     MARKS,
     document,
     index_files,
+    length_field,
     marked_fields,
     marks_for,
     new_index,
     open_index,
+    texts_of,
     words_fields,
 )
 from duckkb.lanes.lexical.query import (
+    PREFIX_SCORE,
     Clause,
     Clauses,
     any_of,
-    chunk_weight,
+    best_chunk,
     clause_query,
+    clause_score,
     clauses,
+    covered,
     narrowed,
     ranking_query,
-    terms_asked,
     terms_of,
 )
+from duckkb.lanes.lexical.view import IndexView
 from duckkb.lanes.mirror import RowMirror
 from duckkb.lanes.order import Scored, best_first, is_settled
 from duckkb.ontology.model import RecordType
@@ -54,6 +55,7 @@ _SEVERAL_THREADS = 20_000  # records from which a second thread pays
 _DEAD_SHARE = 1 / 50
 _REBUILT_SHARE = 1 / 5  # of the records changed at once: building anew costs no more
 _SLACK = 1e-6  # of a score: what the order of adding 32-bit floats may change
+_NEAR = 1e-4  # of the last score wanted: what is as near may change places with it
 _LISTED = 2_000  # allowed ids up to which listing them in the query is a fast filter,
 _LISTED_SHARE = 1 / 20  # and the share of all records up to which it is
 _UNMARKED = 500  # results up to which picking costs no more than asking for marks
@@ -75,8 +77,9 @@ class Lexical(RowMirror):
         self._fields = words_fields(kind, language)
         self._marked = marked_fields(kind)
         self._index: Index | None = None
-        self._has_sequence = self._needs_sequence = False
         self._added = 0
+        self._lengths: dict[str, int] = {}
+        self._view: IndexView | None = None
         self._asked: tuple[LexicalQuery, Clauses] | None = None
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
@@ -88,49 +91,32 @@ class Lexical(RowMirror):
         depth = min(depth, len(self._rows))
         if found.is_empty or depth <= 0 or (allowed is not None and not allowed):
             return []
-        searcher = self._searcher(found)
+        view = self._current()
         if found.only_excludes:
             ids = self._rows if allowed is None else (record_id for record_id in allowed if record_id in self._rows)
-            scored = [(0.0, record_id) for record_id in set(ids) - self._ids(found.excluded, searcher)]
+            scored = [(0.0, record_id) for record_id in set(ids) - self._ids(found.excluded, view)]
             ranked = best_first(scored, depth, self._identity, _SLACK)
         else:
-            ranked = self._ranked(found, depth, allowed, searcher)
+            ranked = self._ranked(found, depth, allowed, view)
         return [LaneHit(record_id, score) for score, record_id in ranked]
 
     def chunk(self, query: LexicalQuery, record_id: int) -> tuple[str, int]:
         """The field and number of the record's chunk that holds the most of what the query asks for; ("", 0) where it has none."""
-        entries = self._rows.words(record_id)
-        wanted = self._clauses(query).counted if len(entries) > 1 else ()
-        if not wanted:
-            return (entries[0].field, entries[0].seq) if entries else ("", 0)
-        searcher = self._searcher(self._clauses(query))
-
-        rarity = cache(partial(_idf, searcher))
-        best = max(entries, key=lambda entry: chunk_weight(entry, wanted, self._fields, rarity))
-        return best.field, best.seq
+        found = self._clauses(query)
+        return best_chunk(self._rows.words(record_id), found, self._fields, self._current)
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
-        """The share of the query's idf mass that one record holds. A word is held in any field, in the form that the field
-        has it in, and as rare as in the field where it is least so; a word that no record has counts as one in none. So
-        does a Chinese character, each token of a phrase, and an open end for the most frequent word that it stands for."""
+        """The share of the query's idf mass that one record holds, as `covered` says."""
         found = self._clauses(query)
         if not found.counted:
             return None
-        searcher = self._searcher(found)
-        entries = (entry for row in self._rows.some([record_id], self.lane) for entry in row.entries)
-        held = terms_of(entries, self._fields)
         (text,) = self._tokenizer.tokenize([query.text])
-        rarity = cache(partial(_idf, searcher))
-        asked = [
-            (min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, self._fields, searcher)
-        ]
-        mass = math.fsum(idf for idf, _ in asked)
-        return math.fsum(idf for idf, forms in asked if not held.isdisjoint(forms)) / mass if mass else None
+        return covered(text, found, self._fields, self._rows.some([record_id], self.lane), self._current())
 
     def excluded(self, query: LexicalQuery) -> IdSet:
         """Ids of the records that the query's negations rule out."""
         found = self._clauses(query)
-        return IdSet.of(self._ids(found.excluded, self._searcher(found)) if found.excluded and self._rows else ())
+        return IdSet.of(self._ids(found.excluded, self._current()) if found.excluded and self._rows else ())
 
     def explain(self, query: LexicalQuery, record_id: int) -> dict[str, Any]:
         """`score` of one record and its `terms`: token, part (word, character, phrase, prefix), record fields, number of
@@ -139,60 +125,58 @@ class Lexical(RowMirror):
         found = self._clauses(query)
         if not found.counted or record_id not in self._rows:
             return {"score": 0.0, "terms": []}
-        searcher = self._searcher(found)
-        score = self._score_of(ranking_query(found, self._schema, searcher), record_id, searcher)
-        terms = []
-        for clause in found.counted if score is not None else ():
-            wanted = clause_query(clause, self._schema, searcher)
-            part = self._score_of(wanted, record_id, searcher)
-            if part is not None:
-                terms.append(
-                    {
-                        "token": clause.text,
-                        "part": clause.part,
-                        "fields": self._sources(clause),
-                        "doc_freq": self._frequency(clause, searcher),
-                        "score": part,
-                    }
-                )
-        return {"score": score or 0.0, "terms": terms}
-
-    @property
-    def _schema(self) -> Schema:
-        assert self._index is not None, "a searcher was taken before"
-        return self._index.schema
+        view = self._current()
+        whole = ranking_query(found, view)
+        if not self._matched(whole, [record_id], view):
+            return {"score": 0.0, "terms": []}
+        if found.exact:
+            parts = self._parts(found.counted, [record_id], view)[record_id]
+            score = math.fsum(parts)
+        else:
+            parts = [self._score_of(clause_query(clause, view), record_id, view) for clause in found.counted]
+            score = self._score_of(whole, record_id, view)
+        terms = [
+            {
+                "token": clause.text,
+                "part": clause.part,
+                "fields": self._sources(clause),
+                "doc_freq": self._frequency(clause, view),
+                "score": part,
+            }
+            for clause, part in zip(found.counted, parts, strict=True)
+            if part
+        ]
+        return {"score": score, "terms": terms}
 
     def _clauses(self, query: LexicalQuery) -> Clauses:
         if not self._kind.full_text or query.is_empty:
             return Clauses()
-        if self._asked is None or self._asked[0] != query:  # an answer asks several times: for ranks, then for chunks
-            self._asked = query, clauses(query, self._tokenizer, self._fields)
-        return self._asked[1]
+        asked = self._asked  # another thread may ask something else meanwhile
+        if asked is None or asked[0] != query:  # an answer asks several times: for ranks, then for chunks
+            asked = self._asked = query, clauses(query, self._tokenizer, self._fields)
+        return asked[1]
 
-    def _searcher(self, found: Clauses) -> Searcher:
-        """A view of the index as the rows are now, with what these clauses look at."""
-        self._needs_sequence = found.need_sequence
-        self._refresh()
-        assert self._index is not None, "it was built or opened"
-        return self._index.searcher()
+    def _current(self) -> IndexView:
+        """The index as the rows are now."""
+        with self.turn:
+            self._refresh()
+            assert self._index is not None, "it was built or opened"
+            if self._view is None:
+                self._view = IndexView(self._index, dict(self._lengths), is_exact=self._added == len(self._rows))
+            return self._view
 
     @property
     def _material(self) -> str:
         named = [(words.name, words.weight, words.language, sorted(words.sources)) for words in self._fields]
-        return f"3 tantivy {tantivy_version} {named} {self._marked}"
-
-    def _suits(self) -> bool:
-        return self._has_sequence or not self._needs_sequence
+        return f"5 tantivy {tantivy_version} {named} {self._marked}"
 
     def complete(self) -> None:
-        """Have the index on disk with the order of tokens, for whatever is asked next; nothing where it is kept in memory."""
+        """Have the index on disk, for whatever is asked next; nothing where it is kept in memory."""
         if self._rows.version.folder is not None:
-            self._needs_sequence = True
             self._refresh()
 
     def _build(self, folder: Path | None) -> State:
-        self._has_sequence = self._has_sequence or self._needs_sequence
-        self._index, self._added = new_index(self._fields, folder), 0
+        self._index, self._added, self._lengths = new_index(self._fields, folder), 0, {}
         threads = 2 if len(self._rows) >= _SEVERAL_THREADS else 1
         writer = self._index.writer(_HEAP * threads, threads)
         for rows in self._rows.batches(self.lane):
@@ -202,17 +186,24 @@ class Lexical(RowMirror):
     def _add(self, writer: IndexWriter, rows: Sequence[Row]) -> None:
         self._added += len(rows)
         for row in rows:
-            writer.add_document(document(row, self._fields, self._marked, self._has_sequence))
+            texts = texts_of(row, self._fields)
+            self._count(texts.lengths, 1)
+            writer.add_document(document(row, texts, self._marked))
+
+    def _count(self, lengths: Mapping[str, int], sign: int) -> None:
+        for name, length in lengths.items():
+            self._lengths[name] = self._lengths.get(name, 0) + sign * length
 
     def _committed(self, writer: IndexWriter, folder: Path | None) -> State:
         assert self._index is not None, "something was written to it"
         writer.commit()
         writer.wait_merging_threads()
         self._index.reload()
+        self._view = None
         return {
             "files": index_files(folder) if folder else [],
             "added": self._added,
-            "sequence": self._has_sequence,
+            "lengths": dict(self._lengths),
         }
 
     def _follow(self, folder: Path | None, changed: frozenset[int]) -> State | None:
@@ -223,44 +214,90 @@ class Lexical(RowMirror):
         rows = self._rows.some(sorted(changed), "fts")
         if self._added + len(rows) - total > total * _DEAD_SHARE:
             return None
+        self._count(self._lengths_of(changed), -1)
         writer = self._index.writer(_SMALL_HEAP, 1)
         for record_id in sorted(changed):
             writer.delete_documents_by_term(ID, record_id)
         self._add(writer, rows)
         return self._committed(writer, folder)
 
+    def _lengths_of(self, ids: Set[int]) -> dict[str, int]:
+        """How many tokens the index has of some records, by its fields."""
+        assert self._index is not None, "it is followed"
+        searcher = self._index.searcher()
+        query = Query.const_score_query(Query.term_set_query(self._index.schema, ID, sorted(ids)), 0.0)
+        found = searcher.search(query, max(len(ids), 1), count=False).hits
+        addresses = [address for _, address in found]
+        columns = {name: searcher.fast_field_values(length_field(name), addresses) for name in self._lengths}
+        return {name: sum(int(length or 0) for length in column) for name, column in columns.items()}
+
     def _open(self, folder: Path, state: State) -> None:
-        self._index = None
-        self._has_sequence, self._added = state["sequence"], state["added"]
+        self._index = self._view = None
+        self._added = state["added"]
+        self._lengths = {str(name): int(length) for name, length in state["lengths"].items()}
         self._index = open_index(self._fields, folder)
         self._index.reload()
 
-    def _ranked(self, found: Clauses, depth: int, allowed: Set[int] | None, searcher: Searcher) -> list[Scored]:
+    def _ranked(self, found: Clauses, depth: int, allowed: Set[int] | None, view: IndexView) -> list[Scored]:
         """Allowed records are picked out of so many results as should hold enough of them. Where these are many, the query
         asks for the marks that the allowed records have. Where they have none, and what is picked is not enough, few allowed
         records are listed in the query, and many are picked out of more results."""
-        query = ranking_query(found, self._schema, searcher)
-        total = searcher.num_docs
+        query = ranking_query(found, view)
+        total = view.documents
         wanted = None if allowed is None else IdSet.of(allowed)
         fetch = depth + _MARGIN if wanted is None else _enough(depth, len(wanted), total)
         if wanted is not None and fetch > _UNMARKED and (marks := marks_for(wanted, self._marked)):
-            query = narrowed(query, *(Query.term_query(self._schema, MARKS, mark) for mark in marks))
+            query = narrowed(query, *(Query.term_query(view.schema, MARKS, mark) for mark in marks))
             wanted, fetch = None, depth + _MARGIN
         while True:
             if wanted is not None and fetch > _PICKED and len(wanted) <= max(_LISTED, total * _LISTED_SHARE):
-                query = narrowed(query, Query.term_set_query(self._schema, ID, wanted.array.tolist()))
+                query = narrowed(query, Query.term_set_query(view.schema, ID, wanted.array.tolist()))
                 wanted, fetch = None, depth + _MARGIN
-            scored, count = self._search(query, min(fetch, total), searcher, wanted)
-            if fetch >= total or count < fetch or is_settled(scored, depth, _SLACK):
-                return best_first(scored, depth, self._identity, _SLACK)
+            scored, count = self._search(query, min(fetch, total), view, wanted)
+            is_all = fetch >= total or count < fetch
+            settled: list[Scored] | None = scored
+            if found.exact:
+                settled = self._scored_anew(scored, depth, is_all, found, view)
+            elif not is_all and not is_settled(scored, depth, _SLACK):
+                settled = None
+            if settled is not None:
+                return best_first(settled, depth, self._identity, _SLACK)
             fetch *= _MORE
 
+    def _scored_anew(
+        self, scored: list[Scored], depth: int, is_all: bool, found: Clauses, view: IndexView
+    ) -> list[Scored] | None:
+        """What was found, scored from the tokens of its records; None where others may belong among the first `depth`."""
+        drift = view.drift((clause.field, clause.tokens[0]) for clause in found.counted if clause.part != "prefix")
+        floor = scored[depth - 1][0] * (1 - max(3 * drift, _NEAR)) if len(scored) >= depth else 0.0
+        near = [record_id for score, record_id in scored if score >= floor]
+        if not is_all and len(near) == len(scored):
+            return None
+        parts = self._parts(found.counted, near, view)
+        return sorted(((math.fsum(parts[record_id]), record_id) for record_id in near), reverse=True)
+
+    def _parts(self, wanted: Sequence[Clause], ids: Sequence[int], view: IndexView) -> dict[int, list[float]]:
+        """What each clause adds to the scores of records."""
+        open_ends = {
+            clause: self._matched(clause_query(clause, view), ids, view) for clause in wanted if clause.part == "prefix"
+        }
+        found: dict[int, list[float]] = {}
+        for row in self._rows.some(ids, self.lane):
+            held, record_id = terms_of(row, self._fields), row.record.id
+            found[record_id] = [
+                PREFIX_SCORE * (record_id in open_ends[clause])
+                if clause.part == "prefix"
+                else clause_score(clause, held, view)
+                for clause in wanted
+            ]
+        return found
+
     def _search(
-        self, query: Query, limit: int, searcher: Searcher, wanted: IdSet | None = None
+        self, query: Query, limit: int, view: IndexView, wanted: IdSet | None = None
     ) -> tuple[list[Scored], int]:
         """The first `limit` results, of which those in `wanted` are given where that is; and how many there were."""
-        hits = searcher.search(query, limit, count=False).hits
-        ids = searcher.fast_field_values(ID, [address for _, address in hits])
+        hits = view.searcher.search(query, limit, count=False).hits
+        ids = view.searcher.fast_field_values(ID, [address for _, address in hits])
         if wanted is None:
             return [(score, int(record_id or 0)) for (score, _), record_id in zip(hits, ids, strict=True)], len(hits)
         import numpy as np
@@ -268,21 +305,26 @@ class Lexical(RowMirror):
         places = np.flatnonzero(wanted.holds(np.array(ids, np.int64))).tolist()
         return [(hits[place][0], int(ids[place] or 0)) for place in places], len(hits)
 
-    def _ids(self, wanted: Sequence[Clause], searcher: Searcher) -> frozenset[int]:
-        if not searcher.num_docs:
+    def _ids(self, wanted: Sequence[Clause], view: IndexView) -> frozenset[int]:
+        if not view.documents:
             return frozenset()
-        query = any_of(clause_query(clause, self._schema, searcher) for clause in wanted)
-        return frozenset(record_id for _, record_id in self._search(query, searcher.num_docs, searcher)[0])
+        query = any_of(clause_query(clause, view) for clause in wanted)
+        return frozenset(record_id for _, record_id in self._search(query, view.documents, view)[0])
 
-    def _score_of(self, query: Query, record_id: int, searcher: Searcher) -> float | None:
-        """The score of one record, None where the query does not match it."""
-        found, _ = self._search(narrowed(query, Query.term_query(self._schema, ID, record_id)), 1, searcher)
-        return found[0][0] if found else None
+    def _score_of(self, query: Query, record_id: int, view: IndexView) -> float:
+        """The score of one record as a question that is not exact gives it, 0 where the query does not match it."""
+        found, _ = self._search(narrowed(query, Query.term_query(view.schema, ID, record_id)), 1, view)
+        return found[0][0] if found else 0.0
 
-    def _frequency(self, clause: Clause, searcher: Searcher) -> int:
+    def _matched(self, query: Query, ids: Sequence[int], view: IndexView) -> frozenset[int]:
+        """Which of some records a query finds."""
+        one_of = narrowed(query, Query.term_set_query(view.schema, ID, list(ids)))
+        return frozenset(record_id for _, record_id in self._search(one_of, max(len(ids), 1), view)[0])
+
+    def _frequency(self, clause: Clause, view: IndexView) -> int:
         if clause.part == "prefix" or len(clause.tokens) > 1:
-            return len(self._ids([clause], searcher))
-        return searcher.doc_freq(clause.field, clause.tokens[0])
+            return len(self._ids([clause], view))
+        return view.frequency(clause.field, clause.tokens[0])
 
     def _sources(self, clause: Clause) -> list[str]:
         for words in self._fields:
@@ -294,10 +336,3 @@ class Lexical(RowMirror):
 def _enough(depth: int, allowed: int, total: int) -> int:
     """How many results hold `depth` of the allowed records, and some more, if these are as likely to match as all are."""
     return math.ceil((2 * depth + _MARGIN) * total / max(allowed, 1))
-
-
-def _idf(searcher: Searcher, field: str, token: str) -> float:
-    """How rare a token is in a field of the index: the idf of BM25 as Tantivy has it, which is never negative (Robertson and
-    Zaragoza, 2009)."""
-    frequency = searcher.doc_freq(field, token)
-    return math.log1p((searcher.num_docs - frequency + 0.5) / (frequency + 0.5))

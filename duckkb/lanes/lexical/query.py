@@ -1,17 +1,19 @@
 """A lexical query taken apart into clauses; the clauses as Tantivy's queries, and as what the best chunk of a record holds most
 of. Nothing here looks into an index, but for the words that a prefix stands for."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
 from itertools import chain, groupby, islice
 from typing import Literal
 
-from tantivy import Occur, Query, Schema, Searcher
+from tantivy import Occur, Query
 
 from duckkb.entries import IndexEntry, Tokens
-from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split
-from duckkb.ports import Tokenizer
+from duckkb.lanes.lexical.fields import SEQUENCE, WordsField, split, texts_of
+from duckkb.lanes.lexical.view import IndexView, Statistics
+from duckkb.ports import Row, Tokenizer
 from duckkb.queries import LexicalQuery
 from duckkb.values import dataclass
 
@@ -22,8 +24,8 @@ Term = tuple[str, str]
 
 _MOST_TERMS = 4_096
 """Distinct words, open ends, or words of one phrase that are looked up; only a query of tens of kilobytes has more."""
-_MOST_EXPANSIONS = 16_000
-_PREFIX_SCORE = 1.0
+MOST_EXPANSIONS = 16_000
+PREFIX_SCORE = 1.0
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
@@ -44,11 +46,13 @@ class Clause:
 
 @dataclass(frozen=True)
 class Clauses:
-    """`scored` clauses rank: one of them must hold, or all of `required`. What meets one of `excluded` is out."""
+    """`scored` clauses rank: one of them must hold, or all of `required`. What meets one of `excluded` is out. `exact` is as of
+    the query."""
 
     scored: tuple[Clause, ...] = ()
     required: tuple[Clause, ...] = ()
     excluded: tuple[Clause, ...] = ()
+    exact: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -57,11 +61,6 @@ class Clauses:
     @property
     def only_excludes(self) -> bool:
         return bool(self.excluded) and not self.scored and not self.required
-
-    @property
-    def need_sequence(self) -> bool:
-        """Whether a clause looks at the order of tokens, at open ends or at single characters."""
-        return any(clause.field == SEQUENCE for clause in chain(self.scored, self.required, self.excluded))
 
     @cached_property
     def counted(self) -> tuple[Clause, ...]:
@@ -93,21 +92,20 @@ def chunk_weight(
     return weight
 
 
-def terms_of(entries: Iterable[IndexEntry], fields: Sequence[WordsField]) -> set[Term]:
-    """The terms that the index has a record's chunks under."""
-    held: set[Term] = set()
-    for entry in entries:
-        if entry.tokens is None:
-            continue
-        held.update((SEQUENCE, token) for token in split(entry.tokens.sequence))
-        for words in fields:
-            if words.holds(entry.field):
-                held.update((words.name, stem) for stem in words.stems(split(entry.tokens.words)))
-    return held
+def terms_of(row: Row, fields: Sequence[WordsField]) -> dict[str, list[list[str]]]:
+    """The terms that an index has a record under, in a row, by field; `sequence` has a value for each record field."""
+    texts = texts_of(row, fields)
+    held = {words.name: [list(words.stems(split(texts.words[words.name])))] for words in fields}
+    return {SEQUENCE: list(map(split, texts.sequences)), **held}
+
+
+def clause_score(clause: Clause, held: Mapping[str, list[list[str]]], view: Statistics) -> float:
+    """What a clause, which is no prefix, adds to the score of a record with these terms; 0 where it does not hold."""
+    return clause.weight * view.score(clause.field, clause.tokens, held[clause.field])
 
 
 def terms_asked(
-    text: Tokens, found: Clauses, fields: Sequence[WordsField], searcher: Searcher
+    text: Tokens, found: Clauses, fields: Sequence[WordsField], view: Statistics
 ) -> Iterable[tuple[Term, ...]]:
     """What the clauses `found` ask for, each thing once, as the terms of which one will do; `text` has the words to rank by."""
     said = islice(dict.fromkeys(split(text.words)), _MOST_TERMS)
@@ -119,11 +117,38 @@ def terms_asked(
         closed = clause.tokens
         if clause.part == "prefix":
             closed, last = clause.tokens[:-1], clause.tokens[-1]
-            yield tuple((SEQUENCE, term) for term, _ in searcher.terms_with_prefix(SEQUENCE, last)) or (
-                (SEQUENCE, last),
-            )
+            yield tuple((SEQUENCE, term) for term in view.beginning(last)) or ((SEQUENCE, last),)
         tokens |= dict.fromkeys(closed if clause.field == SEQUENCE else ())
     yield from (((SEQUENCE, token),) for token in tokens)
+
+
+def best_chunk(
+    entries: Sequence[IndexEntry], found: Clauses, fields: Iterable[WordsField], view: Callable[[], Statistics]
+) -> tuple[str, int]:
+    """The field and number of the chunk, of those of one record, that holds the most of what the clauses count; ("", 0) without
+    chunks. `view` is not asked where there is no choice."""
+    wanted = found.counted if len(entries) > 1 else ()
+    if not wanted:
+        return (entries[0].field, entries[0].seq) if entries else ("", 0)
+    rarity = cache(view().idf)
+    best = max(entries, key=lambda entry: chunk_weight(entry, wanted, fields, rarity))
+    return best.field, best.seq
+
+
+def covered(
+    text: Tokens, found: Clauses, fields: Sequence[WordsField], rows: Iterable[Row], view: Statistics
+) -> float | None:
+    """The share of the idf mass of what the clauses ask for that the terms of some rows hold. A word is held in any field, in the
+    form that the field has it in, and as rare as in the field where it is least so; a word that no record has counts as one in
+    none. So does a Chinese character, each token of a phrase, and an open end for the most frequent word that it stands for."""
+    held: set[Term] = set()
+    for row in rows:
+        values = terms_of(row, fields).items()
+        held.update((field, term) for field, terms in values for value in terms for term in value)
+    rarity = cache(view.idf)
+    asked = [(min(rarity(*term) for term in forms), forms) for forms in terms_asked(text, found, fields, view)]
+    mass = math.fsum(idf for idf, _ in asked)
+    return math.fsum(idf for idf, forms in asked if not held.isdisjoint(forms)) / mass if mass else None
 
 
 def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsField]) -> Clauses:
@@ -139,7 +164,7 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
     if query.every:
         required = tuple(dict.fromkeys((*required, *chain.from_iterable(map(_each_word, made)))))
     open_ends = _once(map(_prefix, made))[:_MOST_TERMS]
-    return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out)
+    return Clauses((*_words(text, fields), *_characters(text), *open_ends), required, ruled_out, query.exact)
 
 
 def is_han(token: str) -> bool:
@@ -147,16 +172,17 @@ def is_han(token: str) -> bool:
     return len(token) == 1 and any(first <= ord(token) <= last for first, last in _HAN)
 
 
-def clause_query(clause: Clause, schema: Schema, searcher: Searcher) -> Query:
+def clause_query(clause: Clause, view: IndexView) -> Query:
     """What finds the records of a clause and scores them by BM25; a prefix adds the same for every record."""
-    match clause.part:
-        case "prefix":
-            found = _prefix_query(clause, schema, searcher)
-        case "phrase" if len(clause.tokens) > 1:
-            found = Query.phrase_query(schema, clause.field, list(clause.tokens))
-        case _:
-            found = Query.term_query(schema, clause.field, clause.tokens[0])
-    return found if clause.weight == 1.0 else Query.boost_query(found, clause.weight)
+    if clause.part == "prefix":
+        found, weight = _prefix_query(clause, view), clause.weight
+    else:
+        weight = clause.weight * view.correction(clause.field, clause.tokens)
+        if len(clause.tokens) > 1:
+            found = Query.phrase_query(view.schema, clause.field, list(clause.tokens))
+        else:
+            found = Query.term_query(view.schema, clause.field, clause.tokens[0])
+    return found if weight == 1.0 else Query.boost_query(found, weight)
 
 
 def any_of(queries: Iterable[Query]) -> Query:
@@ -169,15 +195,13 @@ def narrowed(query: Query, *conditions: Query) -> Query:
     return Query.boolean_query([(Occur.Must, query), *required])
 
 
-def ranking_query(found: Clauses, schema: Schema, searcher: Searcher) -> Query:
+def ranking_query(found: Clauses, view: IndexView) -> Query:
     """The whole query: what ranks, without what is excluded."""
     roles = ((Occur.Must, found.required), (Occur.Should, found.scored))
-    query = Query.boolean_query(
-        [(role, clause_query(clause, schema, searcher)) for role, members in roles for clause in members]
-    )
+    query = Query.boolean_query([(role, clause_query(clause, view)) for role, members in roles for clause in members])
     if not found.excluded:
         return query
-    excluded = [(Occur.MustNot, clause_query(clause, schema, searcher)) for clause in found.excluded]
+    excluded = [(Occur.MustNot, clause_query(clause, view)) for clause in found.excluded]
     return Query.boolean_query([(Occur.Must, query), *excluded])
 
 
@@ -231,18 +255,18 @@ def _once(found: Iterable[Clause | None]) -> tuple[Clause, ...]:
     return tuple(dict.fromkeys(clause for clause in found if clause is not None))
 
 
-def _prefix_query(clause: Clause, schema: Schema, searcher: Searcher) -> Query:
+def _prefix_query(clause: Clause, view: IndexView) -> Query:
     *before, last = clause.tokens
-    meant = [term for term, _ in searcher.terms_with_prefix(clause.field, last)]
-    found = Query.term_set_query(schema, clause.field, meant)
-    if before and len(before) + len(meant) <= _MOST_EXPANSIONS:
+    meant = view.beginning(last)
+    found = Query.term_set_query(view.schema, clause.field, [*meant])
+    if before and len(before) + len(meant) <= MOST_EXPANSIONS:
         patterns: list[str | tuple[int, str]] = [*map(_escaped, before), f"{_escaped(last)}.*"]
-        found = Query.regex_phrase_query(schema, clause.field, patterns)
+        found = Query.regex_phrase_query(view.schema, clause.field, patterns)
     elif before:
         # Tantivy follows no more tokens and continuations than this: ask for the tokens, wherever they stand.
         asked = dict.fromkeys(before)
-        found = narrowed(found, *(Query.term_query(schema, clause.field, token) for token in asked))
-    return Query.const_score_query(found, _PREFIX_SCORE)
+        found = narrowed(found, *(Query.term_query(view.schema, clause.field, token) for token in asked))
+    return Query.const_score_query(found, PREFIX_SCORE)
 
 
 def _escaped(token: str) -> str:

@@ -15,6 +15,8 @@ from duckkb.ontology.model import Generated, RecordType
 from duckkb.records import FROM, TO, Identity, component_of, component_value
 
 MAX_ID = 2**53 - 1
+# one encoder for all identities: `json.dumps` with options of its own makes a new one each time
+_spelled = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_IDENTITY_BYTES = 1024
 
@@ -47,8 +49,7 @@ def free_id(kind: str, table: str, identity: Identity, taken: Callable[[int], bo
 
 def _digest(kind: str, table: str, identity: Identity, salt: int) -> int:
     named = ["duckkb/1", kind, table, [component_value(component) for component in identity], salt]
-    text = json.dumps(named, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 11
+    return int.from_bytes(hashlib.sha256(_spelled(named).encode()).digest()[:8], "big") >> 11
 
 
 def with_key(fields: dict[str, Any], identity: Sequence[str], generated: Generated | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ could not see, so those are checked as well; every line in doubt goes to `duckkb
 """
 
 import hashlib
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ _GENERAL = re.compile(rb"\xe2\x80[\x8e\x8f\xa8-\xae]")
 _ISOLATES = re.compile(rb"\xe2\x81[\xa6-\xa9]")
 _UNSEEN = re.compile(b"|".join([rb"\x7f|\xc2\x85|\xd8\x9c", _GENERAL.pattern, _ISOLATES.pattern]))
 _NO_TIME = object()
+_BLANKS = b" \t"
 
 
 class Decoded(NamedTuple):
@@ -81,7 +83,9 @@ def encode(values: Mapping[str, Any], shape: LineShape, max_depth: int = strict.
     is not finite or past int64, half of a surrogate pair, more than `max_depth` levels (by default any that a base may allow).
     """
     ordered = {
-        name: _held(values[name], max_depth - 1, name) for name in shape.order(list(values)) if values[name] is not None
+        name: value if type(value) is str else _held(value, max_depth - 1, name)
+        for name in _order(shape.identity, tuple(values))
+        if (value := values[name]) is not None
     }
     try:
         # A copy: orjson makes room for eight times as much, and what it gives back behind each line is too short for the next.
@@ -144,6 +148,12 @@ def _is_orderly(identity: tuple[str, ...], names: tuple[str, ...]) -> bool:
     return is_ordered and set(identity) <= set(names) and not name_findings(names)
 
 
+@lru_cache(maxsize=4096)
+def _order(identity: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
+    """The names as a line has them."""
+    return LineShape(identity).order(names)
+
+
 def _has_unseen(raw: bytes) -> bool:
     if raw.isascii():
         return b"\x7f" in raw
@@ -157,9 +167,9 @@ def _has_unseen(raw: bytes) -> bool:
     )
 
 
-def _are_plain(values: Iterable[Any], depth: int) -> bool:
+def _are_plain(values: Iterable[Any], depth: int, *, in_order: bool = True) -> bool:
     """Nothing that orjson takes but a canonical line has not: integers past int64, floats of another form, keys without
-    order, more than `depth` levels below."""
+    order (unless that is asked of nobody), more than `depth` levels below."""
     for value in values:
         kind = type(value)
         if kind is str or kind is bool or value is None:
@@ -172,8 +182,8 @@ def _are_plain(values: Iterable[Any], depth: int) -> bool:
                 return False
         elif (
             depth <= 0
-            or (kind is dict and list(value) != sorted(value))
-            or not _are_plain(value if kind is list else value.values(), depth - 1)
+            or (in_order and kind is dict and list(value) != sorted(value))
+            or not _are_plain(value if kind is list else value.values(), depth - 1, in_order=in_order)
         ):
             return False
     return True
@@ -256,10 +266,10 @@ def _too_long(longest: int) -> LineError:
 
 
 def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
-    """An object that orjson writes back as it was given is sound but for ranges and depth; others are read strictly."""
+    """An object that is written back as it was given is sound but for ranges and depth; others are read strictly."""
     try:
         values = orjson.loads(raw) if len(raw) <= limits.max_record_bytes else None
-        if type(values) is dict and _are_plain((values,), limits.depth) and orjson.dumps(values) == raw:
+        if type(values) is dict and _are_plain((values,), limits.depth, in_order=False) and _is_as_given(values, raw):
             return values
     except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError):
         pass
@@ -267,3 +277,16 @@ def _object(raw: bytes, limits: Limits) -> dict[str, Any] | LineError:
         return strict.parse_object(raw, limits)
     except LineError as error:
         return error
+
+
+def _is_as_given(values: dict[str, Any], raw: bytes) -> bool:
+    """Whether a text that orjson could read is, but for blanks, what orjson or `json.dumps` writes of its values.
+
+    Blanks count for nothing here: what is left has the same tokens in the same order on both sides, as a quote or a comma
+    stands between any two that could run into each other. So no key was given twice, which would leave fewer of them, and
+    no number or text was written in another way.
+    """
+    written = orjson.dumps(values)
+    if written == raw or written.translate(None, _BLANKS) == (bare := raw.translate(None, _BLANKS)):
+        return True
+    return b"\\u" in raw and json.dumps(values).encode().translate(None, _BLANKS) == bare

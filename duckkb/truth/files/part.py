@@ -79,6 +79,11 @@ def record_of(kind: RecordType, values: dict[str, Any]) -> Record:
     return Record(kind.name, values.pop(ID), identity, values, created_at, values.pop(UPDATED_AT))
 
 
+def row_in(kind: RecordType, line: bytes) -> StoredRow:
+    """The row of a canonical line that lies in no file here."""
+    return StoredRow(record_of(kind, orjson.loads(line)), line, "", 0)
+
+
 def identity_in(kind: RecordType, values: Mapping[str, Any]) -> Identity:
     """The identity that the values of a sound line spell."""
     names = kind.identity_fields
@@ -274,6 +279,11 @@ class PartRows:
             lines = content.lines
             return (self._row(content, at, lines[at]) for at in places)
         return (self._at(content, at) for at in places)
+
+    def having(self, text: bytes) -> Iterator[StoredRow]:
+        """The rows in whose lines these bytes stand."""
+        content = self._load()
+        return (self._row(content, at, line) for at, line in enumerate(content.lines) if text in line)
 
     def places(self, key: int) -> Iterator[int]:
         """Where a key stands: an id, or the hash of an identity."""

@@ -7,6 +7,7 @@ Both are mended in memory alone (`MendedTable`), and the same way whether the fi
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from duckkb.ontology.model import RecordType
 from duckkb.records import Identity, identity_key
@@ -29,12 +30,13 @@ Swapped = Mapping[str, PartRows]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What replacing some lines did to the records: those to put, the ids that are gone, and identities come and gone."""
+    """What replacing some lines did to the records: the ids of those to put and of those that are gone, and identities come
+    and gone."""
 
-    upserts: list[StoredRow]
+    upserts: list[int]
     gone: list[int]
-    appeared: list[Identity]
-    vanished: list[Identity]
+    appeared: Iterable[Identity]
+    vanished: Iterable[Identity]
 
 
 class Table:
@@ -65,6 +67,8 @@ class Table:
             yield from (record.identity for record in self._rows[path].records)
 
     def get(self, identity: Identity) -> StoredRow | None:
+        if not self._rows:
+            return None
         try:
             key = identity_hash(identity)
         except TypeError:  # half a character: asked for by a command line, and in no line
@@ -106,18 +110,30 @@ class Table:
         """
         self._lately.clear()
         before = {row.record.identity: row for path, rows in old.items() for row in rows.unlike(new.get(path))}
-        after = [row for path, rows in new.items() for row in rows.unlike(old.get(path))]
+        # Where no line has gone, what stands in a new part is new: nothing of it is decoded.
+        fresh = [rows.content for path, rows in new.items() if not before and path not in old]
+        compared = {path: rows for path, rows in new.items() if before or path in old}
+        after = [row for path, rows in compared.items() for row in rows.unlike(old.get(path))]
         for path in old.keys() - new.keys():
             self._rows.pop(path, None)
         self._rows |= new
         for path in new:  # also of lines that stay: the index does not lead to a part that it does not hold
             self._hold(path)
         for row in after:
-            for key in (row.record.id, identity_hash(row.record.identity)):
-                if any(rows is not new[row.path] for rows, _ in self._places(key)):
-                    raise Repeated
+            self._refuse_repeated((row.record.id, identity_hash(row.record.identity)), new[row.path])
+        for path in new.keys() - compared.keys():
+            self._refuse_repeated(new[path].content.keys, new[path])
         incoming = {row.record.identity: row for row in after}
-        return difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
+        found = difference({identity: before.get(identity) for identity in {**before, **incoming}}, incoming)
+        ids = [record_id for content in fresh for record_id in content.head.ids]
+        names = (content.identity(at) for content in fresh for at in range(len(content.head.ids)))
+        return Difference([*found.upserts, *ids], found.gone, chain(found.appeared, names), found.vanished)
+
+    def _refuse_repeated(self, keys: Iterable[int], own: PartRows) -> None:
+        """Raise `Repeated` where a key stands elsewhere too. Of keys that are all in memory `_hold` has said so."""
+        for key in keys if self.is_stored else ():
+            if any(rows is not own for rows, _ in self._places(key)):
+                raise Repeated
 
     def rest_on(self, parts: Mapping[str, Part]) -> None:
         """Have the rows of these parts from where they are now, which is where the index leads to."""
@@ -263,7 +279,7 @@ def _by_identity(rows: Iterable[StoredRow]) -> dict[Identity, list[StoredRow]]:
 def difference(before: Mapping[Identity, StoredRow | None], after: Mapping[Identity, StoredRow]) -> Difference:
     """What became of the records that `before` names."""
     upserts = [
-        row
+        row.record.id
         for identity, old in before.items()
         if (row := after.get(identity)) and (old is None or old.line != row.line)
     ]

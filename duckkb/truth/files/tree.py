@@ -2,14 +2,15 @@
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 from duckkb.errors import Finding
 from duckkb.ontology.model import EdgeType, Ontology, RecordType
 from duckkb.records import Component, Identity, Record, TypedEnd, identity_key
 from duckkb.truth.files.line import Limits
-from duckkb.truth.files.part import Part, PartRows, Stamp, StoredRow, collector_paused
+from duckkb.truth.files.part import Part, Stamp, StoredRow, collector_paused
 from duckkb.truth.files.table import Difference, MendedTable, Repeated, Swapped, Table, difference
 from duckkb.truth.layout import leads_to_parts
 from duckkb.values import dataclass
@@ -21,6 +22,7 @@ __all__ = ["Ambiguous", "End", "Part", "Ref", "Side", "Stamp", "StoredRow", "Tre
 
 _IN_THE_WAY = ("E_SYMLINK", "E_NOT_REGULAR")
 _FEW_PARTS = 8
+_MANY_EDGES = 256
 
 Side = Literal["out", "in"]
 Ref = tuple[str, Identity]
@@ -59,7 +61,7 @@ def end_identity(component: Component) -> Identity:
             return (component,)
 
 
-Differences = dict[str, tuple[list[StoredRow], list[int]]]
+Differences = dict[str, tuple[list[int], list[int]]]
 """By type's name: the rows to put, and the ids that are gone."""
 
 _Touching = tuple[EdgeType, StoredRow, Side]
@@ -89,14 +91,19 @@ class Tree:
             None  # what lay there when nothing was found changed, and stamps vouched for all parts
         )
         self._tables: dict[str, Table | MendedTable] = {**(stored or {})}
-        self._ends: dict[str, _EdgeEnds] = {}
+        self._ends: dict[str, EdgeEnds] = {}
+        self._turn = RLock()  # of threads that ask for an index, one makes it
 
     def narrowed(self, ontology: Ontology) -> "Tree":
         """The same records of fewer types: who knows these alone cannot tell that there are others. Of use until the next
         `replace`. Findings are those of what stands in the way of all parts, or of parts of these types."""
         parts = {path: part for path, part in self.parts.items() if ontology.by_table(part.kind.kind, part.kind.table)}
         made = Tree(ontology, self.limits, parts, [])
-        made._tables, made._ends = self._tables, self._ends  # each is made of the parts of its own type alone
+        made._tables, made._ends, made._turn = (
+            self._tables,
+            self._ends,
+            self._turn,
+        )  # each is made of the parts of its own type alone
         made.findings = [one for one in self.findings if one.code in _IN_THE_WAY and made._leads_to_parts(one.path)]
         return made
 
@@ -152,6 +159,12 @@ class Tree:
                 if row and row.position == stored.position:
                     yield row
 
+    def rows_with(self, kind: RecordType, text: bytes) -> Iterator[StoredRow]:
+        """Those of `rows` in whose lines these bytes stand; where none differs from its line, only they are decoded."""
+        if self._table(kind).is_mended:
+            return (row for row in self.rows(kind) if text in row.line)
+        return (row for part in self.parts_of(kind) for row in part.rows.having(text))
+
     def records(self, kind: RecordType) -> Iterator[Record]:
         """The records of a type, as `rows` has them."""
         if self._table(kind).is_mended:
@@ -161,15 +174,13 @@ class Tree:
             yield from part.rows.records
 
     def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
-        """The records of a type in the order of their identities, from the first one behind `behind` on. Where every part
-        is in that order, only those are decoded that are taken."""
+        """The records of a type in the order of their identities, from the first one behind `behind` on. Only those are decoded that are
+        taken, and of parts that are in another order all."""
         floor = None if behind is None else identity_key(behind)
-        parts = self.parts_of(kind)
-        is_plain = not self._table(kind).is_mended and all(part.sorted for part in parts)
-        if not is_plain:
+        if self._table(kind).is_mended:
             rows = sorted(self.rows(kind), key=_identity_key)
             return (row for row in rows if floor is None or _identity_key(row) > floor)
-        return heapq.merge(*(_behind(part.rows, floor) for part in parts), key=_identity_key)
+        return heapq.merge(*(_behind(part, floor) for part in self.parts_of(kind)), key=_identity_key)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
         """The ids of all records of a type; where none differs from its line, none is decoded for it."""
@@ -213,12 +224,18 @@ class Tree:
         A loop is there twice. A bare end counts for this node unless it exists in another allowed type and not in this
         one: an ambiguous end touches every node that it may mean.
         """
-        found: list[_Touching] = []
+        sides = self.sides_at(node_type, identity)
+        found = ((kind, self.get(kind, edge), side) for kind, side, names in sides for edge in names)
+        return [(kind, row, side) for kind, row, side in found if row is not None]
+
+    def sides_at(self, node_type: str, identity: Identity) -> Iterator[tuple[EdgeType, Side, Sequence[Identity]]]:
+        """As `edges_at`, by edge type and side, and by the identities of the edges, sorted: nothing of them is read, so that who wants some
+        needs not look at all."""
         for kind in self.ontology.edges.values():
             sides: list[tuple[Side, tuple[str, ...]]] = [("out", kind.from_types), ("in", kind.to_types)]
             for side, types in sides:
-                found += [(kind, row, side) for row in self._edges_at_end(kind, side, types, (node_type, identity))]
-        return found
+                if names := self._edges_at_end(kind, side, types, (node_type, identity)):
+                    yield kind, side, names
 
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
         """What the two ends of an edge lead to: a `Ref`, `Ambiguous`, or None where there is no such node."""
@@ -277,7 +294,7 @@ class Tree:
         self._tables.clear()
         self._ends.clear()
 
-    def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[StoredRow], list[int]]:
+    def _swap(self, kind: RecordType, parts: Mapping[str, Part | None]) -> tuple[list[int], list[int]]:
         old = {path: part.rows for path in parts if (part := self.parts.get(path))}
         new = {path: part.rows for path in sorted(parts) if (part := parts[path])}
         found = self._swapped(kind, old, new, parts)
@@ -305,7 +322,9 @@ class Tree:
 
     def _table(self, kind: RecordType) -> Table | MendedTable:
         if kind.name not in self._tables:
-            self._tables[kind.name] = self._in_memory(kind, {part.path: part for part in self.parts_of(kind)})
+            with self._turn:
+                if kind.name not in self._tables:
+                    self._tables[kind.name] = self._in_memory(kind, {part.path: part for part in self.parts_of(kind)})
         return self._tables[kind.name]
 
     def _in_memory(self, kind: RecordType, parts: Mapping[str, Part]) -> Table | MendedTable:
@@ -318,23 +337,24 @@ class Tree:
         with collector_paused():
             return MendedTable(kind, self.limits, (row for part in parts for row in part.rows))
 
-    def _edge_ends(self, kind: EdgeType) -> "_EdgeEnds":
-        if kind.name not in self._ends:
-            self._ends[kind.name] = _EdgeEnds(self._table(kind))
-        return self._ends[kind.name]
+    def _edge_ends(self, kind: EdgeType) -> "EdgeEnds":
+        with self._turn:
+            if kind.name not in self._ends:
+                self._ends[kind.name] = EdgeEnds(self._table(kind))
+            return self._ends[kind.name]
 
-    def _edges_at_end(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> list[StoredRow]:
+    def _edges_at_end(self, kind: EdgeType, side: Side, types: tuple[str, ...], node: Ref) -> Sequence[Identity]:
+        """Sorted."""
         name, identity = node
         if name not in types:
-            return []
+            return ()
         ends = self._edge_ends(kind)
-        found = set(ends.at(side, TypedEnd(name, _scalars(identity))))
-        bare = bare_end(identity)
+        typed, bare = ends.at(side, TypedEnd(name, _scalars(identity))), bare_end(identity)
         candidates = self._candidates(bare, types) if len(types) > 1 else []
-        if not candidates or name in candidates:
-            found |= ends.at(side, bare)
-        rows = (self.get(kind, edge) for edge in sorted(found, key=identity_key))
-        return [row for row in rows if row]
+        if candidates and name not in candidates:
+            return typed
+        others = ends.at(side, bare)
+        return sorted((*typed, *others), key=identity_key) if typed and others else typed or others
 
     def _resolve(self, component: Component, types: tuple[str, ...]) -> End:
         candidates = self._candidates(component, types)
@@ -355,8 +375,9 @@ def _identity_key(row: StoredRow) -> Any:
     return identity_key(row.record.identity)
 
 
-def _behind(rows: PartRows, floor: Any) -> Iterator[StoredRow]:
-    """Of rows in the order of their identities those behind `floor`."""
+def _behind(part: Part, floor: Any) -> Iterator[StoredRow]:
+    """The rows of a part in the order of their identities, those behind `floor`."""
+    rows = part.rows if part.sorted else sorted(part.rows, key=_identity_key)
     start = 0 if floor is None else bisect_right(rows, floor, key=_identity_key)
     return map(rows.__getitem__, range(start, len(rows)))
 
@@ -365,27 +386,36 @@ def _is_of(part: Part | None, kind: RecordType) -> bool:
     return part is not None and part.kind.name == kind.name
 
 
-class _EdgeEnds:
-    """The edges of one type by either end."""
+class EdgeEnds:
+    """The edges of one type by either end. To sort those of a node that has very many takes a second: their order is kept."""
 
     def __init__(self, edges: Iterable[Identity]) -> None:
         self._at: dict[tuple[Side, Component], set[Identity]] = {}
+        self._sorted: dict[tuple[Side, Component], tuple[Identity, ...]] = {}
         self.change(edges, ())
 
     def change(self, appeared: Iterable[Identity], vanished: Iterable[Identity]) -> None:
         for identity in vanished:
             for key in _keys(identity):
+                self._sorted.pop(key, None)
                 edges = self._at[key]
                 edges.discard(identity)
                 if not edges:
                     del self._at[key]
         for identity in appeared:
             for key in _keys(identity):
+                self._sorted.pop(key, None)
                 self._at.setdefault(key, set()).add(identity)
 
-    def at(self, side: Side, component: Component) -> set[Identity]:
-        """Identities of the edges that leave (`out`) or reach (`in`) this end as it is written."""
-        return self._at.get((side, component), set())
+    def at(self, side: Side, component: Component) -> Sequence[Identity]:
+        """Identities of the edges that leave (`out`) or reach (`in`) this end as it is written, sorted."""
+        key = side, component
+        if (known := self._sorted.get(key)) is not None:
+            return known
+        found = tuple(sorted(self._at.get(key, ()), key=identity_key))
+        if len(found) >= _MANY_EDGES:
+            self._sorted[key] = found
+        return found
 
 
 def _keys(identity: Identity) -> Iterator[tuple[Side, Component]]:

@@ -1,0 +1,148 @@
+"""An index at one state of the records, with what BM25 counts there.
+
+Tantivy counts a replaced document until its segment is merged away, and lengths roughly after that. Scores may not depend on
+such a past: terms are weighted by how rare they are among the records that are there, and who asks for exact scores has the
+first results scored from the tokens of their records, with the average length of these.
+"""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+from tantivy import Index, Query
+
+from duckkb.lanes.lexical.fields import ID, SEQUENCE
+
+K1, B = 1.2, 0.75
+_TERMS_KEPT = 10_000
+_AVERAGE = "avgdl, average length of field"
+_DOCUMENTS = "N, total number of docs"
+
+
+class Statistics(ABC):
+    """What BM25 counts of the records of a type: how many they are (`documents`), and of its fields."""
+
+    documents: int
+
+    @abstractmethod
+    def frequency(self, field: str, token: str) -> int:
+        """How many records have a token in a field."""
+
+    @abstractmethod
+    def average(self, field: str) -> float:
+        """How many tokens a record has in a field."""
+
+    @abstractmethod
+    def beginning(self, prefix: str) -> Sequence[str]:
+        """The tokens in the order of texts that begin so."""
+
+    def idf(self, field: str, token: str) -> float:
+        """How rare a token is in a field: the idf of BM25 as Tantivy has it, which is never negative (Robertson and Zaragoza,
+        2009)."""
+        return _idf(self.documents, self.frequency(field, token))
+
+    def score(self, field: str, tokens: Sequence[str], held: Sequence[Sequence[str]]) -> float:
+        """BM25 of a term, or of terms in a row, in a record that holds these values of a field; 0 where they have none. With
+        lengths as an index has them: exact up to 40, then by eight steps for each doubling."""
+        return self.score_of(
+            field, tokens, sum(_times(value, tokens) for value in held), held_length(sum(map(len, held)))
+        )
+
+    def score_of(self, field: str, tokens: Sequence[str], times: int, length: int) -> float:
+        """As `score`, of what stands `times` in a field that counts as so long."""
+        if not times:
+            return 0.0
+        norm = K1 * (1 - B + B * length / self.average(field))
+        return math.fsum(self.idf(field, token) for token in tokens) * (K1 + 1) * times / (times + norm)
+
+
+class IndexView(Statistics):
+    """`lengths` are the tokens of all records by field of the index; `is_exact` says that no document was ever replaced, so
+    that Tantivy counts what is there."""
+
+    def __init__(self, index: Index, lengths: Mapping[str, int], is_exact: bool) -> None:
+        self.schema, self.searcher = index.schema, index.searcher()
+        self.documents = self.searcher.num_docs
+        self.is_exact = is_exact
+        self._lengths = lengths
+        self._counted = lru_cache(_TERMS_KEPT)(self._count)
+
+    def frequency(self, field: str, token: str) -> int:
+        return self._counted(field, token)
+
+    def _count(self, field: str, token: str) -> int:
+        if self.is_exact:
+            return self.searcher.doc_freq(field, token)
+        # const_score: a plain term would be scored at each of its records
+        query = Query.const_score_query(Query.term_query(self.schema, field, token), 0.0)
+        result: Any = self.searcher.search(query, 1)  # its stub leaves `count` out
+        return int(result.count)
+
+    def correction(self, field: str, tokens: Sequence[str]) -> float:
+        """What the score of a term, or of terms in a row, is to be multiplied by, for replaced documents not to make it rarer
+        or more frequent."""
+        if self.is_exact:
+            return 1.0
+        counted = math.fsum(_idf(self._indexed, self.searcher.doc_freq(field, token)) for token in tokens)
+        return math.fsum(self.idf(field, token) for token in tokens) / counted
+
+    def drift(self, terms: Iterable[tuple[str, str]]) -> float:
+        """By what share scores of such terms may be wrong at most: lengths may have been counted of what is replaced, and an
+        average length that is wrong by a share makes no score wrong by more."""
+        if self.is_exact:
+            return 0.0
+        found: dict[str, float] = {}
+        for field, token in terms:
+            if field not in found and (average := self._explained(field, token).get(_AVERAGE)):
+                found[field] = abs(average / self.average(field) - 1)
+        return max(found.values(), default=0.0)
+
+    def average(self, field: str) -> float:
+        return self._lengths[field] / self.documents
+
+    def beginning(self, prefix: str) -> Sequence[str]:
+        return [term for term, _ in self.searcher.terms_with_prefix(SEQUENCE, prefix)]
+
+    @cached_property
+    def _indexed(self) -> int:
+        """How many documents Tantivy counts."""
+        hits = self.searcher.search(Query.all_query(), 1, count=False).hits
+        (record_id,) = self.searcher.fast_field_values(ID, [hits[0][1]])
+        return int(self._explained(ID, int(record_id or 0))[_DOCUMENTS])
+
+    def _explained(self, field: str, token: str | int) -> dict[str, float]:
+        """What Tantivy counted for a term, from its account of a record that has it; nothing where none has."""
+        query = Query.term_query(self.schema, field, token)
+        hits = self.searcher.search(query, 1, count=False).hits
+        return dict(_values(json.loads(query.explain(self.searcher, hits[0][1]).to_json()))) if hits else {}
+
+
+def _values(account: Mapping[str, object]) -> Iterable[tuple[str, float]]:
+    yield str(account["description"]), float(str(account["value"]))
+    details = account.get("details")
+    for one in details if isinstance(details, list) else ():
+        yield from _values(one)
+
+
+def _idf(documents: int, frequency: int) -> float:
+    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def _times(held: Sequence[str], tokens: Sequence[str]) -> int:
+    """How often tokens stand in a row."""
+    if len(tokens) == 1:
+        return held.count(tokens[0])
+    wanted, size = list(tokens), len(tokens)
+    return sum(held[start : start + size] == wanted for start in range(len(held) - size + 1))
+
+
+def held_length(length: int) -> int:
+    """A length as an index holds it, in one byte: what Lucene's SmallFloat.byte4ToInt makes of intToByte4."""
+    if length < 24:
+        return length
+    above = length - 24
+    shift = max(above.bit_length() - 4, 0)
+    return 24 + (above >> shift << shift)
