@@ -9,8 +9,10 @@ or about texts that a later commit brings. What cannot be used is a finding (`fi
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from duckkb.entries import Fingerprint, Tokens
 from duckkb.errors import Finding
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Vector = TypeVar("Vector", bound=Sized)
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 SAMPLE = 32
 """Rows of a file to recompute before the rest is believed."""
@@ -67,18 +71,31 @@ class Dimensions:
         return [vector if vector is not None and len(vector) == dimension else None for vector in vectors]
 
 
-class SearchCache:
-    """Both stores as one base sees them. Not safe for threads; processes may share a base."""
+def alone(
+    method: "Callable[Concatenate[SearchCache, Given], Found]",
+) -> "Callable[Concatenate[SearchCache, Given], Found]":
+    """For what one thread does at a time; no model is asked in it."""
 
-    def __init__(self, root: Path, store: CacheStore) -> None:
-        self._root, self._store = root, store
+    @wraps(method)
+    def in_turn(cache: "SearchCache", /, *given: Given.args, **named: Given.kwargs) -> Found:
+        with cache.turn:
+            return method(cache, *given, **named)
+
+    return in_turn
+
+
+class SearchCache:
+    """Both stores as one base, or several generations of it, see them. Threads and processes may share it."""
+
+    def __init__(self, root: Path, store: CacheStore, listed: Callable[[Path], list[TeamFile]] = team_files) -> None:
+        self._root, self._store, self.turn = root, store, RLock()
         self.dimensions = Dimensions()
         """Vectors of other lengths count as missing."""
         self.dropped = 0
         """Files that were given up after rows of them may have been handed out."""
         self._made: dict[Kind, dict[bytes, CacheRow]] = {kind: {} for kind in KINDS}
         self._weight = 0  # bytes of what was made and is not written
-        self._team = TeamReader(root, store)
+        self._team = TeamReader(root, store, listed)
 
     @classmethod
     def open(
@@ -91,7 +108,8 @@ class SearchCache:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Files and rows of the team that cannot be used, as far as they were looked at."""
-        return self._team.findings
+        with self.turn:
+            return self._team.findings
 
     @property
     def unsaved(self) -> int:
@@ -101,19 +119,23 @@ class SearchCache:
     @property
     def store(self) -> CacheStore:
         """What this machine keeps, with the team's files of the base taken in."""
-        self._team.numbers()
+        with self.turn:
+            self._team.numbers()
         return self._store
 
+    @alone
     def tokens(self, keys: Sequence[bytes]) -> list[Tokens | None]:
         """The tokens of each key; None where they are missing or untrusted (see `verify_tokens`)."""
         return [None if payload is None else tokens_of(payload) for payload in self._payloads("tokens", keys)]
 
+    @alone
     def vectors(self, keys: Sequence[bytes], model: Fingerprint = _ANY_MODEL) -> "list[np.ndarray | None]":
         """The vector of each key, float32 of unit length; None where it is missing or untrusted (see `verify_vectors`), or
         not of the model's dimension: that of most, where the model does not say."""
         payloads = self._payloads("vector", keys)
         return self.dimensions.fitting(model, [None if one is None else vector_of(one) for one in payloads])
 
+    @alone
     def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
         """Those of the keys that `tokens` or `vectors` has nothing for. No row is read for that."""
         wanted, made = list(keys), self._made[kind]
@@ -123,14 +145,17 @@ class SearchCache:
         fitting = self.dimensions.fitting(model, found) if kind == "vector" else found
         return [key for key, row in zip(wanted, fitting, strict=True) if row is None]
 
+    @alone
     def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of the keys whose vectors stand in a file that was not made here, and were not vouched for yet."""
         return {stored.row[0] for stored in self.store.withheld("vector", keys)}
 
+    @alone
     def look_again(self) -> None:
         """Take in the team's files as they are now."""
         self._team.look_again()
 
+    @alone
     def stamp(self) -> dict[str, Any]:
         """Names the team's files as they lie here now (`team`), and tells whether rows were `added`, of whatever base, or
         have `gone`: each stays the same only while none of them does."""
@@ -142,10 +167,12 @@ class SearchCache:
         """Bytes of the team's files."""
         return sum(file.stamp[0] for file in team_files(self._root) if file.stamp)
 
+    @alone
     def add_tokens(self, rows: Mapping[bytes, tuple[str, Tokens]], fingerprint: Fingerprint) -> None:
         """Take tokens made here: key -> (text, tokens)."""
         self._add("tokens", rows, fingerprint)
 
+    @alone
     def add_vectors(self, rows: "Mapping[bytes, tuple[str, np.ndarray]]", fingerprint: Fingerprint) -> None:
         """Take vectors made here: key -> (text, float32 vector of unit length)."""
         self._add("vector", rows, fingerprint)
@@ -168,6 +195,7 @@ class SearchCache:
         dropped. Until then `vectors` withholds its rows. Raises what `embed` raises."""
         return self._verify("vector", texts, embed, _is_same_vector, goes_on)
 
+    @alone
     def save(self) -> bool:
         """Write what was made; True where nothing is left to write, False where it cannot be written now."""
         self._weight = 0
@@ -182,6 +210,7 @@ class SearchCache:
         self._store.trim()
         return True
 
+    @alone
     def team_bytes(self, live_keys: Collection[bytes]) -> dict[str, bytes]:
         """Every file that the team's cache should consist of, path -> bytes, for the rows of these keys. The caller writes
         them and removes the other paths of `team_paths`. A function of rows and present segments, see `team`."""
@@ -196,13 +225,25 @@ class SearchCache:
         """The files that the team's cache consists of now, usable or not."""
         return tuple(file.path for file in team_files(self._root))
 
+    @alone
     def team_numbers(self) -> dict[TeamFile, int]:
         """The team's files that can be read, with their numbers in the store."""
         return dict(self._team.numbers())
 
     def team_keys(self) -> set[bytes]:
         """The keys that the team's files hold, trusted or not."""
-        return self.store.held_keys(self._store.present)
+        return self.store.held_keys(tuple(self.team_numbers().values()))
+
+    def keys_of(self, file: TeamFile) -> set[bytes]:
+        """The keys that one of the team's files holds, trusted or not."""
+        return self.store.held_keys((self.team_numbers()[file],))
+
+    @alone
+    def adopt(self, files: Collection[int]) -> None:
+        """Have this base use, from now on, what is vouched for in some files by their numbers in the store, wherever they
+        lie. All or nothing; raises `Unusable`."""
+        self._store.adopt(self._root, files)
+        self._team.look_again()
 
     def rows(self, kind: Kind, keys: Collection[bytes]) -> Iterator[CacheRow]:
         """Usable rows of these keys, each once. The team's come first, so that they stay as they are."""
@@ -215,12 +256,14 @@ class SearchCache:
         yield from (stored.row for stored in found.values())
         yield from (made[key] for key in dict.fromkeys(keys) if key in made and key not in found)
 
+    @alone
     def table(self, keys: Collection[bytes]) -> "pa.Table":
         """The rows of these keys that may be used, with the columns of `cache_format.SCHEMA`, by kind and key."""
         from duckkb.indexing.cache_format import table_of
 
         return table_of({kind: list(self.rows(kind, keys)) for kind in KINDS})
 
+    @alone
     def close(self) -> None:
         self.save()
         self._store.close()
@@ -249,8 +292,9 @@ class SearchCache:
     ) -> bool:
         fresh: dict[bytes, Any] = {}
         honest = True
-        for file, number in list(self._team.numbers().items()):
-            unknown = list(self._store.withheld(kind, texts, number))
+        for file, number in self.team_numbers().items():
+            with self.turn:
+                unknown = list(self._store.withheld(kind, texts, number))
             if not unknown:
                 continue
             if not goes_on():
@@ -258,12 +302,13 @@ class SearchCache:
             sample = draw(unknown)
             wanted = [stored.row[0] for stored in sample if stored.row[0] not in fresh]
             fresh |= zip(wanted, recompute([texts[key] for key in wanted]), strict=True)
-            if all(agree(stored.row[3], fresh[stored.row[0]]) for stored in sample):
-                self._store.vouch(number, (stored.id for stored in unknown))
-            else:
-                self._team.drop(file)
-                self.dropped += 1
-                honest = False
+            with self.turn:  # which nobody held while the model worked
+                if all(agree(stored.row[3], fresh[stored.row[0]]) for stored in sample):
+                    self._store.vouch(number, (stored.id for stored in unknown))
+                else:
+                    self._team.drop(file)
+                    self.dropped += 1
+                    honest = False
         return honest
 
     def _standing(self) -> Iterator[Standing]:

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -174,6 +174,27 @@ class CacheStore:
             with suppress(ValueError):
                 return Known(number, state, json.loads(said))
         return None
+
+    def adopt(self, root: Path, files: Iterable[int]) -> None:
+        """Have a base use files by their numbers, though they do not lie in it. Raises `Unusable`."""
+        wanted = json.dumps(sorted({*self.adopted(root), *files}))
+        with self.database.writing() as connection:
+            connection.execute(
+                "INSERT INTO file (hash, state, said) VALUES (?, 'adopted', ?)"
+                " ON CONFLICT (hash) DO UPDATE SET said = excluded.said",
+                (_name_of_adopted(root), wanted),
+            )
+            _count(connection, "added")
+
+    def adopted(self, root: Path) -> tuple[int, ...]:
+        """The numbers of the files that a base has adopted and that can be used."""
+        known = self.known(_name_of_adopted(root))
+        if known is None or not isinstance(known.said, list):
+            return ()
+        listed = ",".join(str(int(number)) for number in known.said)
+        return tuple(
+            number for (number,) in self._read(f"SELECT id FROM file WHERE state = 'read' AND id IN ({listed})")
+        )
 
     def begin(self, file_hash: str) -> int:
         """The number of a file that is about to be read. Raises `Unusable`."""
@@ -383,6 +404,11 @@ def _supersede(connection: Any, made: Sequence[tuple[Any, ...]]) -> None:
     connection.executemany(f"UPDATE row SET is_own = 0 WHERE {older}", made)
     if connection.total_changes > before:
         _count(connection, "gone")
+
+
+def _name_of_adopted(root: Path) -> str:
+    """Stands for a file's hash, as what the adopted rows are held by."""
+    return f"adopted {sha256(os.fsencode(root.resolve())).hexdigest()}"
 
 
 def stamp_of(about: os.stat_result) -> tuple[int, ...]:

@@ -49,6 +49,10 @@ class _Field:
     passages: "Callable[[Record], list[Passage]] | None" = None
     """Cuts the field's text where it is that of documents."""
 
+    def is_read_by(self, lane: Lane | None) -> bool:
+        """Whether a lane has entries of this field; None: all of them."""
+        return lane is None or (self.lexical if lane == "fts" else self.vectors)
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -83,17 +87,10 @@ class EntryBuilder:
     ) -> list[tuple[IndexEntry, ...]]:
         """The entries of each record: its fields in the order of the ontology (lexical ones first, then those that have
         vectors alone), each field's chunks in the order of the text. Of a lane, those that it reads, with what it reads."""
-        pieces = self._pieces(kind, records)
+        pieces = self._pieces(kind, records, lane)
         tokens = self._tokens(_texts(pieces, "lexical")) if lane != "vector" else {}
         vectors = self._vectors(self._models(kind), _texts(pieces, "vectors")) if lane != "fts" else {}
-        made = [
-            tuple(
-                _entry(piece, tokens, vectors)
-                for piece in row
-                if lane is None or (piece[0].lexical if lane == "fts" else piece[0].vectors)
-            )
-            for row in pieces
-        ]
+        made = [tuple([_entry(piece, tokens, vectors) for piece in row]) for row in pieces]
         return _with_given(self._lengths(kind), records, made) if kind.given_vectors and lane != "fts" else made
 
     def words(self, kind: RecordType, record: Record) -> list[IndexEntry]:
@@ -145,28 +142,37 @@ class EntryBuilder:
 
     def make_tokens(self, kind: RecordType, records: Sequence[Record]) -> None:
         """Have the tokens of these records' chunks in the cache, as far as they are cached."""
-        self._cached([text for text in _texts(self._pieces(kind, records), "lexical") if not text.isascii()])
+        some = [record for record in records if kind.source is not None or not _is_ascii(record)]
+        self._cached([text for text in _texts(self._pieces(kind, some), "lexical") if not text.isascii()])
 
     def unembedded(self, kind: RecordType, records: Sequence[Record]) -> list[tuple[bytes, str]]:
         """Of the chunks of these records that have no vector yet: the keys and texts, each as often as there are chunks."""
-        model, pieces = self._models(kind), self._pieces(kind, records)
-        texts = list(_meant(pieces)) if model else []
+        model = self._models(kind)
+        texts = list(_meant(self._pieces(kind, records))) if model else []
         if model is None or not texts:
             return []
         keys = _keys(model, texts)
         lacking = set(self._cache.lacking("vector", dict.fromkeys(keys), model))
         return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
 
-    def _pieces(self, kind: RecordType, records: Sequence[Record]) -> "_Pieces":
+    def _pieces(self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None) -> "_Pieces":
+        """The chunks of each record; of a lane, those that it reads. Words are of records, not of chunks: a text of which no
+        token is cached, cut nowhere, has those of its chunks, and a word that a border would lie in besides."""
+        whole = lane == "fts"
         lexical = {item.name: item for item in kind.full_text}
         vectors = {item.name: item for item in kind.vectors if not item.given}
         size, documents = kind.settings(self._settings).chunk_size, self._documents(kind)
         names = dict.fromkeys([*lexical, *vectors])
         if EVERY not in names:
             fields = [_field(name, lexical.get(name), vectors.get(name), size, documents) for name in names]
-            return [_cut(fields, record) for record in records]
+            read = [field for field in fields if field.is_read_by(lane)]
+            return [_cut(read, record, whole=whole) for record in records]
         lanes = lexical, vectors
-        return [_cut(list(_of_record(kind, record, lanes, size, documents)), record) for record in records]
+        of_records = (_of_record(kind, record, lanes, size, documents) for record in records)
+        return [
+            _cut([field for field in some if field.is_read_by(lane)], record, whole=whole)
+            for some, record in zip(of_records, records, strict=True)
+        ]
 
     def _documents(self, kind: RecordType) -> "Callable[[Record], list[Passage]] | None":
         """What cuts the texts of a type's documents; None where its records are none."""
@@ -248,7 +254,7 @@ def _field(
     return _Field(name, own or chunk_size, lexical is not None, vectors is not None, passages)
 
 
-def _cut(fields: Sequence[_Field], record: Record) -> list[_Chunk]:
+def _cut(fields: Sequence[_Field], record: Record, *, whole: bool) -> list[_Chunk]:
     pieces: list[_Chunk] = []
     for field in fields:
         text = record.fields.get(field.name)
@@ -256,11 +262,17 @@ def _cut(fields: Sequence[_Field], record: Record) -> list[_Chunk]:
             text = field_text(text)
         if field.passages is not None:
             pieces += [(field, seq, one.text, one) for seq, one in enumerate(field.passages(record))]
-        elif len(text) > field.chunk_size:
+        elif len(text) > field.chunk_size and not (whole and text.isascii()):
             pieces += [(field, piece.seq, piece.text, None) for piece in chunk(text, field.chunk_size)]
         elif text:
             pieces.append((field, 0, text, None))
     return pieces
+
+
+def _is_ascii(record: Record) -> bool:
+    """Whether no text of a record can hold anything else, so that none of its tokens are kept."""
+    plain = (type(value) is not str or value.isascii() for value in record.fields.values())
+    return all(plain) and not any(isinstance(value, (list, dict)) for value in record.fields.values())
 
 
 def _reaches(item: SearchField, kind: RecordType, name: str, value: Any) -> bool:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -116,10 +116,11 @@ def _refuse(head: bytes, tail: bytes) -> None:
 
 
 class TeamReader:
-    """Which files there are, what is wrong with them, and their numbers in the store."""
+    """Which files there are, what is wrong with them, and their numbers in the store. `listed` names other files of a folder
+    than those that a base's team has."""
 
-    def __init__(self, root: Path, store: CacheStore) -> None:
-        self._root, self._store = root, store
+    def __init__(self, root: Path, store: CacheStore, listed: "Callable[[Path], list[TeamFile]]" = team_files) -> None:
+        self._root, self._store, self._files = root, store, listed
         self._sound: list[TeamFile] | None = None
         self._numbers: dict[TeamFile, int] | None = None
         self._findings: list[Finding] = []
@@ -144,7 +145,7 @@ class TeamReader:
             except Unusable:
                 self._store.go_on_in_memory()
                 self._numbers = self._taken_in()
-            self._store.present = tuple(self._numbers.values())
+            self._store.present = (*self._numbers.values(), *self._store.adopted(self._root))
         return self._numbers
 
     def drop(self, file: TeamFile) -> None:
@@ -169,7 +170,7 @@ class TeamReader:
     def _listed(self) -> list[TeamFile]:
         if self._sound is None:
             self._findings, self.imperfect = [], set()
-            self._sound = [file for file in team_files(self._root) if self._is_sound(file)]
+            self._sound = [file for file in self._files(self._root) if self._is_sound(file)]
         return self._sound
 
     def _is_sound(self, file: TeamFile) -> bool:

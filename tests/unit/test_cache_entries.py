@@ -136,6 +136,7 @@ def test_dk_11_a_second_start_computes_nothing(tmp_path: Path) -> None:
     assert all((entry.vector is not None) == (entry.vector_key is not None) for row in after for entry in row)
 
 
+@pytest.mark.long
 def test_tokens_of_ascii_texts_are_made_and_never_cached(tmp_path: Path) -> None:
     notes = [record(1, title="the quick fox"), record(2, title="狐狸")]
     cache = SearchCache.open(tmp_path, tmp_path / "user")
@@ -194,3 +195,36 @@ def test_honest_tokens_from_elsewhere_cost_a_sample(tmp_path: Path) -> None:
 )
 def test_tokens_survive_their_column(tokens: Tokens) -> None:
     assert tokens_of(fts_content(tokens).encode()) == tokens
+
+
+def test_words_of_a_record_are_those_of_its_whole_text_where_no_token_is_cached(tmp_path: Path) -> None:
+    """Cut between words, a text has the same words in the same order as its chunks together; where a border would lie inside
+    of a word, that word is one, and is found."""
+    made = builder(tmp_path, chunk_size=40)
+    prose = " ".join(f"word{number} see file_{number}.txt, then stop." for number in range(40))
+    long = "x" * 90
+    note = kind([SearchField("body")], [SearchField("body")])
+    for text in (prose, long):
+        (whole,) = made.build(note, [record(1, body=text)], "fts")
+        (cut,) = made.build(note, [record(1, body=text)])
+        assert len(whole) == 1 < len(cut)
+        if text is prose:
+            tokens = [one.tokens for one in cut if one.tokens]
+            assert whole[0].tokens is not None
+            assert whole[0].tokens.sequence == " ".join(one.sequence for one in tokens)
+            assert sorted(whole[0].tokens.words.split()) == sorted(" ".join(one.words for one in tokens).split())
+        else:
+            assert whole[0].tokens == Tokens(long, long)
+
+
+def test_chunks_are_cut_of_what_a_lane_reads_alone(tmp_path: Path) -> None:
+    """Texts with other letters have cached tokens, by chunk: they are cut for both lanes alike."""
+    made = builder(tmp_path, chunk_size=40)
+    note = kind([SearchField("body")], [SearchField("other")])
+    given = record(1, body="数据库在文件里。" * 20, other="plain text")
+    (words,) = made.build(note, [given], "fts")
+    (vectors,) = made.build(note, [given], "vector")
+    (both,) = made.build(note, [given])
+    assert [one.content for one in (*words, *vectors)] == [one.content for one in both]
+    assert {one.field for one in words} == {"body"}
+    assert {one.field for one in vectors} == {"other"}

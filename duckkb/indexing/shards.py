@@ -1,0 +1,227 @@
+"""Shards: vectors that many machines make, shared out by the first bits of their keys, and the files that each leaves behind.
+
+`shard-I-of-K-PLAN.parquet` is a file as the team's cache has them (`cache_format`): equal vectors give equal bytes. PLAN is the
+beginning of a digest over K and the keys of all vectors of the base. A key follows from a model and a text, so the digest is the same
+on every machine that has the same commit, ontology and models, and another one on any other.
+
+Until it is whole, `shard-I-of-K-PLAN.partial` has what was made so far, which is flat and only grows: a row behind its key, content
+hash, size and checksum, made durable batch by batch. What a kill has torn off, or a disk has changed, is made again. Who holds
+its lock makes the shard; the kernel gives that back when he dies.
+"""
+
+import os
+import re
+import struct
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+
+from duckkb import open_files
+from duckkb.errors import Unavailable, UsageError
+from duckkb.indexing.cache_rows import CacheRow, Damaged, checksums
+from duckkb.indexing.team_files import LARGEST, TeamFile
+from duckkb.truth import state
+from duckkb.values import dataclass
+
+MOST_SHARDS = 10_000
+_NAME = re.compile(r"shard-([1-9]\d{0,4})-of-([1-9]\d{0,4})-([0-9a-f]{12})\.parquet")
+_DIGITS = 12
+_KEY_BYTES = 16
+_BITS = 64
+_ROW = struct.Struct("<16s16sI8s")
+"""Key, content hash, bytes of the payload behind it, checksum."""
+_MOST_BYTES = 4 * 16_384
+_ROW_BYTES = 100
+"""What a row takes in a file beside its vector, about."""
+_PAUSE = 0.05
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of `of` shares, counted from 1."""
+
+    of: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def has(self, key: bytes) -> bool:
+        """Whether the vector of a key is of this share, which depends on nothing else: the shares are ranges of the keys'
+        first bits."""
+        return number_of(key, self.of) == self.number
+
+
+def number_of(key: bytes, of: int) -> int:
+    """Of so many shares the one that has a key."""
+    return (int.from_bytes(key[: _BITS // 8], "big") * of >> _BITS) + 1
+
+
+def shard(text: str) -> Shard:
+    """The share that `I/K` names; raises `errors.UsageError`."""
+    match = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= of <= MOST_SHARDS:
+        said = f"{text} names no shard: I/K, with I from 1 to K, and K at most {MOST_SHARDS:,}"
+        raise UsageError(said, suggestion="duckkb index build --shard 1/4 --out DIR")
+    return Shard(of, number)
+
+
+def plan_digest(keys: bytes, of: int) -> tuple[str, list[int]]:
+    """Names the shares of these keys (16 bytes each, one behind the other, in any order and as often as one likes), and says
+    how many different keys each of them has."""
+    import numpy as np
+
+    halves = np.frombuffer(keys, ">u8").reshape(-1, 2).astype(np.uint64)
+    halves = halves[np.lexsort((halves[:, 1], halves[:, 0]))]
+    is_new = np.ones(len(halves), bool)
+    is_new[1:] = (halves[1:] != halves[:-1]).any(axis=1)
+    halves = halves[is_new]
+    made = sha256(f"duckkb shards 1\0{of}\0".encode())
+    made.update(halves.astype(">u8").tobytes())
+    bounds = np.array([-(-(at << _BITS) // of) for at in range(of)], np.uint64)
+    counts = np.diff([*np.searchsorted(halves[:, 0], bounds).tolist(), len(halves)])
+    return made.hexdigest()[:_DIGITS], counts.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A shard of a plan in a folder."""
+
+    folder: Path
+    shard: Shard
+    plan: str
+
+    @property
+    def name(self) -> str:
+        return f"shard-{self.shard.number}-of-{self.shard.of}-{self.plan}.parquet"
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
+
+    @property
+    def partial(self) -> Path:
+        """Where it is while it is being made."""
+        return self.path.with_suffix(".partial")
+
+    def has(self, keys: Collection[bytes]) -> bool:
+        """Whether the file is there, whole, and has a row for each of these keys. It is read at arm's length."""
+        from duckkb.indexing.foreign import read
+
+        held: set[bytes] = set()
+        try:
+            with TeamFile(self.folder, self.name).opened() as opened:
+                opened.seek(0)
+                name = sha256(opened.read()).hexdigest()
+                for batch in read(opened, name):
+                    if batch.left_out:
+                        return False
+                    held.update(row[0] for row in batch.rows)
+        except (Damaged, OSError):
+            return False
+        return held.issuperset(keys)
+
+    def write(self, rows: Iterable[CacheRow]) -> None:
+        """Write it, all or nothing. Raises `errors.Unavailable` (E_IO, E_READ_ONLY)."""
+        from duckkb.indexing.cache_format import encode
+
+        state.write_atomic(self.path, encode((), rows))
+
+
+def shard_files(folder: Path) -> list[ShardFile]:
+    """The shards in a folder, by plan and number. Raises OSError."""
+    found = [(match, folder) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    files = [ShardFile(folder, Shard(int(match[2]), int(match[1])), match[3]) for match, folder in found]
+    return sorted(files, key=lambda file: (file.plan, file.shard.of, file.shard.number))
+
+
+def refuse_too_large(of: int, texts: int, dimension: int) -> None:
+    """Raise `errors.UsageError` for a shard of so many texts, whose file nobody would read."""
+    size = texts * (4 * dimension + _ROW_BYTES)
+    if size > LARGEST:
+        said = f"a shard of {texts:,} texts would take {size:,} bytes, and a file may take {LARGEST:,}"
+        raise UsageError(said, suggestion=f"duckkb index plan --shards {of * (size // LARGEST + 1)}")
+
+
+class Partial:
+    """What was made of a shard so far: `rows` by key."""
+
+    def __init__(self, descriptor: int, fingerprints: Mapping[bytes, str]) -> None:
+        self._file = os.fdopen(descriptor, "r+b", closefd=False)
+        self.rows: dict[bytes, CacheRow] = {}
+        end = self._read(fingerprints)
+        self._file.seek(end)
+        self._file.truncate()
+
+    def add(self, rows: Collection[CacheRow]) -> None:
+        """Take rows, which are there from now on whatever happens. Raises OSError."""
+        for row, checksum in zip(rows, checksums("vector", rows), strict=True):
+            self._file.write(_ROW.pack(row[0], row[1], len(row[3]), checksum) + row[3])
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.rows |= {row[0]: row for row in rows}
+
+    def _read(self, fingerprints: Mapping[bytes, str]) -> int:
+        """Take the rows whose checksum holds; where the last whole one ends."""
+        end = 0
+        while len(head := self._file.read(_ROW.size)) == _ROW.size:
+            key, content, size, checksum = _ROW.unpack(head)
+            payload = self._file.read(size) if size <= _MOST_BYTES else b""
+            if not payload or len(payload) < size:
+                break
+            end += _ROW.size + size
+            row = (key, content, fingerprints.get(key, ""), payload)
+            if row[2] and checksums("vector", [row]) == [checksum]:
+                self.rows[key] = row
+        return end
+
+
+@contextmanager
+def begun(file: ShardFile, fingerprints: Mapping[bytes, str], wait: float) -> Iterator[Partial]:
+    """What there is of a shard, for one process at a time, which waits at most so many seconds for another one; `fingerprints`
+    name the model of each key. Nothing of it is left where the shard itself is there in the end.
+
+    Raises `errors.Unavailable`: E_LOCKED while another process makes it, E_IO or E_READ_ONLY where the folder is none for it."""
+    try:
+        file.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = _locked(file, time.monotonic() + wait)
+    except OSError as error:
+        raise state.refusal(f"{file.partial} cannot be opened", error) from error
+    try:
+        for draft in file.folder.glob(f".{file.name}.*.tmp"):  # of who was killed while he wrote it
+            draft.unlink(missing_ok=True)
+        yield Partial(descriptor, fingerprints)
+        if file.path.exists():
+            with suppress(OSError):  # Windows removes no file that is open
+                file.partial.unlink()
+    except OSError as error:
+        raise state.refusal(f"{file.partial} cannot be written", error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _locked(file: ShardFile, until: float) -> int:
+    """The partial file, open and locked. Whoever made the shard has removed it, so it is looked at again once it is held."""
+    while True:
+        descriptor = os.open(file.partial, _OPEN, 0o644)
+        try:
+            while not open_files.try_lock(descriptor, exclusive=True):
+                if time.monotonic() >= until:
+                    raise _busy(file)
+                time.sleep(_PAUSE)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), file.partial.lstat()):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _busy(file: ShardFile) -> Unavailable:
+    said = f"another process makes shard {file.shard} in {file.folder}"
+    return Unavailable(said, code="E_LOCKED", suggestion="take another shard, or wait for it with --wait")
