@@ -1,0 +1,210 @@
+"""Tables with vectors in a PostgreSQL: the library `duckkb.tables`, with the models of a base or, without one, the offline one."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from duckkb import config
+from duckkb.actions.embedding import flaw
+from duckkb.actions.folder import OpenOptions
+from duckkb.app import wiring
+from duckkb.errors import Finding, Refused, Unavailable, UsageError
+from duckkb.ports import Embedder, Reranker
+from duckkb.tables.asked import RERANKED, SCORE, Neighbour, NeighbourSearch, SafeNames, check, threshold_flaw, unit
+from duckkb.tables.catalogue import find_table, listed
+from duckkb.tables.names import invalid, refuse, table_name
+from duckkb.tables.postgres import Postgres
+from duckkb.tables.reranked import reranked
+
+MOST_DIMENSIONS = 1_024
+_THRESHOLDS = {"text-embedding-v4": 0.8}
+"""The least cosine that means something, by model. Most have none: unrelated texts have .7 and more with the offline one."""
+
+
+def connect(
+    url: str,
+    *,
+    kb: "str | Path | None" = None,
+    embedder: Embedder | None = None,
+    reranker: Reranker | None = None,
+    connect_timeout_s: float = 10.0,
+    timeout_s: float = 30.0,
+) -> "VectorTables":
+    """The tables of the database at a URL of PostgreSQL, which is not asked yet. Models are those of the base `kb` (else DUCKKB_KB, else
+    the one around), which this machine must trust to ask anybody; without a base the offline model; or those that are given.
+    Limits are in seconds: of connecting, and of one statement. Raises `errors.UsageError` (E_URL), `errors.Refused` where the extra
+    `postgres` is missing or in a sandbox, `errors.StateError` (E_NO_KB), `errors.OntologyError`."""
+    if config.environment().sandbox:
+        said = "DUCKKB_SANDBOX is set: what runs in a sandbox reaches no database"
+        raise Refused(said, suggestion="have the command run outside of the sandbox")
+    if not all(math.isfinite(limit) and 0 < limit <= 86_400 for limit in (connect_timeout_s, timeout_s)):
+        raise UsageError("a limit of time is more than 0 and at most 86,400 s", suggestion="give another limit")
+    postgres = Postgres(url, connect_timeout_s, timeout_s)
+    return VectorTables(postgres, wiring.models(kb, OpenOptions(embedder=embedder, reranker=reranker)))
+
+
+def embed(
+    text: str, dimensions: int | None = None, *, passage: bool = False, kb: "str | Path | None" = None
+) -> list[float]:
+    """The vector of a question, or of a text that is to be stored (`passage`), of unit length. `dimensions` (1 to 1,024) is asked of an
+    endpoint; without, they are those of the configuration, else of the model. Raises `errors.UsageError` (E_DIMENSION: the model has
+    others), `errors.Unavailable` (E_MODEL, E_UNTRUSTED), `errors.StateError` (E_NO_KB)."""
+    return _embedded(_embedder(wiring.models(kb, OpenOptions()), dimensions), text, passage)
+
+
+class VectorTables:
+    """Made by `connect`. Every answer is of one snapshot; nothing is written. Threads take turns at the one connection."""
+
+    def __init__(self, postgres: Postgres, models: wiring.Models) -> None:
+        self._postgres, self._models = postgres, models
+
+    def __repr__(self) -> str:
+        return f"VectorTables({self._postgres.place})"
+
+    def __enter__(self) -> "VectorTables":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection; what is asked later opens another."""
+        self._postgres.close()
+
+    def embed(self, text: str, dimensions: int | None = None, *, passage: bool = False) -> list[float]:
+        """As the function of this name, with the models of this connection."""
+        return _embedded(_embedder(self._models, dimensions), text, passage)
+
+    def show(self, table: str | None = None) -> list[dict[str, Any]]:
+        """The tables that have vectors, or the columns of one: `column`, `type`, `nullable`, `key` (its place in the primary key, from 1),
+        `dimension` of vectors that declare one, `indexes` by cosine, `labels` of an enum. Raises as `vector_search`."""
+        if table is None:
+            with self._postgres.reading() as cursor:
+                return listed(cursor)
+        names = table_name(table)
+        refuse([] if names else [invalid("table", table)])
+        with self._postgres.reading() as cursor:
+            found = find_table(cursor, *(names or ("", "")), table)
+        return [
+            {"column": column.name, "type": column.type, "nullable": column.nullable}
+            | ({"key": found.key.index(column.name) + 1} if column.name in found.key else {})
+            | ({"dimension": column.dimension or None, "indexes": list(found.indexes.get(column.name, ()))} if column.is_vector else {})
+            | ({"labels": list(column.labels)} if column.labels else {})
+            for column in found.columns.values()
+        ]  # fmt: skip
+
+    def vector_search(
+        self,
+        table: str,
+        vector: Sequence[float],
+        *,
+        top_k: int = 10,
+        threshold: float | None = None,
+        vector_column: str = "embedding",
+        select: Sequence[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        parse_enum: bool = True,
+        approximate: bool = False,
+    ) -> list[dict[str, Any]]:
+        """The rows of a table whose vectors are nearest to one, the nearest first; no model is asked. Each is a dict of the columns of
+        `select` (None: all) as values of JSON, and `embedding_score`, the cosine from -1 to 1, of at least `threshold`.
+
+        `table` is NAME or SCHEMA.NAME. A `filter` has by column a value (equal), None (null), a list (any of them) or a dict of $gt, $gte,
+        $lt, $lte. All rows are compared unless `approximate` lets an index of pgvector answer. With `parse_enum` an enum is its label and
+        an array of them a list; without, both are text. Raises `errors.UsageError` (E_TABLE, E_DIMENSION), `errors.FilterError`,
+        `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE)."""
+        asked = NeighbourSearch(table, top_k, threshold, vector_column, select, filter, parse_enum, approximate)
+        names = check(asked)
+        return [{**row.values, SCORE: row.score} for row in self._nearest(asked, names, unit(vector))]
+
+    def query(
+        self,
+        text: str,
+        table: str,
+        *,
+        top_k: int = 10,
+        final: int = 5,
+        threshold: float | None = None,
+        rerank: bool = True,
+        rerank_threshold: float = 0.1,
+        text_column: str = "query",
+        vector_column: str = "embedding",
+        select: Sequence[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        parse_enum: bool = True,
+        approximate: bool = False,
+        dimensions: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """The rows of a table that answer a question: it is embedded, the `top_k` nearest rows are looked for as by `vector_search`,
+        where a reranker is configured (and `rerank`) it judges them by `text_column`, and the first `final` remain.
+
+        Rows that were reranked have a `rerank_score` from 0 to 1, of at least `rerank_threshold`, and are in its order. Without a
+        `threshold` it is the model's (.8 for text-embedding-v4, none for others); -1 is none for any. `dimensions` is as of
+        `embed`. Raises as both; a message begins with the stage that failed: [embedding], [rerank], [database]."""
+        from duckkb.tables.nearest import look
+
+        judge = self._models.reranker() if rerank else None
+        embedder = _embedder(self._models, dimensions)
+        least = _THRESHOLDS.get(embedder.fingerprint.name) if threshold is None else threshold
+        read = text_column if judge is not None else None
+        asked = NeighbourSearch(table, top_k, least, vector_column, select, filter, parse_enum, approximate, read)
+        names = check(asked, _flaws(text, final, rerank_threshold))
+        with self._postgres.reading() as cursor:
+            look(cursor, asked, names, embedder.fingerprint.dimension)
+        rows = self._nearest(asked, names, unit(_embedded(embedder, text, False)))
+        if judge is None:
+            return [{**row.values, SCORE: row.score} for row in rows[:final]]
+        with _stage("rerank"):
+            judged = reranked(judge, self._models.settings.rerank, text, rows, rerank_threshold or 0.0)
+        return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in judged[:final]]
+
+    def _nearest(self, asked: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
+        from duckkb.tables.nearest import look, nearest_rows  # which import the driver
+
+        with self._postgres.reading() as cursor:
+            return nearest_rows(cursor, asked, names, look(cursor, asked, names, len(vector)), vector)
+
+
+def _embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
+    """The model, or one of other dimensions where an endpoint is asked for them; raises `errors.UsageError`."""
+    wanted = models.settings.embedding
+    if dimensions is None:
+        return models.of(wanted)
+    if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= MOST_DIMENSIONS:
+        said = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
+        raise UsageError(said, suggestion="or have global.embedding.dimensions in config.yaml say more")
+    model = models.of(replace(wanted, dimensions=dimensions) if wanted.base_url else wanted)
+    if model.fingerprint.dimension not in (0, dimensions):
+        said = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
+        raise UsageError(said, "E_DIMENSION", "leave the dimensions out, or configure a model that has them")
+    return model
+
+
+def _embedded(model: Embedder, text: str, passage: bool) -> list[float]:
+    if said := flaw(text)[0]:
+        raise UsageError(f"the text {said}", flaw(text)[1], "give a text")
+    with _stage("embedding"):
+        made = model.embed_passages([text]) if passage else model.embed_queries([text])
+    return [float(value) for value in made[0]]
+
+
+def _flaws(text: object, final: object, rerank_threshold: object) -> list[Finding]:
+    found = [Finding(code, f"the text {said}") for said, code in [flaw(text)] if said]
+    if isinstance(final, bool) or not isinstance(final, int) or final < 1:
+        found.append(Finding("E_USAGE", "final is no number of rows from 1 on", remedy="leave it out for 5"))
+    wrong = threshold_flaw("rerank_threshold", rerank_threshold, 0) if rerank_threshold is not None else None
+    return [*found, *([wrong] if wrong else [])]
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    """What fails inside says so first."""
+    try:
+        yield
+    except Unavailable as problem:
+        head, details = f"[{name}] ", {**problem.details, "stage": name}
+        said = problem.message if problem.message.startswith(head) else head + problem.message
+        raise Unavailable(said, problem.code, problem.suggestion, details) from problem

@@ -1,0 +1,147 @@
+"""table: search over tables of a PostgreSQL with pgvector. Needs no knowledge base; one around gives its models."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duckkb.cli import options, out
+from duckkb.cli.options import chosen
+from duckkb.cli.verb import group, verb
+
+if TYPE_CHECKING:
+    from duckkb.app.tables import VectorTables
+
+_LARGEST = 1 << 20
+_url = options.several(
+    click.option("--url", required=True, metavar="URL", help="postgresql://USER@HOST/DATABASE; its password is better in PGPASSWORD or ~/.pgpass."),
+    click.option("--timeout", "timeout_s", type=options.Seconds(min=0.001, max=86_400), default=30.0, show_default=True, help="Seconds that a statement may take."),
+)  # fmt: skip
+_rows = options.several(
+    click.option("--top-k", type=int, default=10, show_default=True, help="How many nearest rows, 1 to 1000."),
+    click.option("--threshold", type=float, metavar="X", help="Leave out rows whose cosine is less, -1 to 1."),
+    click.option("--vector-column", default="embedding", show_default=True, metavar="COLUMN"),
+    click.option("--select", multiple=True, metavar="COLUMN", help="Print this column, instead of all. Repeatable."),
+    click.option("--filter", "given", metavar="JSON", help='{"COLUMN": VALUE, null, [VALUES] or {"$gt", "$gte", "$lt", "$lte": VALUE}}, joined by AND.'),
+    click.option("--no-parse-enum", "parse_enum", flag_value=False, type=bool, default=True, help="Print enums, and arrays of them, as the server writes them."),
+    click.option("--approximate", is_flag=True, help="Let an index of pgvector (HNSW, IVFFlat) answer; rows may be missing."),
+)  # fmt: skip
+
+
+@group("table")
+def table_command() -> None:
+    """Search tables of a PostgreSQL with pgvector, of any schema. Nothing is written there."""
+
+
+@contextmanager
+def _connected(url: str, timeout_s: float) -> "Iterator[VectorTables]":
+    from duckkb.app.tables import connect
+
+    with connect(url, kb=chosen().get("kb"), timeout_s=timeout_s) as tables:
+        yield tables
+
+
+@verb("show", group=table_command)
+@click.argument("table", required=False)
+@_url
+def show_command(table: str | None, url: str, timeout_s: float) -> None:
+    """Print the tables and views that have vectors, or the columns of one.
+
+    \b
+    duckkb table show --url postgresql://reader@127.0.0.1/shop
+    duckkb table show --url postgresql://reader@127.0.0.1/shop 'sales."Old Items"'
+    """
+    with _connected(url, timeout_s) as tables:
+        out.lines(tables.show(table), under="tables" if table is None else "columns")
+
+
+@verb("query", group=table_command)
+@click.argument("table")
+@click.argument("text")
+@_url
+@_rows
+@click.option("--final", type=int, default=5, show_default=True, help="How many of them to print, the best ones.")
+@click.option(
+    "--no-rerank",
+    "rerank",
+    flag_value=False,
+    type=bool,
+    default=True,
+    help="Have no reranker judge them, where one is configured.",
+)
+@click.option(
+    "--rerank-threshold",
+    type=float,
+    default=0.1,
+    show_default=True,
+    metavar="X",
+    help="Leave out what it judges to be less, 0 to 1.",
+)
+@click.option("--text-column", default="query", show_default=True, metavar="COLUMN", help="What it reads.")
+@click.option("--dimensions", type=int, metavar="N", help="Ask an endpoint for vectors of so many, 1 to 1024.")
+def query_command(table: str, text: str, url: str, timeout_s: float, **how: Any) -> None:
+    """Print the rows that answer a question: it is embedded, the nearest rows are found, and reranked where that is configured.
+
+    \b
+    duckkb table query --url postgresql://reader@127.0.0.1/shop products "boots for rain" --select id --select title
+    duckkb table query --url "$URL" products "boots" --filter '{"price": {"$lt": 100}, "kind": ["boot", "shoe"]}'
+
+    Models are those of the knowledge base around, else the offline one. A line is a row with embedding_score, the cosine, and
+    where it was reranked rerank_score. Names are taken as they stand, capitals too; others in double quotes: '"My Table"'.
+    """  # fmt: skip
+    with _connected(url, timeout_s) as tables:
+        out.lines(tables.query(text, table, **_read(how)), under="rows")
+
+
+@verb("search", group=table_command)
+@click.argument("table")
+@_url
+@_rows
+@click.option(
+    "--vector",
+    required=True,
+    metavar="FILE|-",
+    type=options.PathName(),
+    help="A JSON array of numbers, or as `embed` prints it.",
+)
+def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how: Any) -> None:
+    """Print the rows whose vectors are nearest to one, as `table query` does; no model is asked.
+
+    \b
+    duckkb embed "boots for rain" | duckkb table search --url "$URL" products --vector -
+    """
+    with _connected(url, timeout_s) as tables:
+        out.lines(tables.vector_search(table, _vector(vector), **_read(how)), under="rows")
+
+
+def _read(how: dict[str, Any]) -> dict[str, Any]:
+    """Options as arguments of the library."""
+    given, columns = how.pop("given"), how.pop("select")
+    return {**how, "select": list(columns) or None, "filter": None if given is None else _json(given)}
+
+
+def _json(given: str) -> Any:
+    from duckkb.errors import FilterError
+    from duckkb.truth.files.line import Limits, LineError, parse_json
+
+    try:
+        return parse_json(given.encode("utf-8", "surrogateescape"), Limits())
+    except LineError as error:
+        said = f"the filter is no JSON: {error.findings[0].message}"
+        raise FilterError(said, suggestion="""--filter '{"price": {"$lt": 100}}'""", findings=error.findings) from error
+
+
+def _vector(name: str) -> Any:
+    from pathlib import Path
+
+    from duckkb import config
+    from duckkb.actions.embedding import read_vector
+    from duckkb.truth.commit import outside
+
+    if name == "-":
+        return read_vector(sys.stdin.buffer.read(_LARGEST))
+    path = outside.regular(name, Path.cwd(), config.environment(), "a file with a vector")
+    with path.open("rb") as opened:
+        return read_vector(opened.read(_LARGEST))

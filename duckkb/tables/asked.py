@@ -1,0 +1,95 @@
+"""What is asked of a table: which rows, near to what, with which names; and all that is wrong with it before any server is asked."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckkb.errors import Finding
+from duckkb.tables.filters import ColumnTest, read_filter
+from duckkb.tables.names import column_name, invalid, refuse, table_name
+from duckkb.values import dataclass
+
+SCORE, RERANKED = "embedding_score", "rerank_score"
+MOST_ROWS = 1_000
+_MOST_DIMENSIONS = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourSearch:
+    """What is asked of a table, as a caller gives it: `select` None is all columns. `text_column` is read beside them where it is named."""
+
+    table: str
+    top_k: int = 10
+    threshold: float | None = None
+    vector_column: str = "embedding"
+    select: Sequence[str] | None = None
+    filter: Mapping[str, Any] | None = None
+    parse_enum: bool = True
+    approximate: bool = False
+    text_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A row by its columns, its cosine (-1 to 1), and the text that a reranker reads, None where there is none."""
+
+    values: Mapping[str, Any]
+    score: float
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SafeNames:
+    """Names as they stand in the catalogue, and the comparisons of the filter."""
+
+    schema: str
+    name: str
+    vector: str
+    select: tuple[str, ...] | None
+    tests: tuple[ColumnTest, ...]
+    text: str | None
+
+
+def check(asked: NeighbourSearch, more: Sequence[Finding] = ()) -> SafeNames:
+    """What can be told without asking the server, with what else is wrong; raises `errors.UsageError` (E_TABLE, E_USAGE) and
+    `errors.FilterError` with all of it."""
+    tests, findings = read_filter(asked.filter)
+    table = table_name(asked.table)
+    if table is None:
+        findings.insert(0, invalid("table", asked.table))
+    if isinstance(asked.select, str) or (asked.select is not None and not asked.select):
+        findings.append(Finding("E_USAGE", "select names no column", remedy="give a list of columns, or none for all"))
+    given = [asked.vector_column, *([asked.text_column] if asked.text_column is not None else [])]
+    given += [] if isinstance(asked.select, str) else list(asked.select or ())
+    findings += [invalid("column", name) for name in given if column_name(name) is None]
+    if isinstance(asked.top_k, bool) or not isinstance(asked.top_k, int) or not 1 <= asked.top_k <= MOST_ROWS:
+        findings.append(
+            Finding("E_USAGE", f"top_k is not from 1 to {MOST_ROWS:,}", remedy="ask for fewer rows, and filter")
+        )
+    if flaw := threshold_flaw("threshold", asked.threshold, -1):
+        findings.append(flaw)
+    refuse([*findings, *more])
+    schema, name = table or ("", "")
+    names = [str(column_name(one)) for one in given]
+    select = tuple(dict.fromkeys(names[1 + (asked.text_column is not None) :])) if asked.select is not None else None
+    return SafeNames(schema, name, names[0], select, tuple(tests), names[1] if asked.text_column is not None else None)
+
+
+def threshold_flaw(name: str, value: object, least: int) -> Finding | None:
+    """What is wrong with a least score, None where nothing is."""
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= 1):
+        return None
+    return Finding("E_USAGE", f"{name} is not from {least} to 1", remedy="leave it out for no threshold")
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """A vector of unit length, whose cosines are those of the one given. Raises `errors.UsageError` (E_USAGE)."""
+    try:
+        numbers = [float(value) for value in vector]
+    except (TypeError, ValueError, OverflowError):
+        numbers = []
+    length = math.hypot(*numbers)
+    if not 0 < len(numbers) <= _MOST_DIMENSIONS or not math.isfinite(length) or not length:
+        said = f"a vector has 1 to {_MOST_DIMENSIONS:,} finite numbers, not all of them 0"
+        refuse([Finding("E_USAGE", said, remedy="give a list of numbers")])
+    return [value / length for value in numbers]

@@ -1,0 +1,186 @@
+"""What the catalogue of a database says of a table: its columns with their types, its key, its indexes of vectors."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckkb.errors import StateError
+from duckkb.ontology.names import nearest
+from duckkb.tables.names import invalid, refuse, table_name
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from psycopg import Cursor
+
+VECTORS = ("vector", "halfvec")
+"""Types of pgvector that have a cosine and 16 or 32 bits a number."""
+_KINDS = {"r": "table", "v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table"}
+_MOST_LISTED = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PgVector:
+    """The extension: the schema that it lies in, and its version."""
+
+    schema: str
+    version: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """`type` is as a person writes it, `schema` and `base` name what a domain stands for, `category` is PostgreSQL's letter of that
+    (N numbers, S texts, B booleans, E enums, A arrays); `labels` are those of an enum, also of the elements of an array;
+    `dimension` is of a vector, 0 where the column declares none."""
+
+    name: str
+    type: str
+    schema: str
+    base: str
+    category: str
+    labels: tuple[str, ...] = ()
+    dimension: int = 0
+    nullable: bool = True
+
+    @property
+    def is_vector(self) -> bool:
+        return self.base in VECTORS
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTable:
+    """`key` are the columns of the primary key; `indexes` the methods (hnsw, ivfflat) of indexes by cosine, by column."""
+
+    schema: str
+    name: str
+    kind: str
+    columns: Mapping[str, TableColumn]
+    key: tuple[str, ...]
+    indexes: Mapping[str, tuple[str, ...]]
+
+
+def pgvector(cursor: "Cursor[Any]") -> PgVector:
+    """Raises `errors.StateError` (E_DATABASE) where the database has no pgvector."""
+    found = cursor.execute(
+        "SELECT n.nspname::text, e.extversion FROM pg_catalog.pg_extension e"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
+    ).fetchone()
+    if found is None:
+        said = "[database] this database has no pgvector"
+        raise StateError(said, "E_DATABASE", "name another database, or `CREATE EXTENSION vector` there")
+    return PgVector(found[0], tuple(int(part) for part in found[1].split(".") if part.isdigit()))
+
+
+def listed(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
+    """Tables and views with a column of vectors that the caller may read, by name: `table` as it is to be written, its `kind`, `rows`
+    as the server estimates them (null where it does not), and its `vectors` with their types. At most 1,000."""
+    rows = cursor.execute(
+        """
+        SELECT n.nspname::text, c.relname::text, CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END,
+               pg_catalog.pg_table_is_visible(c.oid), c.reltuples::bigint,
+               pg_catalog.json_object_agg(a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum)::text
+        FROM pg_catalog.pg_class c
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+        JOIN pg_catalog.pg_depend d ON d.objid = t.oid AND d.classid = 'pg_catalog.pg_type'::regclass AND d.deptype = 'e'
+        JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'vector'
+        WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND t.typname = ANY(%s)
+          AND pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
+        GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2 LIMIT %s
+        """,
+        (list(VECTORS), _MOST_LISTED),
+    ).fetchall()
+    import json
+
+    return [
+        {
+            "table": _written(name) if visible else f"{_written(schema)}.{_written(name)}",
+            "kind": _KINDS.get(kind, kind),
+            "rows": rows if rows >= 0 and kind != "v" else None,
+            "vectors": json.loads(vectors),
+        }
+        for schema, name, kind, visible, rows, vectors in rows
+    ]
+
+
+def _written(name: str) -> str:
+    return name if table_name(name) == ("", name) else f'"{name}"'
+
+
+def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> FoundTable:
+    """The table of this name, in the search path where no schema is named; raises `errors.UsageError` (E_TABLE)."""
+    found = cursor.execute(
+        """
+        SELECT c.oid, n.nspname::text, c.relname::text, CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END
+        FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relname = %(name)s::text AND c.relkind IN ('r', 'v', 'm', 'p', 'f')
+          AND (n.nspname = %(schema)s::text OR %(schema)s::text = '' AND pg_catalog.pg_table_is_visible(c.oid))
+        """,
+        {"schema": schema, "name": name},
+    ).fetchone()
+    if found is None:
+        names = [row["table"] for row in listed(cursor)]
+        near = nearest(given, names) or next((one for one in names if one.endswith(f".{name}")), None)
+        remedy = f"did you mean `{near}`?" if near else "`duckkb table show --url URL` lists the tables with vectors"
+        refuse([invalid("table", given, remedy)])
+        raise AssertionError
+    oid, schema, name, kind = found
+    columns, key = _columns(cursor, oid), _key(cursor, oid)
+    return FoundTable(schema, name, _KINDS.get(kind, kind), columns, key, _indexes(cursor, oid))
+
+
+def _columns(cursor: "Cursor[Any]", oid: int) -> dict[str, TableColumn]:
+    rows = cursor.execute(
+        """
+        SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), n.nspname::text, b.typname::text,
+               b.typcategory::text, l.labels, base.typmod, NOT a.attnotnull
+        FROM pg_catalog.pg_attribute a
+        CROSS JOIN LATERAL (
+          WITH RECURSIVE meant(oid, typmod) AS (
+            SELECT a.atttypid, a.atttypmod
+            UNION ALL
+            SELECT t.typbasetype, t.typtypmod FROM meant m JOIN pg_catalog.pg_type t ON t.oid = m.oid WHERE t.typtype = 'd')
+          SELECT m.oid, m.typmod FROM meant m JOIN pg_catalog.pg_type t ON t.oid = m.oid WHERE t.typtype <> 'd') base
+        JOIN pg_catalog.pg_type b ON b.oid = base.oid
+        JOIN pg_catalog.pg_namespace n ON n.oid = b.typnamespace
+        CROSS JOIN LATERAL (
+          SELECT pg_catalog.array_agg(e.enumlabel::text ORDER BY e.enumsortorder) AS labels FROM pg_catalog.pg_enum e
+          WHERE e.enumtypid = CASE WHEN b.typcategory = 'A' THEN b.typelem ELSE b.oid END) l
+        WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+        """,
+        (oid,),
+    ).fetchall()
+    return {
+        name: TableColumn(name, written, schema, base, category, tuple(labels or ()), max(typmod, 0) if base in VECTORS else 0, nullable)
+        for name, written, schema, base, category, labels, typmod, nullable in rows
+    }  # fmt: skip
+
+
+def _key(cursor: "Cursor[Any]", oid: int) -> tuple[str, ...]:
+    rows = cursor.execute(
+        """
+        SELECT a.attname::text FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+        WHERE i.indrelid = %s AND i.indisprimary ORDER BY pg_catalog.array_position(i.indkey::int2[], a.attnum)
+        """,
+        (oid,),
+    ).fetchall()
+    return tuple(name for (name,) in rows)
+
+
+def _indexes(cursor: "Cursor[Any]", oid: int) -> dict[str, tuple[str, ...]]:
+    """Indexes that order by cosine, whole and ready."""
+    rows: Sequence[tuple[str, str]] = cursor.execute(
+        """
+        SELECT a.attname::text, m.amname::text FROM pg_catalog.pg_index i
+        JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
+        JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname IN ('hnsw', 'ivfflat')
+        JOIN pg_catalog.pg_opclass o ON o.oid = i.indclass[0] AND o.opcname LIKE '%%cosine_ops'
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+        WHERE i.indrelid = %s AND i.indisvalid AND i.indisready AND i.indpred IS NULL ORDER BY 1, 2
+        """,
+        (oid,),
+    ).fetchall()
+    found: dict[str, tuple[str, ...]] = {}
+    for column, method in rows:
+        found[column] = (*found.get(column, ()), method)
+    return found

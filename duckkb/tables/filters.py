@@ -1,0 +1,129 @@
+"""Filters of rows as plain values, `{"price": {"$lt": 100}, "kind": ["a", "b"], "gone": null}`: read, and held against the columns.
+
+A value alone means equal, null `IS NULL`, a list any of its values (none: no row), an object of $gt, $gte, $lt, $lte all of
+them; columns are joined by AND. Nothing else is read, so that nothing is taken for what it is not.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, time
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import UUID
+
+from duckkb.errors import Finding
+from duckkb.ontology.names import name_known
+from duckkb.tables.catalogue import TableColumn
+from duckkb.tables.names import column_name, invalid
+from duckkb.values import dataclass
+
+Sign = Literal["=", ">", ">=", "<", "<=", "is null", "in"]
+_OPERATORS: Mapping[str, Sign] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
+_MOST_VALUES = 10_000
+_MOST_BITS = 4_096  # of a whole number: more digits than a float8 can have
+_REMEDY = "a filter has column: value, null, [values] or {$gt, $gte, $lt, $lte: value}; columns of the table alone"
+_WRITTEN = (bool, int, float, Decimal, str, date, time, UUID, bytes)
+_FITTING: Mapping[str, tuple[type, ...]] = {"N": (int, float, Decimal), "B": (bool,), "S": (str, UUID), "E": (str,)}
+_SAID = {str: "a text", bool: "true or false", int: "a number", float: "a number", Decimal: "a number"}
+_UNCOMPARED = {"json": "JSON", "jsonb": "JSON", "vector": "vectors", "halfvec": "vectors", "sparsevec": "vectors"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTest:
+    """One comparison of a column with `values`: one of them, several of `in`, none of `is null`."""
+
+    column: str
+    sign: Sign
+    values: tuple[Any, ...] = ()
+    or_null: bool = False
+
+
+def read_filter(given: object) -> tuple[list[ColumnTest], list[Finding]]:
+    """The comparisons of a filter, and everything that is wrong with its form; nothing is known of the table yet."""
+    if given is None:
+        return [], []
+    if not isinstance(given, Mapping):
+        return [], [_wrong("the filter", "is no object")]
+    tests, findings = list[ColumnTest](), list[Finding]()
+    for name, wanted in given.items():
+        column = column_name(name)
+        if column is None:
+            findings.append(invalid("column", name))
+            continue
+        for one in _tests(column, wanted):
+            if isinstance(one, Finding):
+                findings.append(one)
+            else:
+                tests.append(one)
+    if sum(len(test.values) for test in tests) > _MOST_VALUES:
+        findings.append(_wrong("the filter", f"has more than {_MOST_VALUES:,} values"))
+    return tests, findings
+
+
+def _tests(column: str, wanted: Any) -> Iterator[ColumnTest | Finding]:
+    if wanted is None:
+        yield ColumnTest(column, "is null")
+    elif isinstance(wanted, Mapping):
+        if not wanted:
+            yield _wrong(column, "has an object without an operator")
+        for sign, value in wanted.items():
+            if sign not in _OPERATORS:
+                yield _wrong(column, f"has {sign!r}, which is no operator of filters")
+            elif flaw := "is null" if value is None else _flaw(value):
+                yield _wrong(column, f"{sign} {flaw}")
+            else:
+                yield ColumnTest(column, _OPERATORS[sign], (value,))
+    elif isinstance(wanted, (list, tuple, set, frozenset)):
+        values = [value for value in wanted if value is not None]
+        yield from (_wrong(column, f"has a value that {flaw}") for value in values if (flaw := _flaw(value)))
+        yield ColumnTest(column, "in", tuple(values), or_null=len(values) < len(wanted))
+    elif flaw := _flaw(wanted):
+        yield _wrong(column, flaw)
+    else:
+        yield ColumnTest(column, "=", (wanted,))
+
+
+def _flaw(value: object) -> str:
+    if not isinstance(value, _WRITTEN):
+        return f"is no single value ({type(value).__name__})"
+    if isinstance(value, (float, Decimal)) and not math.isfinite(value):
+        return "is no finite number"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return "is too large a number"
+    if isinstance(value, str) and ("\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)):
+        return "has a NUL character or half of a surrogate pair"
+    return ""
+
+
+def _wrong(where: str, said: str) -> Finding:
+    return Finding("E_FILTER", f"{where} {said}", field=where, remedy=_REMEDY)
+
+
+def unfit(tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn]) -> list[Finding]:
+    """Everything that is wrong with comparisons of the columns that there are."""
+    found: dict[str, Finding] = {}
+    for test in tests:
+        column = columns.get(test.column)
+        if column is None:
+            found[test.column] = invalid("column", test.column, name_known(test.column, columns))
+        elif said := next(filter(None, (_mismatch(column, value) for value in test.values)), ""):
+            found[test.column] = _wrong(test.column, said)
+    return list(found.values())
+
+
+def _mismatch(column: TableColumn, value: object) -> str:
+    """Why a column cannot be compared with a value; values of dates and the like are left to the server."""
+    if column.category == "A" or column.base in _UNCOMPARED:
+        return f"is {column.type}: {_UNCOMPARED.get(column.base, 'arrays')} can be compared with null alone"
+    fits = isinstance(value, _FITTING.get(column.category, (str, date, time, UUID, bytes)))
+    if column.category == "N" and not is_number(column):
+        fits = isinstance(value, (int, float, Decimal, str))  # money, and numbers of objects
+    if not fits or (isinstance(value, bool) and column.category != "B"):
+        return f"is {column.type}, and is not compared with {_SAID.get(type(value), 'a ' + type(value).__name__)}"
+    if column.category == "E" and value not in column.labels:
+        return f"is {column.type} and has no {value!r}; {name_known(str(value), column.labels)}"
+    return ""
+
+
+def is_number(column: TableColumn) -> bool:
+    return column.base in ("int2", "int4", "int8", "numeric", "float4", "float8")

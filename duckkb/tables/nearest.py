@@ -1,0 +1,104 @@
+"""The nearest rows of a table to a vector, by cosine: what is asked is held against the table, then answered.
+
+Exact unless `approximate` is asked: the order is by an expression that no index of vectors answers, so that PostgreSQL compares
+all rows that a filter lets through. With an index, rows are read from it (until as many are found as are wanted, where pgvector can), and
+where these are too few, all are compared: a filter starves nobody.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Cursor
+
+from duckkb.errors import Finding
+from duckkb.ontology.names import name_known
+from duckkb.tables.asked import RERANKED, SCORE, Neighbour, NeighbourSearch, SafeNames
+from duckkb.tables.catalogue import FoundTable, PgVector, find_table, pgvector
+from duckkb.tables.filters import unfit
+from duckkb.tables.names import invalid, refuse
+from duckkb.tables.statement import Statement, other_dimension
+
+_ITERATIVE = (0, 8)
+"""The version of pgvector from which an index can be read on until there are enough rows."""
+_READ_ON = "SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL ivfflat.iterative_scan = relaxed_order"
+_LONGEST_NUMBER = 4_000  # digits; Python reads no longer ones
+
+
+def look(
+    cursor: Cursor[Any], asked: NeighbourSearch, checked: SafeNames, dimension: int
+) -> tuple[FoundTable, PgVector]:
+    """The table that is asked; `dimension` is of the vector, 0 where it is not known yet. Raises `errors.UsageError` (E_TABLE,
+    E_DIMENSION) and `errors.FilterError` with everything that does not fit, `errors.StateError` (E_DATABASE)."""
+    extension = pgvector(cursor)
+    table = find_table(cursor, checked.schema, checked.name, asked.table)
+    findings = unfit(checked.tests, table.columns)
+    named = [*(checked.select or ()), *([checked.text] if checked.text is not None else [])]
+    findings += [
+        invalid("column", name, name_known(name, table.columns)) for name in named if name not in table.columns
+    ]
+    column = table.columns.get(checked.vector)
+    if column is None or not column.is_vector:
+        vectors = ", ".join(one.name for one in table.columns.values() if one.is_vector)
+        known = (
+            f"columns of vectors here: {vectors}" if vectors else "the table has no column of type vector or halfvec"
+        )
+        findings.append(invalid("column", checked.vector, known))
+    elif dimension and (other := other_dimension(cursor, table, column, extension, dimension)):
+        said = f"the vector has {dimension} dimensions, {checked.vector} has {other}"
+        findings.append(Finding("E_DIMENSION", said, remedy="use the model that made the vectors of the table"))
+    taken = [name for name in (SCORE, RERANKED) if name in (checked.select or table.columns)]
+    findings += [
+        Finding("E_USAGE", f"the table has a column {name}, as the answer has", remedy="select other columns")
+        for name in taken
+    ]
+    refuse(findings)
+    return table, extension
+
+
+def nearest_rows(
+    cursor: Cursor[Any],
+    asked: NeighbourSearch,
+    checked: SafeNames,
+    looked: tuple[FoundTable, PgVector],
+    vector: Sequence[float],
+) -> list[Neighbour]:
+    """The rows that are nearest to a vector of unit length, the nearest first; equal ones by the primary key, else by what is selected.
+    Rows without a vector, with zeros alone or with one of another length are none."""
+    table, extension = looked
+    statement = Statement(table, extension, checked, asked)
+    rows: list[Any] = []
+    if asked.approximate and table.indexes.get(checked.vector):
+        if extension.version >= _ITERATIVE:
+            cursor.execute(_READ_ON)
+        rows = cursor.execute(*statement.by_index(vector)).fetchall()
+    if len(rows) < asked.top_k:
+        rows = cursor.execute(*statement.exact(vector)).fetchall()
+    found = [_found(statement.columns, row) for row in rows if row[0] is not None and not math.isnan(row[0])]
+    least = -math.inf if asked.threshold is None else asked.threshold
+    return [one for one in found if one.score >= least][: asked.top_k]
+
+
+def _found(columns: Sequence[str], row: Sequence[Any]) -> Neighbour:
+    values = {name: _value(text) for name, text in zip(columns, row[2:], strict=True)}
+    return Neighbour(values, max(-1.0, min(1.0, row[0])), row[1])
+
+
+def _value(text: str | None) -> Any:
+    """JSON as PostgreSQL writes it; a number that would lose digits, and what is nested too deep, stays text."""
+    if text is None:
+        return None
+    try:
+        return json.loads(
+            text, parse_float=_number, parse_int=lambda sign: int(sign) if len(sign) <= _LONGEST_NUMBER else sign
+        )
+    except RecursionError:
+        return text
+
+
+def _number(text: str) -> float | str:
+    from decimal import Decimal
+
+    value = float(text)
+    return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else text

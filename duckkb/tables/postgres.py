@@ -1,0 +1,142 @@
+"""A connection that only reads, each time in a transaction of its own with a limit of time. A password shows in no error."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from duckkb.errors import DuckkbError, FilterError, Refused, StateError, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor, Error
+
+_HOST = r"(?:\[[\w:.%]*\]|[^\s:/?#@\[\],]*)(?::\d*)?"
+_URL = re.compile(
+    r"postgres(?:ql)?://(?:[^\s:/?#@\[\]]*(?::(?P<password>[^\s/?#@\[\]]*))?@)?"
+    rf"(?P<place>{_HOST}(?:,{_HOST})*(?:/[^\s/?#@]*)?)(?:\?[^\s#@]*)?"
+)
+"""Stricter than libpq: a sign in a password that must be escaped would end it, and the rest would be shown as a host."""
+_EXAMPLE = "postgresql://USER@HOST:5432/DATABASE, with the password in PGPASSWORD or ~/.pgpass"
+_HIDDEN = "•••"
+_SHORTEST = 4  # of a secret that can be taken out of a message without spoiling it
+_SESSION = {
+    "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1",
+}  # fmt: skip
+"""What decides how values look; so they look the same whoever asks."""
+_SET = "SELECT pg_catalog.set_config(s.name, s.value, true) FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS s(name, value)"
+_TOO_LATE = "57014"
+_VALUES = {"22P02", "22003", "22007", "22008"}  # a value that does not fit its type
+
+
+class Postgres:
+    """Connects when it is first asked, and again where the connection was lost. Threads take turns."""
+
+    def __init__(self, url: str, connect_s: float = 10.0, statement_s: float = 30.0) -> None:
+        """`place` is host, port and database, as a person is told them. Raises `errors.UsageError` (E_URL) for what is no URL of a
+        PostgreSQL, `errors.Refused` without the extra."""
+        if find_spec("psycopg") is None:
+            raise Refused("PostgreSQL needs the extra `postgres`", suggestion="pip install 'duckkb[postgres]'")
+        self._url, (self.place, self._secrets) = url, _read(url)
+        self._connect_s, self._statement_s = connect_s, statement_s
+        self._connection: Connection[Any] | None = None
+        self._turn = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Postgres({self.place})"
+
+    @contextmanager
+    def reading(self) -> "Iterator[Cursor[Any]]":
+        """One snapshot, in which nothing can be written. Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError`
+        (E_DATABASE) and, for values that their columns cannot have, `errors.FilterError`."""
+        from psycopg import Error
+
+        with self._turn:
+            try:
+                connection = self._opened()
+                with connection.transaction(), connection.cursor() as cursor:
+                    settings = {**_SESSION, "statement_timeout": str(max(1, int(self._statement_s * 1000)))}
+                    cursor.execute(_SET, (list(settings), list(settings.values())))
+                    yield cursor
+            except Error as error:
+                raise self._problem(error) from None  # its own text and frames may hold the URL
+            except UnicodeError:
+                said = "[database] a value of the database is no UTF-8"
+                raise StateError(said, "E_DATABASE", "ask for other columns, or mend the value") from None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _opened(self) -> "Connection[Any]":
+        import psycopg
+
+        if self._connection is not None and not _answers(self._connection):
+            self.close()
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                prepare_threshold=None,  # poolers that hand a connection on after each transaction know no statements of ours
+                connect_timeout=max(1, int(self._connect_s)),
+                tcp_user_timeout=int(1000 * (self._connect_s + self._statement_s)),
+                application_name="duckkb",
+                client_encoding="UTF8",
+            )
+            self._connection.read_only = True
+            self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return self._connection
+
+    def _problem(self, error: "Error") -> DuckkbError:
+        state = error.sqlstate or ""
+        if state == _TOO_LATE:
+            said = f"[database] no answer within {self._statement_s:g} s"
+            return Unavailable(said, "E_TIMEOUT", "ask for less, or with a larger --timeout")
+        said = f"[database] {self._scrubbed(error)}"
+        if state in _VALUES:
+            return FilterError(said, suggestion="give a value of the column's type; `duckkb table show` names it")
+        if not state or state.startswith(("08", "28", "3D", "53", "57")):
+            return Unavailable(said, "E_DATABASE", f"see that the server runs and lets you in: {_EXAMPLE}")
+        return StateError(said, "E_DATABASE", "`duckkb table show --url URL TABLE` shows what may be read")
+
+    def _scrubbed(self, error: "Error") -> str:
+        """What the server or the driver says, on one line, without any secret of the URL."""
+        said = " ".join((error.diag.message_primary or str(error)).split()) or type(error).__name__
+        if any(len(secret) < _SHORTEST and secret in said for secret in self._secrets):
+            return f"{type(error).__name__} at {self.place}"
+        for secret in self._secrets:
+            said = said.replace(secret, _HIDDEN)
+        return said
+
+
+def _answers(connection: "Connection[Any]") -> bool:
+    """Whether a connection is still there: servers and poolers close those that nobody used for a while."""
+    from psycopg import OperationalError
+
+    try:
+        connection.execute("SELECT 1")
+    except OperationalError:
+        return False
+    return True
+
+
+def _read(url: str) -> tuple[str, list[str]]:
+    """Where a URL leads, and its passwords, as they are written and as they are meant, the longest first. Raises `errors.UsageError` (E_URL),
+    which repeats nothing of it: what cannot be read may have a password anywhere."""
+    from psycopg import Error
+    from psycopg.conninfo import conninfo_to_dict
+
+    match, known = _URL.fullmatch(url) if isinstance(url, str) and "\0" not in url else None, dict[str, Any]()
+    try:
+        known = conninfo_to_dict(url) if match else known
+    except (ValueError, Error):
+        match = None
+    if match is None:
+        said = "the URL is none of a PostgreSQL, or its password has signs that must be written as %40, %2F and so on"
+        raise UsageError(said, "E_URL", f"give {_EXAMPLE}")
+    written = match["password"] or ""
+    found = {written, unquote(written), *(str(known.get(name) or "") for name in ("password", "sslpassword"))}
+    return match["place"], sorted(found - {""}, key=len, reverse=True)

@@ -1,0 +1,36 @@
+"""The nearest rows of a table once more, by how well their texts answer the question."""
+
+import time
+from collections.abc import Sequence
+
+from duckkb.engine.reranking import judged, room_for_texts, unit_scores
+from duckkb.engine.vectors import batches
+from duckkb.errors import Unavailable
+from duckkb.llm.waiting import side_by_side
+from duckkb.llm.windows import beginning
+from duckkb.ports import Reranker
+from duckkb.settings import RerankSettings
+from duckkb.tables.asked import Neighbour
+
+
+def reranked(
+    model: Reranker, wanted: RerankSettings, question: str, rows: Sequence[Neighbour], least: float
+) -> list[tuple[Neighbour, float]]:
+    """Rows with their scores from 0 to 1, the best first and equal ones as they came, without those below `least`. A row that has
+    no text is not shown to the model, and has 0. Raises `errors.Unavailable` (E_MODEL)."""
+    room, until = room_for_texts(wanted, question), time.monotonic() + wanted.timeout_ms / 1000
+    texts = [beginning(row.text, room) if row.text and row.text.strip() else None for row in rows]
+    different = list(dict.fromkeys(text for text in texts if text is not None))
+    made: dict[str, float] = {}
+
+    def ask(some: Sequence[str]) -> list[float]:
+        return judged(model, question, some, until - time.monotonic())
+
+    asked = list(batches(different, model.at_once or max(1, len(different))))
+    for some, outcome in side_by_side(asked, ask, wanted.concurrency):
+        if isinstance(outcome, Unavailable):
+            raise outcome
+        made |= zip(some, outcome, strict=True)
+    unit = unit_scores(made)
+    scored = [(row, 0.0 if text is None else unit[text]) for row, text in zip(rows, texts, strict=True)]
+    return sorted((one for one in scored if one[1] >= least), key=lambda one: -one[1])

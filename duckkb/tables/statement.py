@@ -1,0 +1,149 @@
+"""The SQL of a search: names are quoted, values are bound. Imported where a PostgreSQL is asked: it needs the driver."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, time
+from typing import Any, LiteralString
+
+from psycopg import Cursor
+from psycopg.sql import SQL, Composable, Composed, Identifier, Placeholder
+
+from duckkb.tables.asked import NeighbourSearch, SafeNames
+from duckkb.tables.catalogue import FoundTable, PgVector, TableColumn
+from duckkb.tables.filters import ColumnTest, is_number
+
+
+class Statement:
+    """The statements for one question. An inner one chooses rows, the outer one renders them, so that no other row is rendered."""
+
+    def __init__(self, table: FoundTable, extension: PgVector, checked: SafeNames, asked: NeighbourSearch) -> None:
+        self.columns = checked.select or tuple(table.columns)
+        self._table, self._text, self._asked, self._schema = table, checked.text, asked, extension.schema
+        self._column = table.columns[checked.vector]
+        read = dict.fromkeys([*self.columns, *table.key, checked.vector, *([checked.text] if checked.text else [])])
+        self._places = {name: f"c{place}" for place, name in enumerate(read)}
+        self._values: dict[str, Any] = {"limit": asked.top_k}
+        self._conditions = _conditions(checked.tests, table.columns, self._values)
+
+    def exact(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
+        """Zero is added to the distance, and by that no index orders. Without a primary key the rows that are as near as the last one
+        are read too, and the outer order chooses among them."""
+        length = SQL("{}({})").format(quoted(self._schema, "vector_dims"), self._vector)
+        distance = self._distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
+        more: list[Composable] = []
+        if not self._column.dimension:
+            # To compare another length is an error, and PostgreSQL chooses in which order conditions are looked at.
+            distance = SQL("CASE WHEN {} = %(dimension)s THEN {} END").format(length, distance)
+            more.append(SQL("{} = %(dimension)s").format(length))
+        keys = [SQL("t.{}").format(quoted(name)) for name in self._table.key]
+        end = SQL("ORDER BY {} LIMIT %(limit)s") if keys else SQL("ORDER BY {} FETCH FIRST %(limit)s ROWS WITH TIES")
+        inner = self._inner(SQL("{} + 0").format(distance), more, end.format(SQL(", ").join([SQL("d"), *keys])))
+        return self._outer(SQL("n.d"), inner), self._bound(vector)
+
+    def by_index(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
+        """In the order of the index, whose numbers may be narrow; the cosine is that of the full ones."""
+        question = SQL("{}::{}").format(self._question, self._type(self._column.base))
+        inner = self._inner(self._distance(self._vector, question), [], SQL("ORDER BY d LIMIT %(limit)s"))
+        found = SQL("n.{}::{}").format(SQL(self._places[self._column.name]), self._type("vector"))
+        return self._outer(self._distance(found, self._question), inner), self._bound(vector)
+
+    def _inner(self, distance: Composable, more: Sequence[Composable], end: Composable) -> Composed:
+        read = [SQL("t.{} AS {}").format(quoted(name), quoted(place)) for name, place in self._places.items()]
+        where = SQL(" AND ").join([SQL("{} IS NOT NULL").format(self._vector), *more, *self._conditions])
+        table = quoted(self._table.schema, self._table.name)
+        return SQL("SELECT {}, {} AS d FROM {} t WHERE {} {}").format(SQL(", ").join(read), distance, table, where, end)
+
+    def _outer(self, distance: Composable, inner: Composable) -> Composed:
+        text = SQL("n.{}::pg_catalog.text").format(quoted(self._places[self._text])) if self._text else SQL("NULL")
+        shown = [self._shown(self._table.columns[name]) for name in self.columns]
+        keys = [SQL("n.{}").format(quoted(self._places[name])) for name in self._table.key]
+        order: Sequence[Composable] = keys or [SQL(str(place)) for place in range(3, 3 + len(shown))]
+        return SQL("SELECT 1 - {d}, {}, {} FROM ({}) n WHERE {d} <> 'NaN' ORDER BY 1 DESC, {}").format(
+            text, SQL(", ").join(shown), inner, SQL(", ").join(order), d=distance
+        )
+
+    def _shown(self, column: TableColumn) -> Composed:
+        """A value as JSON: vectors as numbers, an enum as its label or, where that is not wanted, as the text that the server has."""
+        value = SQL("n.{}").format(quoted(self._places[column.name]))
+        if column.is_vector:
+            value = SQL("{}::pg_catalog.float4[]").format(value)
+        elif column.labels and not self._asked.parse_enum:
+            value = SQL("{}::pg_catalog.text").format(value)
+        return SQL("pg_catalog.to_json({})::pg_catalog.text").format(value)
+
+    def _distance(self, one: Composable, other: Composable) -> Composed:
+        return SQL("({} OPERATOR({}.<=>) {})").format(one, quoted(self._schema), other)
+
+    @property
+    def _vector(self) -> Composed:
+        return SQL("t.{}").format(quoted(self._column.name))
+
+    @property
+    def _question(self) -> Composed:
+        return SQL("%(vector)s::{}").format(self._type("vector"))
+
+    def _type(self, name: str) -> SQL:
+        return quoted(self._schema, name)
+
+    def _bound(self, vector: Sequence[float]) -> Mapping[str, Any]:
+        written = "[" + ",".join(map(repr, vector)) + "]"
+        return {**self._values, "vector": written, "dimension": len(vector)}
+
+
+def other_dimension(
+    cursor: Cursor[Any], table: FoundTable, column: TableColumn, extension: PgVector, wanted: int
+) -> int:
+    """How long the vectors of a column are where none is as long as wanted, else 0. A column that declares no dimension is asked."""
+    if column.dimension:
+        return 0 if column.dimension == wanted else column.dimension
+    name, dims = quoted(column.name), quoted(extension.schema, "vector_dims")
+    which = SQL("SELECT {}({}) FROM {} WHERE {} IS NOT NULL").format(dims, name, quoted(table.schema, table.name), name)
+    first = cursor.execute(SQL("{} LIMIT 1").format(which)).fetchone()
+    if first is None or first[0] == wanted:
+        return 0
+    same = cursor.execute(SQL("{} AND {}({}) = %s LIMIT 1").format(which, dims, name), (wanted,)).fetchone()
+    return 0 if same else int(first[0])
+
+
+def _conditions(
+    tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn], values: dict[str, Any]
+) -> list[Composable]:
+    """Each comparison as SQL over the table `t`, whose values are added to those that are bound, by name."""
+    made: list[Composable] = []
+    for test in tests:
+        column, bound = columns[test.column], f"v{len(values)}"
+        parts = {"name": SQL("t.{}").format(quoted(test.column)), "type": _type(column), "value": Placeholder(bound)}
+        if test.sign == "is null":
+            made.append(SQL("{name} IS NULL").format(**parts))
+        elif test.sign == "in":
+            values[bound] = [_text(value) for value in test.values]
+            null = SQL(" OR {name} IS NULL" if test.or_null else "").format(**parts)
+            made.append(SQL("({name} = ANY({value}::pg_catalog.text[]::{type}[]){null})").format(null=null, **parts))
+        else:
+            values[bound] = _text(test.values[0])
+            sign: LiteralString = test.sign
+            made.append(SQL("{name} {sign} {value}::pg_catalog.text::{type}").format(sign=SQL(sign), **parts))
+    return made
+
+
+def _type(column: TableColumn) -> Composable:
+    """The type that a value is read as: the column's, without a length, which would cut it; a number of any size and with
+    any fraction, but that of float4, whose numbers have few digits."""
+    if is_number(column) and column.base != "float4":
+        return quoted("pg_catalog", "numeric")
+    return quoted(column.schema, column.base)
+
+
+def _text(value: Any) -> str:
+    """As PostgreSQL reads a value."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    return str(value)
+
+
+def quoted(*parts: str) -> SQL:
+    """A name for a statement with bound values, in which a percent sign would begin one."""
+    return SQL(Identifier(*parts).as_string(None).replace("%", "%%"))
