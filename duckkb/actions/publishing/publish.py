@@ -1,0 +1,182 @@
+"""publish: bring a target to a commit, say what would change, or whether it holds what it says."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from duckkb.actions.folder import OpenOptions, Unopened
+from duckkb.engine import boot
+from duckkb.engine.publishing.commit import Commit, TypeChange, faults
+from duckkb.errors import Conflict, NotFound, Refused, StateError, UsageError
+from duckkb.ontology.model import EdgeType
+from duckkb.ontology.names import did_you_mean
+from duckkb.ports import Embedder, Target, Watermark
+from duckkb.queries import Notice
+from duckkb.truth.git import revisions
+from duckkb.truth.git.git_changes import contains
+from duckkb.truth.git.revisions import Revision
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """`ref` is the commit to publish; `full` builds anew whatever is there; `rewind` lets it be an older one than is published;
+    `pending` says whether chunks without a vector are published; `dry_run` changes nothing;
+    `embedder` stands for the configured model."""
+
+    ref: str = "HEAD"
+    full: bool = False
+    rewind: bool = False
+    pending: Literal["refuse", "ok"] = "refuse"
+    dry_run: bool = False
+    embedder: Embedder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What publishing did, or would do: `before` and `commit` in hex; `how` it was done; by type how many records were put and how
+    many left; `pending` chunks have no vector."""
+
+    target: str
+    before: str
+    commit: str
+    how: Literal["nothing", "delta", "vectors", "whole"]
+    put: dict[str, int]
+    gone: dict[str, int]
+    pending: int
+    dry_run: bool
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """As it is printed."""
+        said = {"target": self.target, "commit": self.commit, "before": self.before or None, "how": self.how}
+        return {**said, "put": self.put, "gone": self.gone, "pending": self.pending, "dry_run": self.dry_run}
+
+
+def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published:
+    """Have a target hold a commit, as one delta in one transaction. Raises `errors.StateError` (E_REVISION; E_BEHIND: what is
+    published is not known here), `errors.Conflict` (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_TARGET, E_GIT),
+    `errors.Unreadable`."""
+    with ExitStack() as stack:
+        commit = _opened(stack, apart, asked.ref, asked.embedder)
+        before = target.watermark()
+        notices: list[Notice] = []
+        how, changes = _changes(apart.root, target, commit, before, asked, notices)
+        pending = commit.lacking(changes)
+        if pending and asked.pending == "refuse":
+            raise Refused(
+                f"{pending:,} chunks have no vector yet: what is asked by meaning would not find them",
+                code="E_PENDING",
+                suggestion="duckkb index build; or publish without them: --pending ok",
+            )
+        if how != "nothing" and not asked.dry_run:
+            target.publish(commit.delta(before, changes, is_whole=how == "whole"))
+    gone = {one.kind.name: len(one.gone - {row.record.id for row in one.puts}) for one in changes}
+    put = {one.kind.name: len(one.puts) for one in changes}
+    return Published(
+        target.name, before.commit if before else "", commit.at.commit, how, _some(put), _some(gone), pending, asked.dry_run, tuple(notices)
+    )  # fmt: skip
+
+
+def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) -> dict[str, Any]:
+    """Whether a target holds the commit that it says it holds: every record by its etag, and what it derived of them by what has
+    to fit together. Raises as `publish`."""
+    with ExitStack() as stack, target.reading() as published:
+        commit = _opened(stack, apart, _known(apart.root, target, published.watermark).commit, embedder)
+        found = [*faults(commit, published)]
+        records = {kind.name: published.count(kind) for kind in commit.kinds}
+        if commit.watermark != published.watermark:
+            found.append("it was made ready by another ontology, tokenizer or model than the commit asks for here")
+    return {"target": target.name, "commit": published.watermark.commit, "records": records, "faults": found}
+
+
+def grant(apart: Unopened, target: Target, role: str, types: Sequence[str]) -> dict[str, Any]:
+    """Have a role of the database see these types of what is published (none: nothing), with the edge types whose ends are all among
+    them where they are named. Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` (E_ROLE), `errors.Unavailable`."""
+    _, wiring = apart.wire(apart.root, OpenOptions())
+    kinds = []
+    for name in types:
+        kind = wiring.ontology.find(name)
+        if kind is None:
+            raise NotFound(
+                f"no type {name!r}",
+                code="E_UNKNOWN_TYPE",
+                suggestion=did_you_mean(name, [one.name for one in wiring.ontology]),
+            )
+        kinds.append(kind)
+    named = {kind.name for kind in kinds}
+    for kind in kinds:
+        lacking = sorted({*kind.from_types, *kind.to_types} - named) if isinstance(kind, EdgeType) else []
+        if lacking:
+            said = f"edges of {kind.name} lead to records of {', '.join(lacking)}"
+            raise UsageError(said, suggestion=f"grant {', '.join(lacking)} too, or leave {kind.name} out")
+    target.grant(role, sorted(named))
+    return {"target": target.name, "role": role, "types": sorted(named)}
+
+
+def _opened(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder | None) -> Commit:
+    revision = revisions.revision(apart.root, ref)
+    if not revision.commit:
+        raise UsageError(f"{ref} is no commit", code="E_REVISION", suggestion="name a commit, branch or tag")
+    _, wiring = apart.wire(apart.root, OpenOptions(at=revision.commit, embedder=embedder))
+    cache = boot.caches(wiring)
+    stack.callback(cache.close)
+    return Commit(wiring, cache)
+
+
+def _changes(
+    root: Path, target: Target, commit: Commit, before: Watermark | None, asked: PublishRequest, notices: list[Notice]
+) -> tuple[Literal["nothing", "delta", "vectors", "whole"], Sequence[TypeChange]]:
+    """What is to be done to come to a commit, and how."""
+    if before is None or asked.full:
+        return "whole", commit.whole()
+    old = _known(root, target, before)
+    if before.commit != commit.at.commit:
+        notices += _said_of_history(root, target, old, commit.at, asked)
+    if before.fingerprint != commit.watermark.fingerprint:
+        return "whole", commit.whole()
+    with target.reading() as published:
+        if published.watermark != before:
+            raise Conflict(
+                f"another publisher has changed what is published at {target.name}",
+                code="E_BEHIND",
+                suggestion="publish again",
+            )
+        if before.commit == commit.at.commit:
+            found = commit.still_pending(published)
+            return ("vectors" if found else "nothing"), found
+        changes = commit.since(published, old)
+    return ("whole", commit.whole()) if changes is None else ("delta", changes)
+
+
+def _known(root: Path, target: Target, published: Watermark) -> Revision:
+    """The commit that is published, in this clone."""
+    try:
+        return revisions.revision(root, published.commit)
+    except StateError as problem:
+        head = revisions.head(root)
+        raise StateError(
+            f"{published.commit[:12]} is published at {target.name}, and is not known in this clone, where HEAD is {head.short}",
+            code="E_BEHIND",
+            suggestion="`git fetch`; where that commit is gone for good: `duckkb publish --full`",
+        ) from problem
+
+
+def _said_of_history(root: Path, target: Target, old: Revision, new: Revision, asked: PublishRequest) -> list[Notice]:
+    """What is to be said where the commit does not come after the one that is published; raises where that one is newer."""
+    if contains(root, new, old):
+        return []
+    if contains(root, old, new) and not asked.rewind:
+        raise Conflict(
+            f"{old.short} is published at {target.name}, which is newer than {new.short}",
+            code="E_BEHIND",
+            suggestion="publish the newer commit; to go back: --rewind",
+        )
+    said = f"{old.short}, which was published, is no ancestor of {new.short}"
+    return [Notice("W_REWOUND", said, "none needed if history was meant to be rewritten")]
+
+
+def _some(counts: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count}

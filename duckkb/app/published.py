@@ -1,0 +1,146 @@
+"""A base that is read where it is published: a `KnowledgeBase` whose every question is asked of one moment of a target."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from duckkb import config
+from duckkb.actions.folder import OpenOptions
+from duckkb.app.call_lock import CallLock
+from duckkb.app.generations import held
+from duckkb.app.knowledge import KnowledgeBase
+from duckkb.app.wiring import target_at, wire
+from duckkb.engine import boot as booting
+from duckkb.engine.base import Base, Wiring
+from duckkb.engine.publishing.published import PublishedBase
+from duckkb.errors import Refused, StateError
+from duckkb.indexing.cache import SearchCache
+from duckkb.ports import Publication, Watermark
+from duckkb.queries import Notice
+from duckkb.truth.git import revisions
+from duckkb.truth.git.repository import head_commit
+
+Answer = TypeVar("Answer")
+
+_MOST_BASES = 2  # that which is published, and that which was just now
+
+
+class PublishedKnowledgeBase(KnowledgeBase):
+    """What is published at `chosen.backend`. Questions run side by side, each over one commit from its beginning to its end; what
+    would write is refused (E_PUBLISHED). `root` is the folder of a clone, which says how far it is ahead, or one that stands for it."""
+
+    def __init__(self, root: Path, chosen: OpenOptions) -> None:
+        assert chosen.backend is not None, "it is what is asked"
+        self._root, self._chosen = root, chosen
+        self._clone = None if config.is_stand_in(root) else root
+        self._lock, self._turn = CallLock(), Lock()
+        self._target = target_at(chosen.backend)
+        self._bases: dict[tuple[Watermark, frozenset[str]], Base] = {}
+        self._configured: tuple[dict[str, bytes], Wiring, SearchCache] | None = None
+        self._ahead: tuple[str, str, tuple[Notice, ...]] = "", "", ()
+        self._held, self._is_open = ExitStack(), False
+        self._other = None
+        try:
+            if chosen.command:  # it sees one commit
+                self._held.enter_context(self._target.reading())
+                self._is_open = True
+            self._answer(lambda base: None)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def published(self) -> str:
+        return self._answer(lambda base: base.wiring.published)
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def close(self) -> None:
+        with self._lock:
+            self._held.close()
+            self._is_open = False
+            for base in self._bases.values():
+                base.close(alone=False)
+            for base in [*self._bases.values()][:1]:
+                base.close()
+            self._bases.clear()
+            self._target.close()
+
+    def _answer(
+        self,
+        question: "Callable[[Base], Answer]",
+        *,
+        around: "Callable[[], AbstractContextManager[Any]]" = nullcontext,
+        looks: bool = True,
+    ) -> "Answer":
+        with ExitStack() as stack:
+            held_already = self._chosen.command and self._is_open
+            published = self._target.now if held_already else stack.enter_context(self._target.reading())
+            with around():
+                base = self._at(published)
+            answer = question(base)
+            return held(answer, stack.pop_all()) if isinstance(answer, Iterator) else answer
+
+    def _fresh(self) -> Base:
+        raise Refused(
+            f"{self._target.name} is what is published of a base, and is not changed here",
+            code="E_PUBLISHED",
+            suggestion="write in a clone, without --backend and DUCKKB_BACKEND; commit, then `duckkb publish`",
+        )
+
+    def _at(self, published: Publication) -> Base:
+        """The base of the commit that a publication holds, as far as it may be seen: a right that is taken away is gone at the
+        next question."""
+        key = published.watermark, published.kinds
+        with self._turn:
+            if key not in self._bases:
+                while len(self._bases) >= _MOST_BASES:
+                    self._bases.pop(next(iter(self._bases))).close(alone=False)
+                self._bases[key] = self._made(published)
+            return self._bases[key]
+
+    def _made(self, published: Publication) -> Base:
+        wiring, cache = self._wired_by(dict(published.configuration()))
+        target, made_here = self._target, wiring.sql
+        there = replace(
+            wiring,
+            lanes=lambda kind, rows: target.lanes(kind, rows, wiring.tokenizer, wiring.settings),
+            sql=lambda *given: target.sql(made_here(*given)),
+            published=published.watermark.commit,
+        )
+        return PublishedBase(there, cache, target, self._said)
+
+    def _wired_by(self, files: dict[str, bytes]) -> tuple[Wiring, SearchCache]:
+        """The parts under a configuration; those of the last one are kept."""
+        if self._configured is None or self._configured[0] != files:
+            present = dict.fromkeys(config.paths(self._root))
+            _, wiring = wire(self._root, replace(self._chosen, instead={**present, **files}))
+            self._configured = files, wiring, booting.caches(wiring)
+        return self._configured[1], self._configured[2]
+
+    def _said(self, commit: str) -> tuple[Notice, ...]:
+        """Whether the clone has gone on since this commit."""
+        head = head_commit(self._clone) if self._clone is not None else commit
+        if head is None or head == commit or self._clone is None:
+            return ()
+        if self._ahead[:2] != (head, commit):
+            self._ahead = head, commit, (_ahead(self._clone, head, commit),)
+        return self._ahead[2]
+
+
+def _ahead(clone: Path, head: str, commit: str) -> Notice:
+    try:
+        old, new = revisions.revisions(clone, commit, head)
+    except StateError:
+        said = f"{commit[:12]} is published, which this clone does not know"
+        return Notice("W_BEHIND", said, "git fetch")
+    count = revisions.commits_between(clone, old, new)
+    if not count:
+        return Notice("W_BEHIND", f"{old.short} is published; HEAD, {new.short}, is behind it", "git pull")
+    many = "1 commit" if count == 1 else f"{count:,} commits"
+    return Notice("W_BEHIND", f"answered as of {old.short}, which is published; HEAD is {many} ahead", "duckkb publish")

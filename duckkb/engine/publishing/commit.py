@@ -1,0 +1,265 @@
+"""Publish: from what a target holds to a commit, as one delta that git tells.
+
+Read from git alone, never from the files: what is published is what anybody finds at that commit. Only the files that differ are
+read, and of the target only what they touch; a type in which records stand twice, which touched files cannot tell, is compared whole.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from hashlib import blake2b
+from itertools import islice
+from typing import Any
+
+from duckkb.engine import at
+from duckkb.engine.base import Base, Wiring
+from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.observed import Observed
+from duckkb.engine.publishing.published import OBSERVED
+from duckkb.indexing.cache import SearchCache
+from duckkb.indexing.entries import EntryBuilder
+from duckkb.ontology.model import EdgeType, RecordType
+from duckkb.ontology.source import read_yaml
+from duckkb.ports import Delta, Publication, PublishedFile, PublishedRow, Row, TypeDelta, Watermark
+from duckkb.records import Record
+from duckkb.truth.files.part import StoredRow, etag, row_in
+from duckkb.truth.files.tree import Tree
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision, Touched
+from duckkb.values import dataclass
+
+_FORMAT = 1
+_BATCH = 512
+_BY_NAME, _POLICIES, _QUESTIONS = ("nodes", "edges", "collections", "policies"), "policies", "questions"
+_LENGTHS, _MENDED = "lengths", "mended"
+
+
+@dataclass(frozen=True)
+class TypeChange:
+    """What becomes of one type: the rows to put, the ids that leave (replaced ones among them), and what is noted then."""
+
+    kind: RecordType
+    puts: Sequence[StoredRow]
+    gone: frozenset[int]
+    observed: Observed
+    is_mended: bool
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        counts = {
+            section: {
+                name: held
+                for name, values in sorted(names.items())
+                if (held := {k: v for k, v in sorted(values.items()) if v})
+            }
+            for section, names in self.observed.counts.items()
+        }
+        return {OBSERVED: counts, _LENGTHS: self.observed.lengths(), _MENDED: self.is_mended}
+
+
+class Commit:
+    """A commit that is to be published: its types, and what makes entries of its records. `wiring` is of that revision."""
+
+    def __init__(self, wiring: Wiring, cache: SearchCache) -> None:
+        assert wiring.at is not None, "a commit is published, not files"
+        self.wiring, self.at = wiring, wiring.at
+        self._cache = cache
+        self._base = Base(wiring, Tree(wiring.ontology, wiring.limits, {}, []), cache)
+        self._lengths: dict[str, Mapping[str, int]] = {}
+        self.builder = EntryBuilder(
+            wiring.tokenizer, wiring.settings, self._base.fingerprint, lambda kind: self._lengths[kind.name], cache
+        )
+
+    @cached_property
+    def tree(self) -> Tree:
+        """All of its records."""
+        return at.tree(self.wiring, self.at)
+
+    @property
+    def kinds(self) -> list[RecordType]:
+        """The types whose records git has: not those of folders outside of the base."""
+        return [kind for kind in self.wiring.ontology if kind.source is None or not kind.source.is_outside]
+
+    @cached_property
+    def configuration(self) -> dict[str, PublishedFile]:
+        """The configuration as it is published: a file for each type and policy, so that who sees some sees those files alone, and
+        the rest in one. Judged questions, which name records, are left out."""
+        kinds = {kind.name: kind for kind in self.kinds}
+        rest: dict[str, Any] = {}
+        files: dict[str, PublishedFile] = {}
+        for path, data in sorted(at.config_files(self.wiring.root, self.at).items()):
+            value = read_yaml(data, path).value
+            for section, held in value.items():
+                if section not in _BY_NAME:
+                    rest |= {} if section == _QUESTIONS else {section: held}
+                    continue
+                for name, told in held.items():
+                    if section == _POLICIES or name in kinds:
+                        files[f"{at.ONTOLOGY}/{section}-{len(files):04}.yaml"] = _shown(section, name, told, kinds)
+        return {at.CONFIG: _file(rest), **files}
+
+    @property
+    def watermark(self) -> Watermark:
+        """Of its records as they would be published: the fingerprint names all that shapes them beside these."""
+        settings = self.wiring.settings
+        shaped: list[object] = [_FORMAT, str(self.wiring.tokenizer.fingerprint), settings.language]
+        for kind in self.kinds:
+            model, own = self._base.fingerprint(kind), kind.settings(settings)
+            shape = kind.name, kind.kind, kind.table, kind.identity_fields, kind.schema, kind.relational, own.vectors
+            shaped.append((*shape, str(model), self.builder.cut_by(kind)))
+        digest = blake2b(repr(shaped).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+        return Watermark(self.at.commit, digest)
+
+    def whole(self) -> list[TypeChange]:
+        """All of its records."""
+        return [
+            TypeChange(
+                kind,
+                [*self.tree.rows(kind)],
+                frozenset(),
+                Observed(kind, self.tree.records(kind)),
+                self.tree.is_mended(kind),
+            )
+            for kind in self.kinds
+        ]
+
+    def since(self, published: Publication, old: Revision) -> list[TypeChange] | None:
+        """What leads there from what is published of another commit; None where all of it has to be made ready anew."""
+        touched = revisions.between(self.wiring.root, old, self.at, at.places(self.wiring.ontology))
+        before, after = self._read(touched, is_old=True), self._read(touched, is_old=False)
+        refuse_unreadable(after)
+        found = [self._changed(published, kind, before, after) for kind in self.kinds]
+        if any(one.observed.lengths() != published.notes(one.kind).get(_LENGTHS, {}) for one in found):
+            return None
+        return [one for one in found if one.puts or one.gone or one.notes != published.notes(one.kind)]
+
+    def still_pending(self, published: Publication) -> list[TypeChange]:
+        """The records that were published without all of their vectors, as far as these are there now."""
+        found = []
+        for kind in self.kinds:
+            ids = published.pending(kind)
+            if ids:
+                rows = [row for one in ids if (row := self.tree.by_id(kind, one)) is not None]
+                self._lengths[kind.name] = published.notes(kind).get(_LENGTHS, {})
+                ready = [row for row in rows if not self._lacking(kind, [row.record])]
+                gone = frozenset(row.record.id for row in ready)
+                found.append(
+                    TypeChange(kind, ready, gone, self._noted(published, kind), bool(published.notes(kind)[_MENDED]))
+                )
+        return [one for one in found if one.puts]
+
+    def lacking(self, changes: Iterable[TypeChange]) -> int:
+        """How many chunks of what is put have no vector that may be used: neither made here nor, after a sample, believed."""
+        count = 0
+        for one in changes:
+            self._lengths[one.kind.name] = one.observed.lengths()
+            rows = iter(one.puts)
+            while records := [row.record for row in islice(rows, _BATCH)]:
+                count += self._lacking(one.kind, records)
+        return count
+
+    def delta(self, parent: Watermark | None, changes: Sequence[TypeChange], *, is_whole: bool = False) -> Delta:
+        """The changes as a target takes them."""
+        self._lengths |= {one.kind.name: one.observed.lengths() for one in changes}
+        types = [TypeDelta(one.kind, self._rows(one), one.gone, one.notes) for one in changes]
+        wiring = self.wiring
+        return Delta(parent, self.watermark, wiring.ontology, wiring.settings, self.configuration, types, is_whole)
+
+    def _rows(self, change: TypeChange) -> Iterator[Sequence[PublishedRow]]:
+        left = iter(change.puts)
+        while stored := [*islice(left, _BATCH)]:
+            records = [row.record for row in stored]
+            # as each lane has them in a clone: the words of a record are those of its text, not of its chunks
+            words, vectors = (self.builder.build(change.kind, records, lane) for lane in ("fts", "vector"))
+            made = zip(stored, words, vectors, strict=True)
+            yield [PublishedRow(Row(row.record, (*some, *others)), row.line) for row, some, others in made]
+        self._cache.save()
+
+    def _lacking(self, kind: RecordType, records: Sequence[Record]) -> int:
+        model = self._base.fingerprint(kind)
+        if model is None:
+            return 0
+        texts = self.builder.needs(kind, records).vectors
+        missing = self._cache.lacking("vector", texts, model)
+        if missing:
+            embed = self._base.embedder(kind).embed_passages
+            self._cache.verify_vectors({key: texts[key] for key in missing}, embed)
+            missing = self._cache.lacking("vector", texts, model)
+        return len(missing)
+
+    def _read(self, touched: Iterable[Touched], *, is_old: bool) -> Tree:
+        sides = {one.path: one.old if is_old else one.new for one in touched}
+        return at.tree_of(self.wiring, {path: entry for path, entry in sides.items() if entry is not None})
+
+    def _changed(self, published: Publication, kind: RecordType, before: Tree, after: Tree) -> TypeChange:
+        found = None if published.notes(kind).get(_MENDED) else self._touched(published, kind, before, after)
+        puts, gone = self._compared(published, kind) if found is None else found
+        observed = self._noted(published, kind)
+        left = published.lines(kind, gone)
+        observed.add(Observed(kind, (row_in(kind, line).record for line in left.values())).counts, -1)
+        observed.add(Observed(kind, (row.record for row in puts)).counts, 1)
+        return TypeChange(kind, puts, frozenset(left), observed, found is None and self.tree.is_mended(kind))
+
+    def _noted(self, published: Publication, kind: RecordType) -> Observed:
+        observed = Observed(kind)
+        observed.add(published.notes(kind).get(OBSERVED, {}), 1)
+        return observed
+
+    def _touched(
+        self, published: Publication, kind: RecordType, before: Tree, after: Tree
+    ) -> tuple[list[StoredRow], frozenset[int]] | None:
+        """What of a type is put and leaves, by the touched files alone; None where they do not tell: some record stands twice."""
+        if before.is_mended(kind) or after.is_mended(kind):
+            return None
+        old = {row.record.id: row for row in before.rows(kind)}
+        new = {row.record.id: row for row in after.rows(kind)}
+        puts = [row for one, row in new.items() if one not in old or old[one].line != row.line]
+        gone = frozenset(one for one, row in old.items() if one not in new or new[one].line != row.line)
+        put_ids = [row.record.id for row in puts]
+        elsewhere = published.lines(kind, [one for one in put_ids if one not in old])
+        named = published.named(kind, [row.record.identity for row in puts])
+        if elsewhere or any(one not in old for one in named.values()):
+            return None
+        return puts, gone
+
+    def _compared(self, published: Publication, kind: RecordType) -> tuple[list[StoredRow], frozenset[int]]:
+        """The same, of all of a type's records."""
+        known = dict(published.etags(kind))
+        puts, present = [], set()
+        for row in self.tree.rows(kind):
+            present.add(row.record.id)
+            if known.get(row.record.id) != etag(row.line):
+                puts.append(row)
+        replaced = {row.record.id for row in puts} & known.keys()
+        return puts, frozenset(known.keys() - present) | replaced
+
+
+def faults(commit: Commit, published: Publication) -> Iterator[str]:
+    """In what a target differs from the commit that it says it holds, in sentences; nothing where it holds that."""
+    for kind in commit.kinds:
+        there, here = published.etags(kind), {row.record.id: etag(row.line) for row in commit.tree.rows(kind)}
+        if len(there) != len(here):
+            yield f"{kind.name}: {len(there):,} records are published, {len(here):,} are in the commit"
+        elif _sum(there) != _sum(here) or dict(there) != here:
+            other = sum(there.get(one) != tag for one, tag in here.items())
+            yield f"{kind.name}: {other:,} of {len(here):,} records are not as the commit has them"
+        yield from (f"{kind.name}: {said}" for said in published.faults(kind))
+
+
+def _shown(section: str, name: str, told: Any, kinds: Mapping[str, RecordType]) -> PublishedFile:
+    made = _file({section: {name: told}})
+    if section == _POLICIES:
+        users = (kind.name for kind in kinds.values() if kind.policy is not None and kind.policy.name == name)
+        return replace(made, some=(name, *users))
+    kind = kinds[name]
+    ends = (*kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else ()
+    return replace(made, every=tuple(dict.fromkeys((name, *ends))))
+
+
+def _file(value: Mapping[str, Any]) -> PublishedFile:
+    return PublishedFile(json.dumps(value, ensure_ascii=False).encode())  # which is YAML too
+
+
+def _sum(etags: Mapping[int, bytes]) -> int:
+    return sum(int.from_bytes(tag, "big") for tag in etags.values())

@@ -1,0 +1,76 @@
+"""Where a base lies as Lance tables: a folder, or a bucket of an object storage.
+
+Keys of an object storage are no part of an address: its client takes them from the environment (AWS_ACCESS_KEY_ID and the like), a
+profile or the machine's role.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from duckkb.errors import UsageError
+from duckkb.values import dataclass
+
+STORAGES = {"lance+s3": "s3", "lance+gs": "gs", "lance+az": "az"}
+SCHEMES = ("lance", *STORAGES)
+_KEPT = 10
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_SUGGESTION = "lance:FOLDER, lance+s3://BUCKET/PATH, lance+gs://... or lance+az://..."
+
+
+@dataclass(frozen=True, slots=True)
+class LanceAddress:
+    """`place` as LanceDB takes it. `at` is an earlier commit that is asked for, as far as it was written; of publications, the last
+    `kept` stay readable."""
+
+    place: str
+    at: str | None = None
+    kept: int = _KEPT
+
+    @classmethod
+    def of(cls, given: str) -> "LanceAddress":
+        """Raises `errors.UsageError` (E_TARGET_URL) for one that holds a key, or asks for what there is not."""
+        scheme, _, rest = given.partition(":")
+        path, _, query = rest.partition("?")
+        options = dict(parse_qsl(query, keep_blank_values=True))
+        at, kept = options.pop("at", None), options.pop("keep", str(_KEPT))
+        if options:
+            raise _refused(
+                "the address of Lance tables takes ?at=COMMIT and ?keep=N alone",
+                "give keys and endpoints of an object storage by its environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT, ...",
+            )
+        if at is not None and not _COMMIT.fullmatch(at):
+            raise _refused("?at= names a commit by 7 or more digits of its hash", "duckkb log; git log")
+        if not kept.isascii() or not kept.isdigit() or not 1 <= int(kept) <= 1_000:
+            raise _refused("?keep= says how many publications stay readable, from 1 to 1000", "?keep=10")
+        return cls(_place(scheme.lower(), path), at, int(kept))
+
+    @property
+    def is_folder(self) -> bool:
+        return "://" not in self.place
+
+    @property
+    def name(self) -> str:
+        """As a person is told it."""
+        return f"{self.place}@{self.at}" if self.at else self.place
+
+
+def _place(scheme: str, path: str) -> str:
+    if scheme == "lance":
+        folder = path.removeprefix("//")
+        if not folder:
+            raise _refused("the address names no folder")
+        return str(Path(folder).absolute())
+    try:
+        parts = urlsplit(f"{STORAGES[scheme]}:{path}")
+    except ValueError:
+        raise _refused("the address of the storage does not parse") from None
+    if not parts.netloc:
+        raise _refused("the address names no bucket")
+    if "@" in parts.netloc:
+        raise _refused("the address holds a key", "leave it out, and give it by the environment of the storage")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _refused(message: str, suggestion: str = _SUGGESTION) -> UsageError:
+    return UsageError(message, code="E_TARGET_URL", suggestion=suggestion)

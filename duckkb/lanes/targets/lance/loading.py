@@ -1,0 +1,249 @@
+"""How records become rows of Lance tables: all of a build in tables of its own, the few of a delta on top of what is published.
+
+What is counted of a type (records, tokens, vectors, what the records say of columns) is kept up with each delta, so that it is at every
+commit what a build of that commit would count.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from duckkb.lanes.lexical.fields import words_fields
+from duckkb.lanes.sql.columns import Observation
+from duckkb.lanes.sql.kinds import fitting
+from duckkb.lanes.targets.keys import end_of, place_of
+from duckkb.lanes.targets.lance.publication import LancePublication
+from duckkb.lanes.targets.lance.schema import (
+    POSTING,
+    KindState,
+    facts,
+    record_schema,
+    schema_of,
+    term_of,
+    vector_schema,
+)
+from duckkb.lanes.targets.lance.store import Store, name_for
+from duckkb.lanes.targets.postings import RecordTerms
+from duckkb.lanes.vectors.cosine import make_unit
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Delta, PublishedRow, TypeDelta
+from duckkb.records import Record
+from duckkb.truth.files.part import etag, row_in
+
+_BYTES_AT_ONCE = 64 * 1024 * 1024  # of rows that are held before they are written
+Held = tuple[str, int, int]
+
+
+class RowSink(Protocol):
+    """Where the rows of one table go."""
+
+    def put(self, rows: pa.Table) -> None: ...
+
+    def finish(self, gone: Sequence[int]) -> Held | None:
+        """The table and its version, once all rows are put and those of some records are gone; None where there is none."""
+        ...
+
+
+class LanceLoading:
+    """One delta on its way into a store, to become the publication with this number. `goes_on` raises once another one has it."""
+
+    def __init__(self, store: Store, delta: Delta, number: int, nonce: str, goes_on: Callable[[], None]) -> None:
+        self._store, self._delta = store, delta
+        self._number, self._nonce, self._goes_on = number, nonce, goes_on
+
+    def build(self) -> dict[str, KindState]:
+        """What the types are in new tables, of all that the delta holds."""
+        return {one.kind.name: self._loaded(one, KindState(), []) for one in self._delta.types}
+
+    def follow(self, before: LancePublication) -> dict[str, KindState]:
+        """What the types are once the tables that are published have changed."""
+        found = dict(before.head.kinds)
+        for one in self._delta.types:
+            known = found[one.kind.name]
+            gone = [*one.gone]
+            found[one.kind.name] = self._loaded(one, _without(before, one.kind, known, gone), gone)
+        return found
+
+    def _loaded(self, delta: TypeDelta, state: KindState, gone: list[int]) -> KindState:
+        kind, seen = delta.kind, Observation(delta.kind, state.said)
+        fields = words_fields(kind, self._delta.settings.language)
+        state.lengths = state.lengths or [0] * (len(fields) + 1)
+        with TemporaryDirectory(prefix="duckkb-publish-") as folder:
+            into = {table: self._rows(kind, table, state, Path(folder)) for table in ("record", "posting", "vector")}
+            for rows in delta.puts:
+                seen.add([one.row.record for one in rows])
+                made = [RecordTerms(one.row, fields) for one in rows]
+                state.count += len(rows)
+                for terms in made:
+                    state.lengths = [all + own for all, own in zip(state.lengths, terms.lengths, strict=True)]
+                into["record"].put(_records(kind, rows, made))
+                into["posting"].put(_postings(rows, made))
+                self._put_vectors(into["vector"], rows, state)
+            finished = {table: rows.finish(gone) for table, rows in into.items()}
+        state.tables = {table: held for table, held in finished.items() if held is not None}
+        state.said = {said: count for said, count in sorted(seen.counts.items()) if count}
+        state.notes = dict(delta.notes)
+        return state
+
+    def _rows(self, kind: RecordType, table: str, state: KindState, folder: Path) -> RowSink:
+        held = state.tables.get(table)
+        if held is not None:
+            return _Added(self._store, held, folder / table, self._goes_on)
+        return _Made(self._store, self._name(kind, table), table, lambda: self._schema(kind, table, state))
+
+    def _name(self, kind: RecordType, table: str) -> str:
+        return name_for(self._number, self._nonce, table, f"{kind.kind}_{kind.table}")
+
+    def _schema(self, kind: RecordType, table: str, state: KindState) -> "tuple[pa.Schema, bool]":
+        """What a new table holds, and whether its vectors are to be led to."""
+        by_vector = table == "vector" and kind.settings(self._delta.settings).vectors.wants_graph(state.vectors)
+        return schema_of(kind, table, state.dimension), by_vector
+
+    def _put_vectors(self, into: RowSink, rows: Sequence[PublishedRow], state: KindState) -> None:
+        found = [
+            (one.row.record.id, entry.field, entry.seq, at, entry.vector)
+            for one in rows
+            for at, entry in enumerate(one.row.entries)
+            if entry.vector is not None
+        ]
+        if not found:
+            return
+        *keys, vectors = zip(*found, strict=True)
+        unit = np.array(vectors, np.float32)
+        make_unit(unit)
+        state.dimension = state.dimension or unit.shape[1]
+        state.vectors += len(unit)
+        schema = vector_schema(state.dimension)
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(unit.ravel()), state.dimension)
+        columns = [pa.array(values, field.type) for values, field in zip(keys, schema, strict=False)]
+        into.put(pa.table([*columns, lists], schema=schema))
+
+
+class _Made:
+    """Rows of a new table, which nobody else knows: they are written as they come."""
+
+    def __init__(self, store: Store, name: str, kind: str, schema: "Callable[[], tuple[pa.Schema, bool]]") -> None:
+        self._store, self._name, self._kind, self._schema = store, name, kind, schema
+        self._table: Any = None
+        self._waiting: list[pa.Table] = []
+
+    def put(self, rows: pa.Table) -> None:
+        if len(rows):
+            self._waiting.append(rows)
+        if sum(one.nbytes for one in self._waiting) >= _BYTES_AT_ONCE:
+            self._write()
+
+    def finish(self, gone: Sequence[int]) -> Held | None:
+        self._write()
+        if self._table is None:
+            return None
+        self._store.index(self._table, self._kind, by_vector=self._schema()[1])
+        return self._name, self._table.version, 0
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        if self._table is None:
+            self._table = self._store.make(self._name, self._schema()[0])
+        with self._store.answering():
+            self._table.add(_by_term(pa.concat_tables(self._waiting)))
+        self._waiting = []
+
+
+class _Added:
+    """Rows that come to a table which others may change too: all of them are at hand, in files where they are many, before the first is
+    written, and are written again where somebody disturbs."""
+
+    def __init__(self, store: Store, held: Held, folder: Path, goes_on: Callable[[], None]) -> None:
+        self._store, self._held, self._folder, self._goes_on = store, held, folder, goes_on
+        self._waiting: list[pa.Table] = []
+        self._files: list[Path] = []
+
+    def put(self, rows: pa.Table) -> None:
+        if len(rows):
+            self._waiting.append(rows)
+        if sum(one.nbytes for one in self._waiting) < _BYTES_AT_ONCE:
+            return
+        self._folder.mkdir(exist_ok=True)
+        path = self._folder / f"{len(self._files)}.arrow"
+        whole = _by_term(pa.concat_tables(self._waiting))
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, whole.schema) as writer:
+            writer.write_table(whole)
+        self._files.append(path)
+        self._waiting = []
+
+    def finish(self, gone: Sequence[int]) -> Held | None:
+        if not (gone or self._waiting or self._files):
+            return self._held
+        return self._store.change(self._held, gone, self._pieces, self._goes_on)
+
+    def _pieces(self) -> Iterator[pa.Table]:
+        for path in self._files:
+            with pa.memory_map(str(path)) as file:
+                yield pa.ipc.open_file(file).read_all()
+        if self._waiting:
+            yield _by_term(pa.concat_tables(self._waiting))
+
+
+def _without(before: LancePublication, kind: RecordType, known: KindState, gone: list[int]) -> KindState:
+    """What is counted of a type without some records."""
+    left = before.some(kind, "record", "id", gone, ["line", "lengths"])
+    seen = Observation(kind, known.said)
+    seen.counts.subtract(seen.said_by([row_in(kind, line).record for line in left["line"].to_pylist()]))
+    lengths = np.array(known.lengths, np.int64) - np.array([known.lengths, *left["lengths"].to_pylist()], np.int64)[
+        1:
+    ].sum(0)
+    vectors = len(before.some(kind, "vector", "id", gone, ["id"]))
+    return KindState(
+        known.count - len(left), lengths.tolist(), known.vectors - vectors, known.dimension, dict(seen.counts), {}, dict(known.tables)
+    )  # fmt: skip
+
+
+def _records(kind: RecordType, rows: Sequence[PublishedRow], made: Sequence[RecordTerms]) -> pa.Table:
+    kept = facts(kind)
+    found = []
+    for one, terms in zip(rows, made, strict=True):
+        record = one.row.record
+        source, target = map(_key, record.identity[:2]) if kind.kind == "edge" else (None, None)
+        pending = sum(entry.vector_key is not None and entry.vector is None for entry in one.row.entries)
+        place = place_of(record.identity).hex()
+        held = [_fact(record, name, values) for name, (_, values) in kept.items()]
+        found.append((record.id, place, etag(one.line), one.line, source, target, pending, terms.lengths, *held))
+    schema = record_schema(kind)
+    columns = zip(*found, strict=True) if found else [()] * len(schema)
+    return pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _key(end: Any) -> str:
+    return end_of(end).hex()
+
+
+def _fact(record: Record, name: str, values: str) -> Any:
+    """The value of a field as its column has it; nothing where it is of another kind, which the columns of the type tell."""
+    value = record.fields.get(name)
+    if value is None or not fitting(values)(value):
+        return None
+    return float(value) + 0.0 if values == "number" else value
+
+
+def _postings(rows: Sequence[PublishedRow], made: Sequence[RecordTerms]) -> pa.Table:
+    found = [
+        (term_of(*term), one.row.record.id, times, length, positions)
+        for one, terms in zip(rows, made, strict=True)
+        for term, times, length, positions in terms.postings()
+    ]
+    columns = zip(*found, strict=True) if found else [()] * len(POSTING)
+    return pa.table(
+        [pa.array(values, field.type) for values, field in zip(columns, POSTING, strict=True)], schema=POSTING
+    )
+
+
+def _by_term(rows: pa.Table) -> pa.Table:
+    """Postings side by side that are asked for together."""
+    return rows.sort_by([("term", "ascending"), ("id", "ascending")]) if "term" in rows.column_names else rows

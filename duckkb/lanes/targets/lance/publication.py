@@ -1,0 +1,276 @@
+"""What is published as Lance tables, each read at the version that one publication names."""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from duckkb.lanes.targets.keys import end_of, place_of
+from duckkb.lanes.targets.lance.schema import KindState, schema_of
+from duckkb.lanes.targets.lance.store import AT_ONCE, Head, Store, Table, one_of
+from duckkb.ontology.model import RecordType
+from duckkb.ports import EdgeSide, Watermark
+from duckkb.records import Component, Identity
+from duckkb.truth.files.part import etag
+
+_PAGE = 500  # lines that are fetched at a time
+_KEPT_POSTINGS = 8_000_000  # of terms that were asked for lately: 16 bytes each
+
+
+class Postings(NamedTuple):
+    """The records with a term, rising; how often each has it; as how long its field counts."""
+
+    ids: NDArray[np.int64]
+    times: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+class LancePublication:
+    """Implements `ports.Publication`. What it looked up is kept: it does not change."""
+
+    def __init__(self, store: Store, head: Head) -> None:
+        self._store, self._head = store, head
+        self._tables: dict[str, Table] = {}
+        self._orders: dict[str, NDArray[np.int64]] = {}
+        self._pending: dict[str, list[int]] = {}
+        self._postings: OrderedDict[tuple[str, str], Postings] = OrderedDict()
+        self._turn = Lock()
+
+    @property
+    def watermark(self) -> Watermark:
+        return self._head.watermark
+
+    @property
+    def head(self) -> Head:
+        return self._head
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self._head.kinds)
+
+    def configuration(self) -> Mapping[str, bytes]:
+        return self._head.configuration
+
+    def notes(self, kind: RecordType) -> Mapping[str, Any]:
+        known = self.kind(kind)
+        return known.notes if known else {}
+
+    def count(self, kind: RecordType) -> int:
+        known = self.kind(kind)
+        return known.count if known else 0
+
+    def ids(self, kind: RecordType) -> list[int]:
+        found: list[int] = self.order(kind).tolist()
+        return found
+
+    def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
+        return self._by_id(kind, "line", ids)
+
+    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+        by_place = {place_of(identity).hex(): identity for identity in identities}
+        rows = self.some(kind, "record", "place", [*by_place], ["place", "id"])
+        return {by_place[place]: one for place, one in _pairs(rows)}
+
+    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+        order = self.order(kind)
+        start = 0 if behind is None else self._behind(kind, order, place_of(behind))
+        for at in range(start, len(order), _PAGE):
+            ids = order[at : at + _PAGE].tolist()
+            found = self.lines(kind, ids)
+            yield from (found[one] for one in ids)
+
+    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+        column = "source" if side == "out" else "target"
+        rows = self.some(kind, "record", column, [end_of(end).hex() for end in ends], ["id"])
+        found: list[int] = rows["id"].to_pylist()
+        return found
+
+    def etags(self, kind: RecordType) -> Mapping[int, bytes]:
+        return dict(_pairs(self.rows(kind, "record", None, ["id", "etag"])))
+
+    def vectors(
+        self, kind: RecordType, ids: Collection[int]
+    ) -> Mapping[int, Mapping[tuple[str, int], NDArray[np.float32]]]:
+        rows = self.some(kind, "vector", "id", ids, ["id", "field", "seq", "vector"])
+        found: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
+        keys = zip(*(rows[name].to_pylist() for name in ("id", "field", "seq")), strict=True)
+        for (one, field, seq), vector in zip(keys, matrix(rows["vector"]), strict=True):
+            found.setdefault(one, {})[field, seq] = vector
+        return found
+
+    def pending(self, kind: RecordType) -> Sequence[int]:
+        if kind.name not in self._pending:
+            self._pending[kind.name] = self.rows(kind, "record", "pending > 0", ["id"])["id"].to_pylist()
+        return self._pending[kind.name]
+
+    def faults(self, kind: RecordType) -> Sequence[str]:
+        known = self.kind(kind)
+        if known is None:
+            return ["it is not published"]
+        ids = self.rows(kind, "record", None, ["id"])["id"].to_numpy()
+        found = []
+        if len(ids) != known.count or len(np.unique(ids)) != known.count:
+            found.append("the records are not as many as are counted")
+        if any(_is_other(page) for page in self._pages(kind, ["line", "etag"])):
+            found.append("a line is not what its etag was taken of")
+        postings = self.rows(kind, "posting", None, ["id", "term", "times"])
+        if self._tokens(postings) != {at: length for at, length in enumerate(known.lengths) if length}:
+            found.append("the terms are not as many as the records have")
+        vectors = self.rows(kind, "vector", None, ["id"])["id"].to_numpy()
+        if len(vectors) != known.vectors:
+            found.append("the vectors are not as many as are counted")
+        if not np.isin(np.concatenate([np.unique(postings["id"].to_numpy()), vectors]), ids).all():
+            found.append("words or vectors are there of a record that is not")
+        return found
+
+    # For the lanes and tables of this target.
+
+    def kind(self, kind: RecordType) -> KindState | None:
+        """What is known of a type; None where it is not published."""
+        return self._head.kinds.get(kind.name)
+
+    def order(self, kind: RecordType) -> NDArray[np.int64]:
+        """The ids of all records in the order of their identities."""
+        if kind.name not in self._orders:
+            rows = self.rows(kind, "record", None, ["id", "place"])
+            at = pc.sort_indices(rows["place"])
+            self._orders[kind.name] = rows["id"].take(at).to_numpy()
+        return self._orders[kind.name]
+
+    def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, str]:
+        """By id what the identities of records are ordered by."""
+        return self._by_id(kind, "place", ids)
+
+    def postings(self, kind: RecordType, terms: Sequence[str]) -> dict[str, Postings]:
+        """The postings of some terms, of those that some record has."""
+        with self._turn:
+            known = {term: self._postings[kind.name, term] for term in terms if (kind.name, term) in self._postings}
+        lacking = [term for term in dict.fromkeys(terms) if term not in known]
+        if lacking:
+            known |= self._kept(kind, self.some(kind, "posting", "term", lacking, ["term", "id", "times", "length"]))
+        return known
+
+    def postings_from(self, kind: RecordType, first: str, behind: str) -> dict[str, Postings]:
+        """The postings of the terms from one up to, but not with, another, in their order."""
+        where = f"term >= '{first}' AND term < '{behind}'"
+        found = self._kept(kind, self.rows(kind, "posting", where, ["term", "id", "times", "length"]))
+        return dict(sorted(found.items()))
+
+    def some(
+        self, kind: RecordType, table: str, column: str, values: Collection[Any], columns: Sequence[str], more: str = ""
+    ) -> pa.Table:
+        """The rows in which a column has one of some values."""
+        wanted = [*values]
+        parts = [
+            self.rows(kind, table, f"{one_of(column, wanted[at : at + AT_ONCE])}{more}", columns)
+            for at in range(0, len(wanted), AT_ONCE)
+        ]
+        return pa.concat_tables(parts) if parts else self._nothing(kind, table).select(columns)
+
+    def rows(self, kind: RecordType, table: str, where: str | None, columns: Sequence[str]) -> pa.Table:
+        """The rows for which a condition holds."""
+        held = self.table(kind, table)
+        if held is None:
+            return self._nothing(kind, table).select(columns)
+        with self._store.answering():
+            query = held.search().select([*columns])
+            return (query if where is None else query.where(where)).to_arrow().select([*columns])
+
+    def nearest(
+        self, kind: RecordType, query: Any, fetch: int, columns: Sequence[str], where: str | None, probes: int
+    ) -> pa.Table:
+        """The chunks with the greatest products, falling, with `_distance` (1 - product): of all, or of `probes` parts of the index."""
+        held = self.table(kind, "vector")
+        assert held is not None, "there are vectors"
+        with self._store.answering():
+            asked = held.search(query, vector_column_name="vector").distance_type("dot").select([*columns, "_distance"])
+            asked = asked.nprobes(probes) if probes else asked.bypass_vector_index()
+            return (asked.where(where, prefilter=True) if where else asked).limit(fetch).to_arrow()
+
+    def table(self, kind: RecordType, table: str) -> Table | None:
+        """A table of a type; None where nothing ever was in it."""
+        known = self.kind(kind)
+        if known is None or table not in known.tables:
+            return None
+        name, version, _ = known.tables[table]
+        with self._turn:
+            if name not in self._tables:
+                self._tables[name] = self._store.at(name, version)
+            return self._tables[name]
+
+    def _nothing(self, kind: RecordType, table: str) -> pa.Table:
+        known = self.kind(kind)
+        return schema_of(kind, table, known.dimension if known else 0).empty_table()
+
+    def _by_id(self, kind: RecordType, column: str, ids: Collection[int]) -> dict[int, Any]:
+        return dict(_pairs(self.some(kind, "record", "id", ids, ["id", column])))
+
+    def _behind(self, kind: RecordType, order: NDArray[np.int64], place: bytes) -> int:
+        """Where in the order of records the first one behind a place stands."""
+        low, high, wanted = 0, len(order), place.hex()
+        while low < high:
+            middle = (low + high) // 2
+            one = int(order[middle])
+            if self.places(kind, [one])[one] > wanted:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _kept(self, kind: RecordType, rows: pa.Table) -> dict[str, Postings]:
+        """Postings by term; those that were asked for lately stay at hand."""
+        if not len(rows):
+            return {}
+        rows = rows.combine_chunks().sort_by([("term", "ascending"), ("id", "ascending")])
+        terms = rows["term"].combine_chunks().dictionary_encode()
+        columns = [rows[name].to_numpy() for name in ("id", "times", "length")]
+        codes = terms.indices.to_numpy()
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        ends = np.append(starts[1:], len(codes))
+        names = terms.dictionary.to_pylist()
+        found = {
+            names[codes[start]]: Postings(*(column[start:end] for column in columns))
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        }
+        with self._turn:
+            for term, held in found.items():
+                self._postings[kind.name, term] = held
+            kept = sum(len(held.ids) for held in self._postings.values())
+            while kept > _KEPT_POSTINGS:
+                kept -= len(self._postings.popitem(last=False)[1].ids)
+        return found
+
+    def _pages(self, kind: RecordType, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        held = self.table(kind, "record")
+        if held is not None:
+            with self._store.answering():
+                yield from held.search().select([*columns]).to_batches(1_024)
+
+    def _tokens(self, postings: pa.Table) -> dict[int, int]:
+        """How many tokens there are by the number of the field."""
+        fields = pc.utf8_slice_codeunits(postings["term"], 0, 4)
+        counted = (
+            pa.table({"field": fields, "times": postings["times"]}).group_by("field").aggregate([("times", "sum")])
+        )
+        return {int(field, 16): times for field, times in _pairs(counted.select(["field", "times_sum"]))}
+
+
+def matrix(column: pa.ChunkedArray) -> NDArray[np.float32]:
+    """Vectors of one length as a matrix."""
+    parts = [part.flatten().to_numpy().reshape(len(part), part.type.list_size) for part in column.chunks if len(part)]
+    return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
+
+
+def _pairs(rows: pa.Table) -> Iterator[tuple[Any, Any]]:
+    first, second = rows.columns
+    return zip(first.to_pylist(), second.to_pylist(), strict=True)
+
+
+def _is_other(page: pa.RecordBatch) -> bool:
+    lines, tags = page.column("line").to_pylist(), page.column("etag").to_pylist()
+    return any(etag(line) != tag for line, tag in zip(lines, tags, strict=True))

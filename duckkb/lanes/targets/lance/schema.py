@@ -1,0 +1,91 @@
+"""The Lance tables of a published base.
+
+`publication` has one row, which names a version of each other table: replacing it is what publishes. Each type has up to three
+tables more: `record` (lines, and what order, edges and filters read of them), `posting` (a term in a record) and `vector`. Bytes that
+are looked up are kept as hexadecimal text, in whose order they are and which an index takes.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from duckkb.lanes.sql.columns import declared_columns
+from duckkb.lanes.targets.facts import is_fact
+from duckkb.lanes.targets.keys import term_key
+from duckkb.ontology.model import RecordType
+from duckkb.values import dataclass, field
+
+FORMAT = 1
+"""Rises when the tables change: what another version of duckkb published is built anew."""
+
+PUBLICATION = "publication"
+PUBLICATION_SCHEMA = pa.schema(
+    [("number", pa.int64()), ("commit", pa.string()), ("fingerprint", pa.string()), ("document", pa.string())]
+)
+POSTING = pa.schema(
+    [("term", pa.string()), ("id", pa.int64()), ("times", pa.int32()), ("length", pa.int32()), ("positions", pa.binary())]
+)  # fmt: skip
+INDICES = {"record": ("id", "place", "source", "target"), "posting": ("id", "term"), "vector": ("id",)}
+_RECORD = [
+    ("id", pa.int64()), ("place", pa.string()), ("etag", pa.binary()), ("line", pa.binary()), ("source", pa.string()),
+    ("target", pa.string()), ("pending", pa.int32()), ("lengths", pa.list_(pa.int32())),
+]  # fmt: skip
+_KINDS = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+
+
+@dataclass(slots=True)
+class KindState:
+    """What a publication knows of a type: how many records it has, tokens by field of the index, vectors and their dimension, what
+    its records say of columns, and what the publisher noted. `tables` has for each kind of table its name, the version of it that is
+    published, and how many changes it has seen since it was last compacted."""
+
+    count: int = 0
+    lengths: list[int] = field(default_factory=list)
+    vectors: int = 0
+    dimension: int = 0
+    said: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    tables: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+
+
+def facts(kind: RecordType) -> dict[str, tuple[str, str]]:
+    """The fields of a record that are kept as columns, for filters: by name the column, and the kind of its values."""
+    found = [one for one in declared_columns(kind) if len(one.candidates) == 1 and one.candidates[0] in _KINDS]
+    return {one.name: (f"f{at}", one.candidates[0]) for at, one in enumerate(found) if is_fact(kind, one.name)}
+
+
+def record_schema(kind: RecordType) -> pa.Schema:
+    return pa.schema([*_RECORD, *((column, _KINDS[values]) for column, values in facts(kind).values())])
+
+
+def vector_schema(dimension: int) -> pa.Schema:
+    return pa.schema(
+        [
+            ("id", pa.int64()), ("field", pa.string()), ("seq", pa.int32()), ("at", pa.int32()),
+            ("vector", pa.list_(pa.float32(), dimension)),
+        ]
+    )  # fmt: skip
+
+
+def schema_of(kind: RecordType, table: str, dimension: int) -> pa.Schema:
+    """What a table of a type holds."""
+    return {"record": record_schema(kind), "posting": POSTING, "vector": vector_schema(dimension)}[table]
+
+
+@lru_cache(1 << 16)
+def term_of(field_number: int, token: str) -> str:
+    """What a token of a field of the index is found by."""
+    return f"{field_number:04x}{term_key(token).hex()}"
+
+
+def literal(value: Any) -> str:
+    """A value in a condition of LanceDB."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return "'" + value.replace("'", "''") + "'"
+        case float():
+            return repr(value + 0.0)  # Arrow tells -0.0 from 0.0
+    return str(value)

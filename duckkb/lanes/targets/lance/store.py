@@ -1,0 +1,347 @@
+"""The tables in a folder or a bucket: opened at a version, changed on top of one, and what the publications name kept apart from the rest.
+
+Several publishers may write to one table at once without a lock. Each begins by restoring the version that it follows on, which Lance
+makes conflict with whatever anybody else commits at the same time: who is disturbed starts over, and a version that was reached has
+the changes of one publisher alone. Which of them is published is decided by the one row of `publication`.
+"""
+
+import json
+import random
+import re
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from duckkb.errors import Unavailable
+from duckkb.lanes.targets.lance.address import LanceAddress
+from duckkb.lanes.targets.lance.schema import FORMAT, INDICES, PUBLICATION, PUBLICATION_SCHEMA, KindState, literal
+from duckkb.ports import Watermark
+from duckkb.values import dataclass
+
+AT_ONCE = 1_000  # values that a condition lists
+_ATTEMPTS, _LONGEST_WAIT = 60, 0.25  # seconds
+_CHANGES = 32  # of a table, then its small files are put together
+_SPARE = timedelta(hours=1)  # how much longer than it needs anything is kept
+_SOURCE = re.compile(r", /\S+\.rs:.*")  # where in its own source the library noticed
+_QUERY = re.compile(r"\?[^\s)]*")  # of an address that was asked: a signature may stand there
+_NAME = re.compile(r"(?P<number>\d{8,})-[0-9a-f]{8}-(record|posting|vector)-.+")
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_TAG = re.compile(r"[0-9a-f]{40,64}\.(?P<number>\d+)")
+_CONFLICTS = ("ncompatible transaction", "onflict", "oncurrent")
+
+Table = Any
+"""A table of LanceDB at one version; its library has no types that say so."""
+
+
+class Disturbed(Unavailable):
+    """Somebody else has changed a table meanwhile: starting over may help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the row of `publication` says: the publication's number, from 1, and what it holds."""
+
+    number: int
+    watermark: Watermark
+    kinds: Mapping[str, KindState]
+    configuration: Mapping[str, bytes]
+
+    @property
+    def document(self) -> str:
+        files = {path: b64encode(data).decode() for path, data in self.configuration.items()}
+        kinds = {name: asdict(state) for name, state in self.kinds.items()}
+        return json.dumps({"format": FORMAT, "kinds": kinds, "configuration": files})
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Head | None":
+        """None where nothing was published yet, or in another format."""
+        told = json.loads(row["document"]) if row["document"] else {}
+        if told.get("format") != FORMAT:
+            return None
+        kinds = {name: KindState(**state) for name, state in told["kinds"].items()}
+        files = {path: b64decode(data) for path, data in told["configuration"].items()}
+        return cls(row["number"], Watermark(row["commit"], row["fingerprint"]), kinds, files)
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """The version of each table that it names."""
+        return {name: version for state in self.kinds.values() for name, version, _ in state.tables.values()}
+
+
+class Store:
+    """What lies at an address. Its methods raise `errors.Unavailable` (E_TARGET)."""
+
+    def __init__(self, address: LanceAddress) -> None:
+        self.address = address
+        self._open: Any = None
+
+    def head(self) -> Head | None:
+        """What is published now."""
+        return self.numbered()[1]
+
+    def numbered(self) -> tuple[int, Head | None]:
+        """How often something was published here, and what is there now: of one moment."""
+        with self.answering():
+            table = self._publication()
+            row = _row(table) if table is not None else None
+            return (row["number"], Head.of(row)) if row else (0, None)
+
+    def earlier(self, commit: str) -> tuple[Head | None, Sequence[str]]:
+        """What was published of a commit, if it is kept; and the commits that are."""
+        with self.answering():
+            table = self._publication()
+            kept = _tags(table) if table is not None else {}
+            found = [name for name in kept if name.startswith(commit)]
+            if table is None or len(found) != 1:
+                return None, [*kept]
+            table.checkout(kept[found[0]])
+            return self._head(table), [*kept]
+
+    def at(self, name: str, version: int) -> Table:
+        """A table as it was at a version."""
+        with self.answering():
+            table = self._connection.open_table(name)
+            table.checkout(version)
+            return table
+
+    def make(self, name: str, schema: pa.Schema) -> Table:
+        """A new table."""
+        with self.answering():
+            return self._connection.create_table(name, schema=schema)
+
+    def index(self, table: Table, kind: str, *, by_vector: bool) -> None:
+        """Have the columns of a table indexed that are looked up, and where it is wanted its vectors (IVF, kept as they are)."""
+        from lancedb.index import BTree, IvfFlat
+
+        with self.answering():
+            for column in INDICES[kind]:
+                table.create_index(column, config=BTree())
+            if by_vector:
+                table.create_index("vector", config=IvfFlat(distance_type="dot"))
+
+    def change(
+        self,
+        held: tuple[str, int, int],
+        gone: Sequence[int],
+        added: Callable[[], Iterable[pa.Table]],
+        goes_on: Callable[[], None],
+    ) -> tuple[str, int, int]:
+        """A table after rows of some records left and others came, on top of the version that is published. `goes_on` raises where
+        that is no use any more."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.answering():
+                    return self._changed(held, gone, added)
+            except Disturbed:
+                goes_on()
+                time.sleep(random.random() * min(_LONGEST_WAIT, 0.01 * 2**attempt))
+        raise self._unavailable("other publishers change it all the time")
+
+    def swap(self, number: int, head: Head) -> bool:
+        """Publish, if what is published has this number; all at once, or not at all."""
+        with self.answering():
+            table: Table = self._publication(make=True)
+            values = {
+                "number": head.number,
+                "commit": head.watermark.commit,
+                "fingerprint": head.watermark.fingerprint,
+                "document": head.document,
+            }
+            for _ in range(_ATTEMPTS):
+                try:
+                    return bool(table.update(where=f"number = {number}", values=values).rows_updated == 1)
+                except RuntimeError as problem:
+                    if not _is_conflict(problem):
+                        raise
+                table = self._publication()
+                if table is None or _row(table)["number"] != number:
+                    return False
+            raise self._unavailable("other publishers change it all the time")
+
+    def settle(self, head: Head, before: Head | None) -> None:
+        """Have what a publication changed bear its commit as a tag, and remove what no kept publication needs. Whoever dies here leaves
+        it to the next publisher."""
+        with suppress(Unavailable), self.answering():
+            self._tag(head, before)
+            self._retire(head, before)
+
+    def mend(self, head: Head) -> None:
+        """Do what who published this left undone."""
+        with suppress(Unavailable), self.answering():
+            table = self._publication()
+            if table is not None and head.watermark.commit not in _tags(table):
+                self._tag(head, None)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """What the library cannot do, as our error: its first line, without what may be a key."""
+        try:
+            yield
+        except (RuntimeError, OSError, ValueError) as problem:
+            said = _QUERY.sub("", _SOURCE.sub("", str(problem).partition("\n")[0]))
+            raise self._unavailable(said[:300], Disturbed if _is_conflict(problem) else Unavailable) from problem
+
+    def _unavailable(self, said: str, kind: type[Unavailable] = Unavailable) -> Unavailable:
+        return kind(
+            f"{self.address.name} cannot be asked: {said}",
+            code="E_TARGET",
+            suggestion="look whether the folder or the bucket is there, and whether the environment lets you in",
+        )
+
+    @property
+    def _connection(self) -> Any:
+        if self._open is None:
+            import lancedb  # with threads of its own: not before it is asked
+
+            self._open = lancedb.connect(self.address.place)
+        return self._open
+
+    def _publication(self, *, make: bool = False) -> Table | None:
+        if not make and self.address.is_folder and not Path(self.address.place).exists():
+            return None  # the library would make it
+        if PUBLICATION not in self._names():
+            if not make:
+                return None
+            first = pa.table({"number": [0], "commit": [""], "fingerprint": [""], "document": [""]}, PUBLICATION_SCHEMA)
+            try:
+                return self._connection.create_table(PUBLICATION, first)
+            except (RuntimeError, OSError, ValueError):
+                if PUBLICATION not in self._names():
+                    raise
+        return self._connection.open_table(PUBLICATION)
+
+    def _names(self) -> list[str]:
+        found: list[str] = []
+        page = None
+        while True:
+            told = self._connection.list_tables(page_token=page, limit=AT_ONCE)
+            found += told.tables
+            page = told.page_token
+            if not page:
+                return found
+
+    def _head(self, table: Table | None) -> Head | None:
+        return Head.of(_row(table)) if table is not None else None
+
+    def _changed(
+        self, held: tuple[str, int, int], gone: Sequence[int], added: Callable[[], Iterable[pa.Table]]
+    ) -> tuple[str, int, int]:
+        name, version, changes = held
+        table = self._connection.open_table(name)
+        table.checkout(version)
+        table.restore()
+        at = table.version
+        for start in range(0, len(gone), AT_ONCE):
+            at = _next(at, table.delete(one_of("id", gone[start : start + AT_ONCE])).version)
+        for rows in added():
+            at = _next(at, table.add(rows).version)
+        if changes + 1 < _CHANGES:
+            return name, at, changes + 1
+        table.optimize(cleanup_older_than=self._oldest_kept(table))
+        return name, table.version, 0
+
+    def _oldest_kept(self, table: Table) -> timedelta:
+        """How old what is kept of a table may be."""
+        tagged = {*_tags(table).values()}
+        times = [one["timestamp"] for one in table.list_versions() if one["version"] in tagged]
+        oldest = min((_aware(one) for one in times), default=datetime.now(UTC))
+        return datetime.now(UTC) - oldest + _SPARE
+
+    def _tag(self, head: Head, before: Head | None) -> None:
+        commit, known = head.watermark.commit, before.tables if before else {}
+        for name, version in head.tables.items():
+            if known.get(name) != version:
+                _set_tag(self._connection.open_table(name), f"{commit}.{head.number}", version)
+        table = self._publication()
+        if table is not None and _row(table)["number"] == head.number:
+            _set_tag(table, commit, table.version)
+
+    def _retire(self, head: Head, before: Head | None) -> None:
+        """Publications beyond those that are kept lose their tags, and what they alone named goes; not yet what was published until
+        now, which somebody may be reading."""
+        table = self._publication()
+        if table is None:
+            return
+        commits = [(name, version) for name, version in _tags(table).items() if _COMMIT.fullmatch(name)]
+        tags = sorted(commits, key=lambda one: -one[1])
+        dropped = [name for name, _ in tags[self.address.kept :]]
+        kept = [
+            head,
+            *([before] if before else []),
+            *self._named([version for _, version in tags[: self.address.kept]]),
+        ]
+        needed = {(name, version) for one in kept for name, version in one.tables.items()}
+        names = {name for name, _ in needed}
+        for name in self._names():
+            made = _NAME.fullmatch(name)  # others may keep tables and tags of their own here
+            if made and name not in names and int(made["number"]) <= head.number:
+                self._connection.drop_table(name)
+        if not dropped:
+            return
+        for name in names:
+            held = self._connection.open_table(name)
+            for tag, version in _tags(held).items():
+                made = _TAG.fullmatch(tag)
+                if made and (name, version) not in needed and int(made["number"]) <= head.number:
+                    held.tags.delete(tag)
+        for tag in dropped:
+            table.tags.delete(tag)
+        if head.number % _CHANGES == 0:
+            table.optimize(cleanup_older_than=self._oldest_kept(table))
+
+    def _named(self, versions: Sequence[int]) -> Iterator[Head]:
+        for version in versions:
+            table = self._connection.open_table(PUBLICATION)
+            table.checkout(version)
+            found = self._head(table)
+            if found is not None:
+                yield found
+
+
+def name_for(number: int, nonce: str, table: str, kind: str) -> str:
+    """The name of a new table of a type, for the publication that is to have this number."""
+    return f"{number:08}-{nonce}-{table}-{kind}"
+
+
+def one_of(column: str, values: Iterable[Any]) -> str:
+    """The condition that a column has one of some values."""
+    return f"{column} IN ({', '.join(map(literal, values))})"
+
+
+def _next(before: int, after: int) -> int:
+    if after != before + 1:
+        raise Disturbed("a table has changes of others", code="E_TARGET")
+    return after
+
+
+def _row(table: Table) -> dict[str, Any]:
+    (row,) = table.search().limit(2).to_arrow().to_pylist()
+    found: dict[str, Any] = row
+    return found
+
+
+def _tags(table: Table) -> dict[str, int]:
+    return {name: told["version"] for name, told in table.tags.list().items()}
+
+
+def _set_tag(table: Table, name: str, version: int) -> None:
+    known = _tags(table)
+    if name not in known:
+        table.tags.create(name, version)
+    elif known[name] != version:
+        table.tags.update(name, version)
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment.astimezone(UTC)  # the library gives local times without a zone
+
+
+def _is_conflict(problem: Exception) -> bool:
+    return any(sign in str(problem) for sign in _CONFLICTS)

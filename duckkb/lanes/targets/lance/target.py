@@ -1,0 +1,130 @@
+"""Lance tables in a folder or a bucket as a target: what is read there, and how a delta becomes a publication."""
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from duckkb.errors import Conflict, StateError, UsageError
+from duckkb.lanes.targets.lance.address import LanceAddress
+from duckkb.lanes.targets.lance.loading import LanceLoading
+from duckkb.lanes.targets.lance.publication import LancePublication
+from duckkb.lanes.targets.lance.store import Head, Store
+from duckkb.lanes.targets.readings import Readings
+from duckkb.lanes.targets.watermarks import behind, not_published
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
+from duckkb.settings import Settings
+
+_MOST_OPEN = 2  # that which is published, and that which was just now
+
+
+class LanceTarget:
+    """Implements `ports.Target`."""
+
+    def __init__(self, url: str) -> None:
+        self._address, self._url = LanceAddress.of(url), url
+        self._store = Store(self._address)
+        self._open: dict[int, LancePublication] = {}
+        self._turn = Lock()
+        self._readings: Readings[LancePublication] = Readings()
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    @property
+    def now(self) -> LancePublication:
+        return self._readings.now
+
+    @contextmanager
+    def reading(self) -> Iterator[LancePublication]:
+        found = self._opened(self._asked())
+        with self._readings.of(found):
+            yield found
+
+    def watermark(self) -> Watermark | None:
+        head = self._store.head() if self._address.at is None else self._asked()
+        return head.watermark if head else None
+
+    def publish(self, delta: Delta) -> None:
+        if self._address.at is not None:
+            raise UsageError(
+                "an address with ?at= is of what was published before, and is not published to",
+                code="E_TARGET_URL",
+                suggestion="leave ?at= out",
+            )
+        number, before = self._store.numbered()
+        if (before.watermark if before else None) != delta.parent:
+            raise self._behind(delta)
+        if before is not None:
+            self._store.mend(before)
+        loading = LanceLoading(
+            self._store, delta, number + 1, os.urandom(4).hex(), lambda: self._goes_on(delta, number)
+        )
+        if delta.is_whole:
+            kinds = loading.build()
+        else:
+            assert before is not None, "what follows has something before it"
+            kinds = loading.follow(LancePublication(self._store, before))
+        files = {path: file.data for path, file in delta.configuration.items()}
+        head = Head(number + 1, delta.watermark, kinds, files)
+        if not self._store.swap(number, head):
+            raise self._behind(delta)
+        self._store.settle(head, before)
+
+    def grant(self, role: str, types: Collection[str]) -> None:
+        raise UsageError(
+            "Lance tables are files, which know no roles: whoever reads them sees every type",
+            code="E_ROLE",
+            suggestion="publish to PostgreSQL, or let `duckkb serve` answer, whose tenants see what is theirs",
+        )
+
+    def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
+        from duckkb.lanes.targets.lance.lanes import LanceLanes
+
+        return LanceLanes(kind, rows, tokenizer, settings, self)
+
+    def sql(self, inner: Sql) -> Sql:
+        from duckkb.lanes.sql.tables import Tables
+        from duckkb.lanes.targets.lance.tables import LanceTables
+
+        assert isinstance(inner, Tables), "which reads conditions"
+        return LanceTables(inner, self)
+
+    def close(self) -> None:
+        self._open.clear()
+
+    def _asked(self) -> Head:
+        """The publication that the address asks for."""
+        commit = self._address.at
+        if commit is None:
+            found = self._store.head()
+            if found is None:
+                raise not_published(self.name, self._url)
+            return found
+        found, kept = self._store.earlier(commit)
+        if found is None:
+            raise StateError(
+                f"{commit} is none of the commits that are kept at {self._address.place}",
+                code="E_NOT_PUBLISHED",
+                suggestion=f"kept are {', '.join(one[:12] for one in kept) or 'none'}",
+            )
+        return found
+
+    def _opened(self, head: Head) -> LancePublication:
+        with self._turn:
+            if head.number not in self._open:
+                while len(self._open) >= _MOST_OPEN:
+                    self._open.pop(next(iter(self._open)))
+                self._open[head.number] = LancePublication(self._store, head)
+            return self._open[head.number]
+
+    def _goes_on(self, delta: Delta, number: int) -> None:
+        """Raises where somebody has published meanwhile."""
+        if self._store.numbered()[0] != number:
+            raise self._behind(delta)
+
+    def _behind(self, delta: Delta) -> Conflict:
+        found = self._store.head()
+        return behind(self.name, delta.parent, found.watermark if found else None)

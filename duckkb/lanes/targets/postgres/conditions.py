@@ -1,0 +1,253 @@
+"""Filters as conditions of PostgreSQL: of the tree that the reader of filters makes, what means the same there to the last record.
+
+That tree says how values meet (which casts fail softly, which paths lead into JSON), so that nothing here has to know the language.
+Texts are compared by their bytes, as DuckDB does. What is not known to mean the same has no translation, and is left to DuckDB.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from psycopg import sql
+
+from duckkb.lanes.sql import simple
+from duckkb.lanes.sql.columns import EXTRA, Column, Columns
+from duckkb.lanes.sql.kinds import EXACT, INT64, parse_date, parse_timestamp
+from duckkb.lanes.sql.reader.syntax import Node
+from duckkb.lanes.targets.facts import is_fact
+from duckkb.ontology.model import RecordType
+from duckkb.records import ID
+
+_OF_TESTS = {"equal": "=", "not_equal": "<>", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">="}
+_OF_TREES = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+_FLIPPED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_CASTS: Mapping[str, str] = {
+    "text": 'COLLATE "C"',
+    "integer": "::numeric",
+    "number": "::float8",
+    "boolean": "::boolean",
+    "date": 'COLLATE "C"',  # YYYY-MM-DD, whose order is that of days
+    "timestamp": "::timestamptz",  # a connection's time zone is UTC
+}
+"""How a value of JSON, as text, is compared by the kind of its column."""
+_NO_JSON = re.compile(r"(?!true$|false$|null$)[^-\d{\[\"\s]")
+"""How a text begins that is no number, list, object or word of JSON, and so is found in texts alone."""
+_BOOLEANS = {"t": True, "f": False}  # as the parser writes TRUE and FALSE
+_INTEGER = re.compile(r"-?\d{1,18}")
+
+
+class NoTranslation(Exception):
+    """A part of a condition that is not known to mean the same in PostgreSQL."""
+
+
+def of_tests(kind: RecordType, tests: "tuple[simple.Test, ...]") -> sql.Composable | None:
+    """Simple comparisons, all of which must hold; None where they are not answered from the facts."""
+    try:
+        reading = Translation(kind, None)
+        return sql.SQL(" AND ").join(map(reading.test, tests)) if tests else None
+    except NoTranslation:
+        return None
+
+
+def of_tree(kind: RecordType, columns: Columns, tree: Node) -> sql.Composable | None:
+    """The tree of a condition; None where some part of it has no translation."""
+    try:
+        return Translation(kind, columns).condition(tree)
+    except NoTranslation:
+        return None
+
+
+class Translation:
+    """Of conditions over the records of a type."""
+
+    def __init__(self, kind: RecordType, columns: Columns | None) -> None:
+        self._kind = kind
+        self._by_name = {one.sql_name.casefold(): one for one in columns.all} if columns is not None else {}
+
+    def test(self, test: simple.Test) -> sql.Composable:
+        value, kind = self._value(test.column), test.column.kind
+        constants = [_literal(kind, one) for one in test.constants]
+        if test.operator == "in":
+            return sql.SQL("{} IN ({})").format(value, sql.SQL(", ").join(constants))
+        return _compared(value, _OF_TESTS[test.operator], constants[0])
+
+    def condition(self, node: Node) -> sql.Composable:
+        """A condition that is true, false or NULL where DuckDB's is."""
+        children = node.get("children") or []
+        match node["class"], node["type"]:
+            case "CONJUNCTION", ("CONJUNCTION_AND" | "CONJUNCTION_OR") as which:
+                joint = " AND " if which == "CONJUNCTION_AND" else " OR "
+                return sql.SQL("({})").format(sql.SQL(joint).join(map(self.condition, children)))
+            case "OPERATOR", "OPERATOR_NOT":
+                return sql.SQL("(NOT {})").format(self.condition(children[0]))
+            case "OPERATOR", ("OPERATOR_IS_NULL" | "OPERATOR_IS_NOT_NULL") as which:
+                said = "IS NULL" if which == "OPERATOR_IS_NULL" else "IS NOT NULL"
+                return sql.SQL(f"({{}} {said})").format(self._json(children[0]))
+            case "OPERATOR", ("COMPARE_IN" | "COMPARE_NOT_IN") as which:
+                found = sql.SQL(" OR ").join(self._meeting(children[0], "=", one) for one in children[1:])
+                return sql.SQL("({})" if which == "COMPARE_IN" else "(NOT ({}))").format(found)
+            case "BETWEEN", "COMPARE_BETWEEN":
+                lower = self._meeting(node["input"], ">=", node["lower"])
+                return sql.SQL("({} AND {})").format(lower, self._meeting(node["input"], "<=", node["upper"]))
+            case "COMPARISON", which if which in _OF_TREES:
+                return self._comparison(node["left"], _OF_TREES[which], node["right"])
+            case "FUNCTION", _:
+                return self._called(node["function_name"], children)
+            case "COLUMN_REF", _:
+                column = self._column(node)
+                if column.kind == "boolean":
+                    return self._value(column)
+        raise NoTranslation
+
+    def _comparison(self, left: Node, operator: str, right: Node) -> sql.Composable:
+        if left["class"] == "COLUMN_REF" or left["class"] == "FUNCTION":
+            return self._meeting(left, operator, right)
+        return self._meeting(right, _FLIPPED[operator], left)
+
+    def _meeting(self, value: Node, operator: str, constant: Node) -> sql.Composable:
+        """A column, or what lies at a path in one, beside a constant."""
+        if value["class"] == "FUNCTION":
+            return self._at_path(value, operator, constant)
+        column = self._column(value)
+        return _compared(self._value(column), operator, _literal(column.kind, _constant(column.kind, constant)))
+
+    def _at_path(self, node: Node, operator: str, constant: Node) -> sql.Composable:
+        """A text inside of JSON beside one that no other JSON looks like."""
+        found, text = self._json(node), _constant("text", constant)
+        if operator not in ("=", "<>") or not isinstance(text, str) or not _NO_JSON.match(text):
+            raise NoTranslation
+        as_text = sql.SQL("({} #>> '{{}}')").format(found)
+        return sql.SQL(
+            "(CASE WHEN {0} IS NULL THEN NULL"
+            f" WHEN jsonb_typeof({{0}}) = 'string' THEN {{1}} ELSE {'FALSE' if operator == '=' else 'TRUE'} END)"
+        ).format(found, _compared(as_text, operator, sql.Literal(text)))
+
+    def _called(self, name: str, children: list[Node]) -> sql.Composable:
+        """LIKE with a constant pattern, and a text among those of a list."""
+        if len(children) != 2 or children[0]["class"] != "COLUMN_REF":
+            raise NoTranslation
+        column, text = self._column(children[0]), _constant("text", children[1])
+        if not isinstance(text, str):
+            raise NoTranslation
+        if name in ("~~", "!~~") and column.kind == "text":
+            said = "LIKE" if name == "~~" else "NOT LIKE"
+            return sql.SQL(f"({{}} {said} {{}} ESCAPE '')").format(self._value(column), sql.Literal(text))
+        if name in ("list_contains", "array_contains", "list_has") and column.kind == "text[]":
+            return sql.SQL("((facts -> {}) ? {})").format(sql.Literal(column.name), sql.Literal(text))
+        raise NoTranslation
+
+    def _json(self, node: Node) -> sql.Composable:
+        """The value of a column, or at a path in one, as JSON; NULL where there is none."""
+        if node["class"] == "COLUMN_REF":
+            column = self._column(node)
+            if column.name == EXTRA:
+                raise NoTranslation
+            self._refuse_unkept(column.name)
+            return sql.SQL("(facts -> {})").format(sql.Literal(column.name))
+        children = node.get("children") or []
+        if node.get("function_name") != "json_extract_string" or children[0]["class"] != "COLUMN_REF":
+            raise NoTranslation
+        path, column = _constant("text", children[1]), self._column(children[0])
+        steps = path.split("/")[1:] if isinstance(path, str) and path.startswith("/") and "~" not in path else []
+        if column.name != EXTRA:
+            steps = [column.name, *steps]
+        if len(steps) < 2 - (column.name == EXTRA) or any(not step or step.isdigit() or step == "-" for step in steps):
+            raise NoTranslation
+        self._refuse_unkept(steps[0])
+        return sql.SQL("NULLIF(facts #> {}, 'null')").format(sql.Literal(steps))
+
+    def _column(self, node: Node) -> Column:
+        names = node.get("column_names") or []
+        column = self._by_name.get(names[0].casefold()) if len(names) == 1 else None
+        if column is None:
+            raise NoTranslation
+        return column
+
+    def _value(self, column: Column) -> sql.Composable:
+        if column.name == ID:
+            return sql.SQL("id::numeric")
+        cast = _CASTS.get(column.kind)
+        if cast is None:
+            raise NoTranslation
+        self._refuse_unkept(column.name)
+        return sql.SQL(f"((facts ->> {{}}) {cast})").format(sql.Literal(column.name))
+
+    def _refuse_unkept(self, name: str) -> None:
+        if name.startswith("__") or not is_fact(self._kind, name):
+            raise NoTranslation
+
+
+def _compared(value: sql.Composable, operator: str, constant: sql.Composable) -> sql.Composable:
+    return sql.SQL(f"({{}} {operator} {{}})").format(value, constant)
+
+
+def _constant(kind: str, node: Node) -> Any:
+    """The value of a constant that is compared with a column of a kind as it is, or by a cast whose outcome is known."""
+    if node["class"] == "CAST" and node.get("try_cast") and node["child"]["class"] == "CONSTANT":
+        text, wanted = node["child"]["value"].get("value"), node["cast_type"]["id"]
+        read = _CAST_TEXTS.get((kind, wanted))
+        found = read(text) if read is not None and isinstance(text, str) else None
+        if found is None:
+            raise NoTranslation
+        return found
+    if kind == "boolean" and node["class"] == "CAST" and node["cast_type"]["id"] == "BOOLEAN":
+        said = _BOOLEANS.get(str(node["child"].get("value", {}).get("value")))
+        if said is None:
+            raise NoTranslation
+        return said
+    if node["class"] != "CONSTANT" or node["value"].get("is_null"):
+        raise NoTranslation
+    value, told = node["value"].get("value"), node["value"]["type"]
+    if told["id"] == "DECIMAL" and isinstance(value, int):
+        value = float(Decimal(value).scaleb(-told["type_info"]["scale"]))
+    if kind == "text" and told["id"] != "VARCHAR":
+        raise NoTranslation
+    if kind not in _SUITS or not _SUITS[kind](value):
+        raise NoTranslation
+    return value
+
+
+def _literal(kind: str, value: Any) -> sql.Composable:
+    if kind == "number":
+        return sql.SQL("{}::float8").format(sql.Literal(repr(float(value))))
+    if kind == "timestamp":
+        return sql.SQL("{}::timestamptz").format(sql.Literal(value))
+    return sql.Literal(value)
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+_SUITS: Mapping[str, Callable[[Any], bool]] = {
+    "text": _is_known,
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: type(value) is int and -INT64 < value < INT64,
+    "number": lambda value: type(value) is float or (type(value) is int and abs(value) <= EXACT),
+}
+
+
+def _day(text: str) -> str | None:
+    found = parse_date(text)
+    return found.isoformat() if found else None
+
+
+def _moment(text: str) -> str | None:
+    found = parse_timestamp(text)
+    return f"{found.isoformat()}+00:00" if found else None
+
+
+_CAST_TEXTS: Mapping[tuple[str, str], Callable[[str], Any]] = {
+    ("date", "DATE"): _day,
+    ("timestamp", "TIMESTAMP"): _moment,
+    ("integer", "BIGINT"): lambda text: int(text) if _INTEGER.fullmatch(text) else None,
+}
+"""By the kind of a column and the type to which a text is cast for it, what reads the texts of which the outcome is known."""

@@ -1,0 +1,188 @@
+"""Connections to a PostgreSQL server: to which one, how vectors travel, and what is told when it does not answer.
+
+No password is ever part of an address that duckkb is given: libpq takes it from PGPASSWORD, a service file or ~/.pgpass.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+from psycopg import sql
+from psycopg.adapt import Buffer, Dumper, Loader
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
+from psycopg.types import TypeInfo
+
+from duckkb.errors import Unavailable, UsageError
+from duckkb.values import dataclass
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SCHEMES = ("postgresql", "postgres")
+_SOURCE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_CONNECT_SECONDS = 10
+_STATEMENT_SECONDS = 30
+_SECRET = ("password", "passfile", "sslpassword")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`url` as libpq takes it, and the name under which a base is published there, which stands behind a `#`."""
+
+    url: str
+    source: str
+
+    @classmethod
+    def of(cls, given: str) -> "Address":
+        """Raises `errors.UsageError` (E_TARGET_URL) for one that says a password, or names a base in another way."""
+        try:
+            parts = urlsplit(given)
+            has_password = parts.password is not None
+        except ValueError:
+            raise _refused("the address of the database does not parse") from None
+        if has_password or any(name.lower() in _SECRET for name, _ in parse_qsl(parts.query, keep_blank_values=True)):
+            raise _refused(
+                "the address of the database holds a password",
+                "leave it out, and give it by PGPASSWORD, a service file or ~/.pgpass",
+            )
+        source = parts.fragment or "base"
+        if not _SOURCE.fullmatch(source):
+            raise _refused(
+                f"{source!r} is no name of a published base",
+                "a letter, then letters, digits and _ in lower case: postgresql://HOST/DATABASE#NAME",
+            )
+        return cls(urlunsplit(parts._replace(fragment="")), source)
+
+    @property
+    def name(self) -> str:
+        """As a person is told it."""
+        parts = urlsplit(self.url)
+        return f"{parts.netloc.rpartition('@')[2] or 'localhost'}{parts.path}#{self.source}"
+
+
+def _refused(
+    message: str, suggestion: str = "postgresql://HOST/DATABASE, or postgresql://HOST/DATABASE#NAME"
+) -> UsageError:
+    return UsageError(message, code="E_TARGET_URL", suggestion=suggestion)
+
+
+class Connections:
+    """Connections that are kept between questions; each is one thread's while it is borrowed."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._idle: list[Connection] = []
+        self._turn = Lock()
+        self._is_closed = False
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Connection]:
+        """A connection in which no transaction has begun. Raises `errors.Unavailable` (E_TARGET), also for what the server says
+        in the block that no caller foresees."""
+        with told(self._address):
+            connection = self._taken()
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+
+    def close(self) -> None:
+        with self._turn:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _taken(self) -> Connection:
+        while True:
+            with self._turn:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return connected(self._address)
+            try:
+                connection.execute("SELECT 1")  # of a server that was started anew meanwhile
+                return connection
+            except psycopg.OperationalError:
+                connection.close()
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._turn:
+            is_sound = not connection.closed and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+            if is_sound and not self._is_closed:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def connected(address: Address) -> Connection:
+    """A connection that commits by itself outside of transactions, and stops what takes too long. What the address says beside that
+    (`options`, by which some hosts tell databases apart) holds."""
+    said = conninfo_to_dict(address.url).get("options") or ""
+    limits = (
+        f"-c statement_timeout={_STATEMENT_SECONDS * 1000} -c lock_timeout={_STATEMENT_SECONDS * 1000} -c timezone=UTC"
+    )
+    connection = psycopg.connect(
+        address.url,
+        autocommit=True,
+        connect_timeout=_CONNECT_SECONDS,
+        application_name="duckkb",
+        options=f"{said} {limits}".strip(),
+    )
+    know_vectors(connection)
+    return connection
+
+
+def know_vectors(connection: Connection) -> None:
+    """Have vectors travel as their numbers, where the server has the extension."""
+    info = TypeInfo.fetch(connection, "vector")
+    if info is None:
+        return
+    info.register(connection)
+    dumper = type("VectorDumper", (_VectorDumper,), {"oid": info.oid})
+    connection.adapters.register_dumper(np.ndarray, dumper)
+    connection.adapters.register_loader(info.oid, _VectorLoader)
+
+
+class _VectorDumper(Dumper):
+    """pgvector's binary form: the dimension and two spare bytes, then 32-bit floats, all big-endian."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: NDArray[np.float32]) -> Buffer:
+        return len(obj).to_bytes(2, "big") + b"\0\0" + obj.astype(">f4").tobytes()
+
+
+class _VectorLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> NDArray[np.float32]:
+        return np.frombuffer(bytes(data)[4:], ">f4").astype(np.float32)
+
+
+@contextmanager
+def told(address: Address) -> Iterator[None]:
+    """What a server says goes wrong, as an error of ours; libpq's words hold no password."""
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as problem:
+        raise Unavailable(
+            f"{address.name} took longer than {_STATEMENT_SECONDS} seconds", code="E_TARGET", suggestion="ask for less"
+        ) from problem
+    except psycopg.Error as problem:
+        said = (str(problem).strip() or type(problem).__name__).splitlines()[0]
+        raise Unavailable(
+            f"{address.name} does not answer as it should: {said}",
+            code="E_TARGET",
+            suggestion="look whether the server runs and lets you in: `psql` with the same address",
+        ) from problem
+
+
+def identifier(*names: str) -> sql.Identifier:
+    """A name as a statement may have it; the one way in which names get into statements."""
+    return sql.Identifier(*names)

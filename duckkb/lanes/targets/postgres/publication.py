@@ -1,0 +1,177 @@
+"""What is published, read in one transaction: it sees one moment, whatever is published meanwhile."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+
+from duckkb.lanes.targets.keys import end_of, place_of
+from duckkb.lanes.targets.postgres.connecting import Connection, identifier
+from duckkb.ontology.model import RecordType
+from duckkb.ports import EdgeSide, Watermark
+from duckkb.records import Component, Identity
+from duckkb.values import dataclass
+
+_PAGE = 500  # lines that are fetched at a time
+
+_FAULTS = {
+    "the records are not as many as are counted": """
+        SELECT 1 FROM {record} WHERE kind = {kind} HAVING count(*) <> {count}
+    """,
+    "a line is not what its etag was taken of": """
+        SELECT 1 FROM {record} WHERE kind = {kind} AND substring(sha256(line), 1, 8) <> etag LIMIT 1
+    """,
+    "a term counts other records than have it": """
+        SELECT 1 FROM (SELECT id, records FROM {term} WHERE kind = {kind}) t
+        FULL JOIN (SELECT term, count(*) AS found FROM {posting} WHERE kind = {kind} GROUP BY term) p ON p.term = t.id
+        WHERE t.records IS DISTINCT FROM p.found LIMIT 1
+    """,
+    "words or vectors are there of a record that is not": """
+        SELECT 1 FROM (
+            SELECT id FROM {posting} WHERE kind = {kind} UNION SELECT id FROM {vector} WHERE kind = {kind}
+        ) x WHERE id NOT IN (SELECT id FROM {record} WHERE kind = {kind}) LIMIT 1
+    """,
+}
+"""What gives a row where something does not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """What the target knows of a type: its number there, how many records it has and vectors, how many tokens by field of the
+    index, and as JSON what its records say of columns and what the publisher noted."""
+
+    number: int
+    count: int
+    lengths: Sequence[int]
+    vectors: int
+    said: str
+    notes: str
+
+
+class PostgresPublication:
+    """Implements `ports.Publication` over the schema `build`, in the transaction that the connection is in."""
+
+    def __init__(self, connection: Connection, watermark: Watermark, build: str) -> None:
+        self._connection = connection
+        self._watermark = watermark
+        self.build = build
+        self._kinds: dict[str, KindRow] | None = None
+
+    @property
+    def watermark(self) -> Watermark:
+        return self._watermark
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(self._by_name())
+
+    def configuration(self) -> Mapping[str, bytes]:
+        rows = self.rows("SELECT path, data FROM {configuration} ORDER BY path")
+        return {path: bytes(data) for path, data in rows}
+
+    def notes(self, kind: RecordType) -> Mapping[str, Any]:
+        known = self.kind(kind)
+        found: dict[str, Any] = json.loads(known.notes) if known else {}
+        return found
+
+    def count(self, kind: RecordType) -> int:
+        known = self.kind(kind)
+        return known.count if known else 0
+
+    def ids(self, kind: RecordType) -> Sequence[int]:
+        order = "ORDER BY substring(place, 1, 1000), place"
+        return [one for (one,) in self.of(kind, f"SELECT id FROM {{record}} WHERE kind = {{kind}} {order}")]
+
+    def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
+        if not ids:
+            return {}
+        found = self.of(kind, "SELECT id, line FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
+        return {one: bytes(line) for one, line in found}
+
+    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+        by_place = {place_of(identity): identity for identity in identities}
+        statement = """
+            SELECT place, id FROM {record}
+            WHERE kind = {kind} AND substring(place, 1, 1000) = ANY(%s) AND place = ANY(%s)
+        """
+        starts = list({place[:1000] for place in by_place})
+        return {by_place[bytes(place)]: one for place, one in self.of(kind, statement, starts, [*by_place])}
+
+    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+        after = b"" if behind is None else place_of(behind)
+        statement = """
+            SELECT line, place FROM {record}
+            WHERE kind = {kind} AND (substring(place, 1, 1000), place) > (substring(%s, 1, 1000), %s)
+            ORDER BY substring(place, 1, 1000), place LIMIT %s
+        """
+        while page := self.of(kind, statement, after, after, _PAGE):
+            for line, place in page:
+                after = bytes(place)
+                yield bytes(line)
+
+    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+        column = identifier("source" if side == "out" else "target")
+        statement = "SELECT id FROM {record} WHERE kind = {kind} AND {column} = ANY(%s)"
+        return [one for (one,) in self.of(kind, statement, [end_of(end) for end in ends], column=column)]
+
+    def etags(self, kind: RecordType) -> Mapping[int, bytes]:
+        rows = self.of(kind, "SELECT id, etag FROM {record} WHERE kind = {kind}")
+        return {one: bytes(tag) for one, tag in rows}
+
+    def vectors(
+        self, kind: RecordType, ids: Collection[int]
+    ) -> Mapping[int, Mapping[tuple[str, int], NDArray[np.float32]]]:
+        statement = "SELECT id, field, seq, vector FROM {vector} WHERE kind = {kind} AND id = ANY(%s)"
+        found: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
+        for one, field, seq, vector in self.of(kind, statement, [*ids]):
+            found.setdefault(one, {})[field, seq] = vector
+        return found
+
+    def pending(self, kind: RecordType) -> Sequence[int]:
+        return [one for (one,) in self.of(kind, "SELECT id FROM {record} WHERE kind = {kind} AND pending > 0")]
+
+    def faults(self, kind: RecordType) -> Sequence[str]:
+        known = self.kind(kind)
+        if known is None:
+            return ["it is not published"]
+        return [said for said, statement in _FAULTS.items() if self.of(kind, statement, count=sql.Literal(known.count))]
+
+    # For the lanes and tables of this target.
+
+    def kind(self, kind: RecordType) -> KindRow | None:
+        """What is known of a type; None where it is not published, or not for who asks."""
+        return self._by_name().get(kind.name)
+
+    def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
+        """By id what the identities of records are ordered by."""
+        rows = self.of(kind, "SELECT id, place FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
+        return {one: bytes(place) for one, place in rows}
+
+    def of(self, kind: RecordType, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives of one type; `{kind}` stands for its number, and names of tables for these."""
+        known = self.kind(kind)
+        return [] if known is None else self.rows(statement, *given, kind=sql.Literal(known.number), **parts)
+
+    def rows(self, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        names = ("record", "term", "posting", "vector", "configuration")
+        tables = {name: self._table(name) for name in names}
+        made = sql.SQL(statement).format(**{**tables, **parts})
+        with self._connection.cursor(binary=True) as cursor:
+            return cursor.execute(made, given or None).fetchall()
+
+    def execute(self, statement: str) -> None:
+        """Run a statement of our own, as it is, that gives nothing."""
+        self._connection.execute(statement)
+
+    def _by_name(self) -> Mapping[str, KindRow]:
+        if self._kinds is None:
+            statement = "SELECT name, number, count, lengths, vectors, said, notes FROM {kinds}"
+            self._kinds = {name: KindRow(*row) for name, *row in self.rows(statement, kinds=self._table("kind"))}
+        return self._kinds
+
+    def _table(self, name: str) -> sql.Identifier:
+        return identifier(self.build, name)

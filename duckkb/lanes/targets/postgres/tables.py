@@ -1,0 +1,45 @@
+"""Filters that PostgreSQL answers."""
+
+import json
+from typing import TYPE_CHECKING
+
+from psycopg.sql import Composable
+
+from duckkb.id_set import IdSet
+from duckkb.lanes.sql import simple
+from duckkb.lanes.sql.columns import Columns
+from duckkb.lanes.sql.reader.reading import reads_clock
+from duckkb.lanes.sql.tables import Tables
+from duckkb.lanes.targets.postgres.conditions import of_tests, of_tree
+from duckkb.lanes.targets.tables import PublishedTables, columns_of
+from duckkb.ontology.model import RecordType
+
+if TYPE_CHECKING:
+    from duckkb.lanes.targets.postgres.target import PostgresTarget
+
+
+class PostgresTables(PublishedTables):
+    """Implements `ports.Sql`."""
+
+    def __init__(self, inner: Tables, target: "PostgresTarget") -> None:
+        super().__init__(inner)
+        self._target = target
+
+    def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
+        now = self._target.now
+        known = now.kind(kind)
+        if known is None:
+            return None
+        asked = self._translated(kind, columns_of(kind, json.loads(known.said)), condition)
+        if asked is None or now.of(kind, "SELECT 1 FROM {record} WHERE kind = {kind} AND facts IS NULL LIMIT 1"):
+            return None
+        statement = "SELECT id FROM {record} WHERE kind = {kind} AND ({asked})"
+        rows = now.of(kind, statement, asked=asked)
+        return IdSet.of(one for (one,) in rows)
+
+    def _translated(self, kind: RecordType, columns: Columns, condition: str) -> Composable | None:
+        if reads_clock(condition):
+            return None
+        if tests := simple.tests(condition, columns):
+            return of_tests(kind, tests)
+        return of_tree(kind, columns, self._inner.tree(kind, columns, condition))

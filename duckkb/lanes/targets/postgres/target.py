@@ -1,0 +1,187 @@
+"""A PostgreSQL server as a target: what is read there, and how a delta is applied in one transaction."""
+
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+
+import psycopg
+from psycopg import sql
+
+from duckkb.errors import UsageError
+from duckkb.lanes.targets.postgres import schema
+from duckkb.lanes.targets.postgres.connecting import Address, Connection, Connections, identifier, know_vectors
+from duckkb.lanes.targets.postgres.loading import Loading
+from duckkb.lanes.targets.postgres.publication import PostgresPublication
+from duckkb.lanes.targets.readings import Readings
+from duckkb.lanes.targets.watermarks import behind, not_published
+from duckkb.ontology.model import RecordType
+from duckkb.ports import Delta, Lanes, Rows, Sql, Tokenizer, Watermark
+from duckkb.settings import Settings
+
+_LOCK = 0x6475636B  # of publishers that make the catalogue; "duck"
+_PUBLISH_SECONDS = 6 * 3_600
+_DROP_SECONDS = 5
+_MOMENTS = 5
+_ROLE = "SELECT 1 FROM pg_roles WHERE rolname = %s AND NOT rolsuper AND NOT rolbypassrls"
+_MAY_BE_GONE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
+
+
+class PostgresTarget:
+    """Implements `ports.Target`."""
+
+    def __init__(self, url: str) -> None:
+        self._address = Address.of(url)
+        self._connections = Connections(self._address)
+        self._readings: Readings[PostgresPublication] = Readings()
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    @property
+    def now(self) -> PostgresPublication:
+        return self._readings.now
+
+    @contextmanager
+    def reading(self) -> Iterator[PostgresPublication]:
+        with self._connections.borrowed() as connection, ExitStack() as transaction:
+            found = self._begun(connection, transaction)
+            with self._readings.of(found):
+                yield found
+
+    def watermark(self) -> Watermark | None:
+        with self._connections.borrowed() as connection, connection.transaction():
+            found = self._published(connection)
+            return found.watermark if found else None
+
+    def publish(self, delta: Delta) -> None:
+        with self._connections.borrowed() as connection:
+            with connection.transaction():
+                self._publish(connection, delta)
+            self._drop_retired(connection)
+            if delta.is_whole:
+                self._settle(connection)
+
+    def grant(self, role: str, types: Collection[str]) -> None:
+        with self._connections.borrowed() as connection, connection.transaction():
+            self._lock(connection)
+            if connection.execute(_ROLE, [role]).fetchone() is None:
+                raise UsageError(
+                    f"{self.name} has no role {role!r}, or one that sees everything",
+                    code="E_ROLE",
+                    suggestion="CREATE ROLE ... LOGIN, without SUPERUSER and BYPASSRLS",
+                )
+            source = self._address.source
+            connection.execute("DELETE FROM duckkb.granted WHERE source = %s AND role = %s", [source, role])
+            for name in types:
+                connection.execute("INSERT INTO duckkb.granted VALUES (%s, %s, %s)", [source, role, name])
+            if (found := self._published(connection)) is not None:
+                schema.let_in(connection, found.build, source)
+
+    def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
+        from duckkb.lanes.targets.postgres.lanes import PostgresLanes
+
+        return PostgresLanes(kind, rows, tokenizer, settings, self)
+
+    def sql(self, inner: Sql) -> Sql:
+        from duckkb.lanes.sql.tables import Tables
+        from duckkb.lanes.targets.postgres.tables import PostgresTables
+
+        assert isinstance(inner, Tables), "which reads conditions"
+        return PostgresTables(inner, self)
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def _begun(self, connection: Connection, outer: ExitStack) -> PostgresPublication:
+        """What is published, in a transaction that `outer` ends. A build that was replaced after it was named can be gone before
+        anything of it is read: then another moment is looked at. Once something is read, no publisher drops it."""
+        for left in reversed(range(_MOMENTS)):
+            with suppress(*_MAY_BE_GONE) if left else nullcontext(), ExitStack() as transaction:
+                transaction.enter_context(connection.transaction())
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                found = self._published(connection)
+                if found is None:
+                    raise not_published(self.name, f"{self._address.url}#{self._address.source}")
+                assert found.kinds is not None, "which reads the build"
+                outer.push(transaction.pop_all())
+                return found
+        raise AssertionError("the last moment is returned, or raises")
+
+    def _published(self, connection: Connection) -> PostgresPublication | None:
+        """What is published, as the transaction sees it."""
+        statement = "SELECT commit, fingerprint, build FROM duckkb.target WHERE source = %s"
+        is_there = schema.has_catalogue(connection)
+        row = connection.execute(statement, [self._address.source]).fetchone() if is_there else None
+        return PostgresPublication(connection, Watermark(row[0], row[1]), row[2]) if row else None
+
+    def _publish(self, connection: Connection, delta: Delta) -> None:
+        connection.execute(
+            sql.SQL("SET LOCAL statement_timeout = {0}; SET LOCAL lock_timeout = {0}").format(
+                sql.Literal(_PUBLISH_SECONDS * 1000)
+            )
+        )
+        self._lock(connection)
+        before = connection.execute(
+            "SELECT commit, fingerprint, build, number FROM duckkb.target WHERE source = %s FOR UPDATE",
+            [self._address.source],
+        ).fetchone()
+        found = Watermark(before[0], before[1]) if before else None
+        if found != delta.parent:
+            raise behind(self.name, delta.parent, found)
+        if delta.is_whole:
+            self._build(connection, delta, before[2] if before else None, before[3] if before else 0)
+        else:
+            assert before is not None, "what follows has something before it"
+            Loading(connection, before[2], delta).follow(self._opened(connection, before))
+            connection.execute(
+                "UPDATE duckkb.target SET commit = %s WHERE source = %s", [delta.watermark.commit, self._address.source]
+            )
+
+    def _lock(self, connection: Connection) -> None:
+        """One publisher at a time, over the tables that say what is published."""
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        schema.make_catalogue(connection)
+
+    def _opened(self, connection: Connection, row: "tuple[object, ...]") -> PostgresPublication:
+        commit, fingerprint, build, _ = map(str, row)
+        return PostgresPublication(connection, Watermark(commit, fingerprint), build)
+
+    def _build(self, connection: Connection, delta: Delta, before: str | None, number: int) -> None:
+        """Beside what there is, in whose place it comes with the transaction."""
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        know_vectors(connection)
+        source, build = self._address.source, f"duckkb_{self._address.source}_{number + 1}"
+        Loading(connection, build, delta).build()
+        schema.secure(connection, build, source)
+        if before is not None:
+            connection.execute("INSERT INTO duckkb.retired (build, source) VALUES (%s, %s)", [before, source])
+        connection.execute(
+            """
+            INSERT INTO duckkb.target (source, commit, fingerprint, build, number) VALUES (%s, %s, %s, %s, %s)
+            ON CONFLICT (source) DO UPDATE SET commit = excluded.commit, fingerprint = excluded.fingerprint,
+                build = excluded.build, number = excluded.number
+            """,
+            [source, delta.watermark.commit, delta.watermark.fingerprint, build, number + 1],
+        )
+
+    def _drop_retired(self, connection: Connection) -> None:
+        """Remove builds that were replaced. One that is still read is left for the next publisher."""
+        statement = "SELECT build FROM duckkb.retired WHERE source = %s"
+        for (build,) in connection.execute(statement, [self._address.source]).fetchall():
+            try:
+                with connection.transaction():
+                    connection.execute(f"SET LOCAL lock_timeout = '{_DROP_SECONDS}s'")
+                    connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(identifier(build)))
+                    connection.execute("DELETE FROM duckkb.retired WHERE build = %s", [build])
+            except psycopg.errors.LockNotAvailable:
+                continue
+
+    def _settle(self, connection: Connection) -> None:
+        """Have indices answer without looking at the rows, which they do once these are known to be old."""
+        found = self._published(connection)
+        if found is None:
+            return
+        with suppress(*_MAY_BE_GONE):  # another publisher has replaced it already
+            for (number,) in found.rows("SELECT number FROM {kinds}", kinds=identifier(found.build, "kind")):
+                for table in ("record", "term", "posting"):
+                    connection.execute(sql.SQL("VACUUM {}").format(schema.part(found.build, table, number)))

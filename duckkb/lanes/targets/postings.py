@@ -1,0 +1,80 @@
+"""What a record is found by in a target that keeps postings: the terms of each field of the index, how often and where they stand."""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from sys import byteorder
+
+import numpy as np
+from numpy.typing import NDArray
+
+from duckkb.lanes.lexical.fields import SEQUENCE, WordsField
+from duckkb.lanes.lexical.query import terms_of
+from duckkb.lanes.lexical.view import held_length
+from duckkb.ports import Row
+
+Positions = NDArray[np.int32]
+
+
+Term = tuple[int, str]
+"""A number of a field of the index (0 for the order of tokens, from 1 on the words fields), and a token."""
+
+Posting = tuple[Term, int, int, bytes | None]
+"""A term in one record: how often it stands there, as how long the field counts, and where in field 0: a place between two values
+is left free. Plain, as there may be hundreds of millions."""
+
+
+def numbers_of(fields: Sequence[WordsField]) -> dict[str, int]:
+    """The number of each field of the index."""
+    return {SEQUENCE: 0} | {words.name: number for number, words in enumerate(fields, 1)}
+
+
+class RecordTerms:
+    """The terms of one record. `lengths` are how many there are, by the number of the field."""
+
+    def __init__(self, row: Row, fields: Sequence[WordsField]) -> None:
+        held = terms_of(row, fields)
+        self._numbers = numbers_of(fields)
+        self._held: Mapping[str, list[list[str]]] = held
+        self.lengths = [sum(map(len, held[name])) for name in self._numbers]
+
+    def postings(self) -> Iterator[Posting]:
+        for name, number in self._numbers.items():
+            length, values = held_length(self.lengths[number]), self._held[name]
+            if name == SEQUENCE:
+                for token, places in _places(values).items():
+                    yield (number, token), len(places), length, _stored(places)
+            else:
+                for token, times in Counter(token for value in values for token in value).items():
+                    yield (number, token), times, length, None
+
+
+def positions_of(stored: bytes) -> Positions:
+    """Where a token stands, as a `Posting` has it."""
+    return np.frombuffer(stored, "<i4")
+
+
+def _stored(places: Sequence[int]) -> bytes:
+    found = array("i", places)
+    if byteorder == "big":
+        found.byteswap()
+    return found.tobytes()
+
+
+def times_in_a_row(places: Sequence[Positions]) -> int:
+    """How often tokens stand one behind the other, by the places of each of them."""
+    found = places[0]
+    for step, others in enumerate(places[1:], 1):
+        found = found[np.isin(found + step, others)]
+    return len(found)
+
+
+def _places(values: Sequence[Sequence[str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    at = 0
+    for value in values:
+        for token in value:
+            found.setdefault(token, []).append(at)
+            at += 1
+        at += 1
+    return found

@@ -1,0 +1,60 @@
+"""Filters and statements over what is published.
+
+A filter that means in a target to the last record what it means in DuckDB runs there. Any other one, and every statement, is
+evaluated by DuckDB as in a clone, over the records of the types that it names, which are fetched once for each commit.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from copy import copy
+from typing import Self
+
+from duckkb.id_set import IdSet
+from duckkb.lanes.sql.columns import Columns, Observation
+from duckkb.lanes.sql.tables import Tables
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import SqlLimits
+from duckkb.queries import SqlResult
+
+_MOST_ANSWERS = 64
+
+
+class PublishedTables(ABC):
+    """Implements `ports.Sql`, for one commit: `inner` is asked what the target is not."""
+
+    def __init__(self, inner: Tables) -> None:
+        self._inner = inner
+        self._answers: dict[tuple[str, str], IdSet] = {}
+
+    def where(self, kind: RecordType, condition: str) -> IdSet:
+        key = kind.name, condition
+        known = self._answers.get(key)
+        if known is not None:
+            return known
+        found = self._asked(kind, condition)
+        if found is None:
+            return self._inner.where(kind, condition)
+        if len(self._answers) >= _MOST_ANSWERS:
+            self._answers.clear()
+        self._answers[key] = found
+        return found
+
+    def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
+        return self._inner.sql(statement, limits)
+
+    def narrowed(self, ontology: Ontology) -> Self:
+        made = copy(self)
+        made._inner = self._inner.narrowed(ontology)
+        return made
+
+    def close(self) -> None:
+        self._inner.close()
+
+    @abstractmethod
+    def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
+        """What the target answers; None where it is not the one to ask."""
+
+
+def columns_of(kind: RecordType, said: Mapping[str, int]) -> Columns:
+    """The columns of a type as its published records make them."""
+    return Observation(kind, said).columns()

@@ -1,0 +1,127 @@
+"""Vectors over what is published: the target names candidates, their cosines are taken here as over a matrix."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from duckkb.errors import UsageError
+from duckkb.id_set import IdSet
+from duckkb.lanes.order import best_first
+from duckkb.lanes.vectors.cosine import DOUBT, exact_cosines, unit_query
+from duckkb.lanes.vectors.storage import packed
+from duckkb.ontology.model import RecordType
+from duckkb.queries import LaneHit
+from duckkb.settings import VectorSettings, VectorStorage
+
+_MARGIN, _MORE = 16, 4
+_FEW = 1 / 20  # share of the records of which all are compared rather than led to
+
+_DOUBTS: Mapping[VectorStorage, float] = {"float32": DOUBT, "float16": 2e-3, "int8": 2e-2}
+"""More than the product in the database is off from the cosine of the numbers that the settings keep of a vector."""
+
+Row = tuple[int, str, int, int, Any, float]
+"""Id, field, number of the chunk, place among the record's chunks, vector, product with the question."""
+
+
+class PublishedVectors(ABC):
+    """Implements `ports.VectorLane` but for what each target does in its own way. Exact, unless the settings want a graph; with one,
+    a filter is walked through until enough is found, and all of what it lets through are compared where that is not."""
+
+    graph = "hnsw"
+
+    def __init__(self, kind: RecordType, settings: VectorSettings) -> None:
+        self._kind = kind
+        self._settings = settings
+
+    def ask(self, vector: "np.ndarray | Sequence[float]", depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
+        query = unit_query(vector)
+        records, vectors = self._counts()
+        if not vectors or depth <= 0 or (allowed is not None and not allowed):
+            return []
+        self._refuse_other(len(query))
+        wanted = None if allowed is None else IdSet.of(allowed)
+        depth = min(depth, records if wanted is None else len(wanted))
+        is_few = wanted is not None and len(wanted) <= records * _FEW
+        fetch = -(-depth * vectors // max(records, 1)) + _MARGIN
+        if self._settings.wants_graph(vectors) and not is_few:
+            hits = self._ranked(self._led_to(query, fetch, wanted), query, depth)
+            if len(hits) == depth:
+                return hits
+        while True:
+            rows = self._nearest(query, fetch, wanted)
+            hits = self._ranked(rows, query, depth)
+            if len(rows) < fetch or (
+                len(hits) == depth and hits[-1].score > rows[-1][-1] + _DOUBTS[self._settings.storage]
+            ):
+                return hits
+            fetch *= _MORE
+
+    def lacking(self) -> list[tuple[bytes, str]]:
+        """Nothing: what was not there when it was published is told of (`ports.Publication.pending`), and not made here."""
+        return []
+
+    def arrived(self, keys: Iterable[bytes]) -> None:  # noqa: B027 - not abstract: vectors arrive with a publication, so no target waits for any
+        """Nothing waits for them."""
+
+    def account(self) -> Mapping[str, Any] | None:
+        _, vectors = self._counts()
+        if not vectors:
+            return None
+        return {
+            "rows": vectors,
+            "dimension": self._dimension(),
+            "storage": self._settings.storage,
+            "ann": self.graph if self._settings.wants_graph(vectors) else "exact",
+            "recall": None,
+        }
+
+    def complete(self) -> None:  # noqa: B027 - not abstract: a commit is published whole, so no target has anything to make
+        """What is published is complete."""
+
+    @abstractmethod
+    def _counts(self) -> tuple[int, int]:
+        """How many records and how many vectors are published of the type."""
+
+    @abstractmethod
+    def _dimension(self) -> int: ...
+
+    @abstractmethod
+    def _nearest(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
+        """The chunks with the greatest products, falling; fewer than `fetch` where there are no more."""
+
+    @abstractmethod
+    def _led_to(self, query: Any, fetch: int, allowed: IdSet | None) -> list[Row]:
+        """As `_nearest`, of those that a graph leads to."""
+
+    @abstractmethod
+    def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:
+        """By id what the identities of records are ordered by."""
+
+    def _refuse_other(self, length: int) -> None:
+        dimension = self._dimension()
+        if dimension != length:
+            raise UsageError(
+                f"The query vector has {length} dimensions, the stored ones have {dimension}.",
+                suggestion="Give a vector of the model that the records were embedded with.",
+            )
+
+    def _ranked(self, rows: Sequence[Row], query: Any, depth: int) -> list[LaneHit]:
+        """The first records by their best chunks, of one score the first one in the record, by exact cosines."""
+        if not rows:
+            return []
+        stored, _ = packed(
+            np.array([row[4] for row in rows]), self._settings.storage
+        )  # as a matrix has them in a clone
+        scores = exact_cosines(stored, query).tolist()
+        best: dict[int, tuple[float, int, str, int]] = {}
+        for (one, field, seq, at, *_), score in zip(rows, scores, strict=True):
+            if one not in best or (score, -at) > (best[one][0], -best[one][1]):
+                best[one] = score, at, field, seq
+        scored = sorted(((found[0], one) for one, found in best.items()), reverse=True)
+        places = self._order([*best])
+        return [
+            LaneHit(one, score, *best[one][2:])
+            for score, one in best_first(scored, depth, places.__getitem__, slack=0.0)
+        ]
