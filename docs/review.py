@@ -161,7 +161,7 @@ and fences, so that it can neither mention, link nor inject.
 {_fenced(shown, "markdown")}\
 `--format html` makes one page with fields side by side, filters, search and keys, which works from disk:
 
-![The page of a difference](img/review.png)
+![The page of a difference](images/review.png)
 
 """
 

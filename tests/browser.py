@@ -4,7 +4,6 @@ import base64
 import fcntl
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _SECONDS = 60.0
-_KEYS = {"Escape": 27}
+_KEYS = {"Escape": 27, "Enter": 13, "Tab": 9, "ArrowLeft": 37}
 # The browser wants its pipes as 3 and 4, which may be anything here.
 _EXEC = """
 import fcntl, os, sys
@@ -40,7 +40,7 @@ _FLAGS = (
     "--no-default-browser-check",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--remote-debugging-pipe",
     "--window-size=1280,1080",
 )
@@ -90,6 +90,14 @@ class Page:
     def open(self, path: Path) -> None:
         self._go("Page.navigate", url=path.as_uri())
 
+    def visit(self, url: str) -> None:
+        """Go to an address of this machine."""
+        self._go("Page.navigate", url=url)
+
+    def size(self, width: int, height: int) -> None:
+        """That of the window."""
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
     def reload(self) -> None:
         self._go("Page.reload")
 
@@ -131,9 +139,9 @@ class Page:
         shown = (node for node in nodes if not node["ignored"])
         return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in shown]
 
-    def picture(self) -> bytes:
-        """The window as PNG."""
-        return base64.b64decode(self._send("Page.captureScreenshot", format="png")["data"])
+    def picture(self, form: str = "png", **how: Any) -> bytes:
+        """The window as PNG, or in another form (`webp`, with its `quality`)."""
+        return base64.b64decode(self._send("Page.captureScreenshot", format=form, **how)["data"])
 
 
 @contextmanager
@@ -192,8 +200,7 @@ class _Wire:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._held:
-            ready, _, _ = select.select([self._read], [], [], _SECONDS)
-            piece = os.read(self._read, 1 << 20) if ready else b""
+            piece = os.read(self._read, 1 << 20) if wait_for([self._read], _SECONDS) else b""
             assert piece, "the browser does not answer"
             self._held += piece
         message, _, self._held = self._held.partition(b"\0")

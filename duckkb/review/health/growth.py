@@ -1,0 +1,139 @@
+"""How a base has grown: records and bytes of each type, now and at some commits of its history.
+
+A commit is counted by what differs from the one counted before it, so that the whole history costs what was changed in it, and
+what was counted is noted beside the lines: the next time only newer commits are looked into.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+from duckkb.engine.base import Base
+from duckkb.ontology.model import Ontology
+from duckkb.truth import layout
+from duckkb.truth.files import document_parts
+from duckkb.truth.git import revisions
+from duckkb.truth.git.revisions import Revision, Touched, TreeEntry
+from duckkb.truth.git.sampled import History, Sample
+from duckkb.values import dataclass
+
+NOTE = "growth"
+_FORMAT = 1
+_KEPT = 1_000
+"""Commits that stay noted."""
+_AT_ONCE = 64
+"""Files that are held at once."""
+Sizes = dict[str, tuple[int, int]]
+"""By type its records and bytes; a table that is none of a type any more by its folder (`nodes/old`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedHistory:
+    """The commits of a history that were counted, the oldest first; `left` were not, for want of time."""
+
+    commits: tuple[tuple[Sample, Sizes], ...]
+    left: int = 0
+
+
+def now(base: Base) -> list[dict[str, Any]]:
+    """Each type with its records, its parts and their bytes, which are None where they are not files of its own (links between
+    documents) or do not lie there (a base of a revision, or what is published)."""
+    found = []
+    for kind in base.ontology:
+        parts = base.tree.parts_of(kind)
+        has_files = (
+            base.wiring.at is None and not base.wiring.published and (kind.source is None or kind.kind == "node")
+        )
+        line = {"name": kind.name, "kind": kind.kind, "records": base.tree.count(kind), "parts": len(parts)}
+        found.append(line | {"bytes": sum(part.stamp.size for part in parts) if has_files else None})
+    return found
+
+
+def places(ontology: Ontology) -> tuple[str, ...]:
+    """Where the records lie that git knows of."""
+    return (
+        *(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()),
+        *document_parts.folders(ontology.nodes.values()),
+    )
+
+
+def counted(base: Base, history: History, seconds: float) -> CountedHistory:
+    """Count as many of these commits as there is time for, one at least. Raises `errors.Unavailable` (E_GIT) where git lacks an object."""
+    until = time.monotonic() + seconds
+    ground = _ground(base.ontology)
+    noted = _noted(base, ground)
+    found: list[tuple[Sample, Sizes]] = []
+    is_new, before = False, None
+    for sample in history.samples:
+        commit = sample.by.commit
+        if commit not in noted:
+            if is_new and time.monotonic() > until:
+                break
+            noted[commit], is_new = _followed(base, found[-1][1] if found else {}, before, commit), True
+        found.append((sample, noted[commit]))
+        before = commit
+    if is_new:
+        wanted = dict(islice(reversed(noted.items()), _KEPT))
+        base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": wanted})
+    return CountedHistory(tuple(found), len(history.samples) - len(found))
+
+
+def _ground(ontology: Ontology) -> str:
+    """What decides of which type a file is."""
+    said = [(kind.kind, kind.name, kind.table, repr(kind.source)) for kind in ontology]
+    return sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _noted(base: Base, ground: str) -> dict[str, Sizes]:
+    """What was counted before and still holds; nothing where that is not ours, or not whole."""
+    told = base.notes.note(NOTE)
+    try:
+        if told["format"] != _FORMAT or told["ground"] != ground:
+            return {}
+        return {
+            str(commit): {str(name): (int(records), int(size)) for name, (records, size) in sizes.items()}
+            for commit, sizes in told["commits"].items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def _followed(base: Base, sizes: Mapping[str, tuple[int, int]], before: str | None, commit: str) -> Sizes:
+    """The sizes at a commit, from those at the commit `before` it; None: from nothing."""
+    root = base.root
+    at = revisions.revision(root, commit)
+    old = revisions.revision(root, before) if before else Revision("", "", revisions.empty_tree(root))
+    left = iter(revisions.between(root, old, at, places(base.ontology)))
+    found: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0], {name: [*both] for name, both in sizes.items()})
+    while some := list(islice(left, _AT_ONCE)):
+        for name, records, size in _changed(base, some):
+            found[name][0] += records
+            found[name][1] += size
+    return {name: (records, size) for name, (records, size) in found.items() if records or size}
+
+
+def _changed(base: Base, touched: Iterable[Touched]) -> list[tuple[str, int, int]]:
+    """Of each file the type, and the records and bytes that came with what it is now and went with what it was."""
+    sides: dict[tuple[str, int], TreeEntry | None] = {}
+    for one in touched:
+        sides |= {(one.path, 1): one.new, (one.path, -1): one.old}
+    content = revisions.contents(base.root, sides)
+    found = []
+    for (path, sign), data in content.items():
+        name, is_document = _type_at(base.ontology, path)
+        if name:
+            records = 1 if is_document else sum(1 for line in data.split(b"\n") if line.strip())
+            found.append((name, sign * records, sign * len(data)))
+    return found
+
+
+def _type_at(ontology: Ontology, path: str) -> tuple[str, bool]:
+    """The name under which a file is counted, and whether it is one document; an empty name for none."""
+    if address := layout.parse_part(path):
+        kind = ontology.by_table(address.kind, address.table)
+        return kind.name if kind is not None else f"{layout.FOLDERS[address.kind]}/{address.table}", False
+    found = document_parts.type_at(ontology, path)
+    return (found.name, True) if found is not None else ("", False)

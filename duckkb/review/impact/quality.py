@@ -1,0 +1,199 @@
+"""How well the judged questions are answered by each lane: of the base as it is, and as it was at some commits.
+
+What was evaluated is noted beside the lines, under everything that it follows from: nothing is asked twice.
+"""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from typing import Any
+
+from duckkb.engine import vectors
+from duckkb.engine.base import Base
+from duckkb.engine.index.notes import ground_of
+from duckkb.errors import DuckkbError
+from duckkb.queries import Mode
+from duckkb.review.impact import impact as judged
+from duckkb.review.impact.impact import JudgedQuestion, RankedAnswer
+from duckkb.truth.git.sampled import History, Sample
+from duckkb.values import dataclass
+
+LANES: tuple[Mode, ...] = ("match", "similar", "hybrid")
+K, DEEPEST = 10, 50
+"""How many results count, and how far a judged record is looked for."""
+_FORMAT = 1
+_KEPT = 500
+"""Commits that stay noted."""
+NOTE = "quality"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneAnswer:
+    """What a lane makes of a question: `ranks` of the judged records among the first `DEEPEST` (from 1, None behind them), and the
+    nDCG of the first `K`, None where it cannot be asked, for which `problem` is the reason. `is_whole`: nothing was missing that would change it."""
+
+    ndcg: float | None
+    ranks: Mapping[str, int | None]
+    problem: str = ""
+    is_whole: bool = True
+
+
+Row = Mapping[str, LaneAnswer]
+"""By lane, of one question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A commit with the mean nDCG of each lane, None where no question can be asked of it; `problem` says why there are none."""
+
+    sample: Sample
+    ndcg: Mapping[str, float | None]
+    problem: str = ""
+
+
+def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
+    """The judged questions about types of the base, with what each lane makes of them as it is; None where there was no time left, and
+    one at least is asked of each call."""
+    until, is_new = time.monotonic() + seconds, False
+    asked = questions(base)
+    found: dict[str, Row] = {}
+    for name in dict.fromkeys(one.type for one in asked):
+        note, ground = f"{NOTE}/{name}", _ground_of_type(base, name)
+        rows = _noted_rows(base, note, ground)
+        new: dict[str, Row] = {}
+        for question in (one for one in asked if one.type == name and _key(one) not in rows):
+            if is_new and time.monotonic() > until:
+                break
+            new[_key(question)], is_new = _row(base, question), True
+        found |= rows | new
+        if new:
+            _note_rows(base, note, ground, rows | new)
+    return [(one, found.get(_key(one))) for one in asked]
+
+
+def over(base: Base, history: History, most: int, seconds: float) -> tuple[tuple[Evaluated, ...], int]:
+    """The commits of a history that were evaluated before, with at most so many more, the newest first, begun within so many seconds;
+    and how many are left. Today's questions are asked of each commit as its configuration had it: what was not there yet is not found."""
+    asked, until = questions(base), time.monotonic() + seconds
+    ground = _digest([version("duckkb"), K, *map(_key, asked)])
+    noted = _noted_commits(base, ground)
+    found: dict[str, Evaluated] = {}
+    begun = 0
+    for sample in reversed(history.samples):
+        commit = sample.by.commit
+        if commit in noted:
+            found[commit] = Evaluated(sample, noted[commit])
+        elif begun < most and (not begun or time.monotonic() < until):
+            begun += 1
+            found[commit], is_whole = _evaluated(base, sample, asked)
+            if is_whole:
+                noted[commit] = found[commit].ndcg
+                kept = dict(islice(reversed(noted.items()), _KEPT))
+                base.notes.keep(NOTE, {"format": _FORMAT, "ground": ground, "commits": kept})
+    return tuple(reversed(found.values())), len(history.samples) - len(found)
+
+
+def questions(base: Base) -> list[JudgedQuestion]:
+    """Those about types of the base, each once."""
+    found = [one for one in judged.read(base.wiring.questions) if base.ontology.find(one.type) is not None]
+    return list({_key(one): one for one in found}.values())
+
+
+def means(rows: Sequence[Row]) -> dict[str, float | None]:
+    """The mean nDCG of each lane over the questions that it can be asked."""
+    asked = {lane: [value for row in rows if (value := row[lane].ndcg) is not None] for lane in LANES}
+    return {lane: sum(values) / len(values) if values else None for lane, values in asked.items()}
+
+
+def _evaluated(base: Base, sample: Sample, asked: Sequence[JudgedQuestion]) -> tuple[Evaluated, bool]:
+    """A commit, and whether that holds for good. Vectors that are missing are made, however long that takes."""
+    nothing: dict[str, float | None] = dict.fromkeys(LANES)
+    try:
+        past = base.wiring.beside(sample.by.commit)
+    except DuckkbError as problem:  # its configuration does not load, or git lacks an object
+        return Evaluated(sample, nothing, problem.message), False
+    try:
+        wanted = {one.type for one in asked}
+        judged.fill(past, [kind for kind in past.ontology if kind.name in wanted])
+        rows = [_row(past, one, K) for one in asked]
+    finally:
+        past.close()
+    problems = [one.problem for row in rows for one in row.values() if not one.is_whole]
+    return Evaluated(sample, means(rows), problems[0] if problems else ""), not problems
+
+
+def _row(base: Base, question: JudgedQuestion, depth: int = DEEPEST) -> Row:
+    return {lane: _asked(base, replace(question, mode=lane), depth) for lane in LANES}
+
+
+def _asked(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
+    """One question of one lane; a record or a type that is not there is not found."""
+    ranks: dict[str, int | None] = dict.fromkeys(question.expected)
+    kind = base.ontology.find(question.type)
+    if kind is None:
+        return LaneAnswer(0.0, ranks)
+    if question.mode == "hybrid" and not (kind.full_text and kind.has_text_vectors):
+        return LaneAnswer(None, ranks, f"{kind.name} is not searched by words and by meaning")
+    answer: RankedAnswer = judged.answer(base, kind, question, depth)
+    if answer.problem or answer.degraded:
+        return LaneAnswer(None, ranks, answer.problem or answer.degraded, is_whole=not answer.degraded)
+    ranks = {name: answer.rank(name) for name in question.expected}
+    return LaneAnswer(judged.ndcg(answer.ranked, question.expected, K), ranks)
+
+
+def _key(question: JudgedQuestion) -> str:
+    """What a question asks of each lane."""
+    return _digest([question.text, question.type, question.where, sorted(question.expected.items())])
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value).encode()).hexdigest()[:32]
+
+
+def _ground_of_type(base: Base, name: str) -> str:
+    kind = base.ontology.find(name)
+    assert kind is not None, "it has questions"
+    return _digest(
+        [version("duckkb"), K, DEEPEST, ground_of(base, kind), repr(kind), repr(kind.settings(base.settings))]
+    )
+
+
+def _note_rows(base: Base, note: str, ground: str, rows: Mapping[str, Row]) -> None:
+    """Write down what holds for good: nothing while vectors are missing."""
+    kind = base.ontology.find(note.removeprefix(f"{NOTE}/"))
+    assert kind is not None, "it has questions"
+    if base.wiring.published or (kind.has_text_vectors and vectors.count_lacking(base, [kind])):
+        return
+    whole = {key: row for key, row in rows.items() if all(one.is_whole for one in row.values())}
+    told = {key: {lane: _told(one) for lane, one in row.items()} for key, row in whole.items()}
+    base.whole.notes.keep(note, {"format": _FORMAT, "ground": ground, "rows": told})
+
+
+def _told(answer: LaneAnswer) -> list[Any]:
+    return [answer.ndcg, answer.ranks, answer.problem]
+
+
+def _noted_rows(base: Base, note: str, ground: str) -> dict[str, Row]:
+    if base.wiring.published:  # no part says whether it has changed
+        return {}
+    told = base.whole.notes.note(note)
+    try:
+        if told["format"] != _FORMAT or told["ground"] != ground:
+            return {}
+        return {key: {lane: LaneAnswer(*row[lane]) for lane in LANES} for key, row in told["rows"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError):  # it is not ours, or not whole
+        return {}
+
+
+def _noted_commits(base: Base, ground: str) -> dict[str, Mapping[str, float | None]]:
+    told = base.notes.note(NOTE)
+    try:
+        if told["format"] != _FORMAT or told["ground"] != ground:
+            return {}
+        return {str(commit): {lane: values[lane] for lane in LANES} for commit, values in told["commits"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}

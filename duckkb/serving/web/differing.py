@@ -1,0 +1,150 @@
+"""What became of a record, as pages show it: field by field, in each the words that went and came, of long texts what is around them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from duckkb.review.diff.words import Run, around, words
+from duckkb.rules.invisible import visible
+from duckkb.serving.web.naming import title_of
+from duckkb.values import dataclass
+
+LONGEST = 4_000
+"""Characters of a value that are compared word by word, from the first that differs on; what lies behind them is counted."""
+_CONTEXT = 400
+_MOST_FIELDS, _MOST_INSIDE = 60, 40
+ABSENT = object()
+"""In the place of a value that a side does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueDifference:
+    """A value that differs, by the path to it in its record: as markup by itself on either side (empty where one has none) and both
+    in one text. `rest`: characters that are not shown."""
+
+    field: str
+    path: str
+    old: Markup
+    new: Markup
+    joined: Markup
+    rest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRecord:
+    """A record that changed. `op` is insert, update, rename or delete, `was` its former identity; `mark` names both of its versions,
+    `side` is the one (LEFT or RIGHT, as forges say it) whose line stands at `path`, `line`. `rest`: values that are not shown."""
+
+    op: str
+    type: str
+    identity: str
+    was: str
+    title: str
+    differences: Sequence[ValueDifference]
+    rest: int
+    path: str
+    line: int
+    side: str
+    etag: str
+    mark: str
+
+
+def changed(line: Mapping[str, Any]) -> ChangedRecord:
+    """Of a change as `diff` gives it."""
+    values = list(_values(line["fields"]))
+    after, before = line["after"], line["before"]
+    place, identity = after or before, line["identity"]
+    fields = {one["name"]: one.get("after", one.get("before")) for one in line["fields"]}
+    is_whole = line["op"] in ("insert", "delete")
+    return ChangedRecord(
+        line["op"],
+        line["type"],
+        identity,
+        line.get("was", ""),
+        title_of(fields, identity) if is_whole else identity,
+        [difference(*value) for value in values[:_MOST_FIELDS]],
+        max(0, len(values) - _MOST_FIELDS),
+        place["path"],
+        place["line"],
+        "RIGHT" if after else "LEFT",
+        place["etag"],
+        "-".join(one["etag"] if one else "" for one in (before, after)),
+    )
+
+
+def difference(field: str, path: str, before: Any, after: Any) -> ValueDifference:
+    """Of two values of JSON, `ABSENT` where a side has none."""
+    runs, rest = _runs(_text(before), _text(after))
+    old = _marked(runs, ("same", "gone", "cut")) if before is not ABSENT else Markup("")
+    new = _marked(runs, ("same", "new", "cut")) if after is not ABSENT else Markup("")
+    return ValueDifference(field, path, old, new, _marked(runs, ("same", "gone", "new", "cut")), rest)
+
+
+def marked(base: str, value: str) -> Markup:
+    """A text in which what a former one has not is marked."""
+    runs, _ = _runs(base, value)
+    return _marked(runs, ("same", "new", "cut"))
+
+
+def _values(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any, Any]]:
+    """Each field that differs, or what differs inside it, by its path."""
+    for field in fields:
+        name = field["name"]
+        if name.startswith("__"):
+            continue
+        inside = field.get("inside", ())
+        for one in inside[:_MOST_INSIDE]:
+            path, sides = one["path"][1:], (one.get("before", ABSENT), one.get("after", ABSENT))
+            list_of, _, index = path.rpartition("/")
+            yield name, list_of if ABSENT in sides and index.isdecimal() else path, *sides
+        if not inside or len(inside) > _MOST_INSIDE:
+            yield name, name, field.get("before", ABSENT), field.get("after", ABSENT)
+
+
+def _text(value: Any) -> str:
+    if value is ABSENT:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _runs(old: str, new: str) -> tuple[list[Run], int]:
+    """What both have and what one has, around what differs; and how many characters behind that are left out. What is alike at both
+    ends costs no comparison, however long it is."""
+    head = _common(old, new)
+    start, most = max(0, head - _CONTEXT), min(len(old), len(new)) - head
+    tail = max(0, _common(old[len(old) - most :][::-1], new[len(new) - most :][::-1]) - _CONTEXT)
+    parts = [text[start : len(text) - tail] for text in (old, new)]
+    rest = max(0, max(map(len, parts)) - LONGEST)
+    runs = around(words(*(part[:LONGEST] for part in parts)), 120)
+    return [
+        *([Run("cut", old[:start])] if start else []),
+        *runs,
+        *([Run("cut", old[len(old) - tail :])] if tail else []),
+    ], rest
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters at the beginning are the same.
+
+    >>> _common("abcx", "abcyz"), _common("", "a"), _common("ab", "ab")
+    (3, 0, 2)
+    """
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _marked(runs: Sequence[Run], kinds: Sequence[str]) -> Markup:
+    made = {"same": Markup("{}"), "gone": Markup("<del>{}</del>"), "new": Markup("<ins>{}</ins>")}
+    return Markup("").join(
+        Markup('<span class="cut">…</span>') if run.kind == "cut" else made[run.kind].format(visible(run.text))
+        for run in runs
+        if run.kind in kinds
+    )

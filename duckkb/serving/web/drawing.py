@@ -1,0 +1,58 @@
+"""Templates into pages, and the files that these load."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from duckkb.rules.invisible import visible
+from duckkb.serving.web.gate import ROOT
+
+_HERE = Path(__file__).parent
+KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+"""Media types of files, by ending."""
+
+
+def drawn(template: str, values: Mapping[str, Any]) -> str:
+    """A page. Every value is escaped unless it is markup that this package made."""
+    return _templates().get_template(template).render(values).encode("utf-8", "replace").decode()
+
+
+def static(name: str) -> str:
+    """The address of a file, which names what all files hold: what lies there never changes."""
+    return f"{ROOT}/static/{edition()}/{name}"
+
+
+@cache
+def files() -> Mapping[str, bytes]:
+    """The files that pages load, by name."""
+    return {path.name: path.read_bytes() for path in sorted((_HERE / "static").iterdir()) if path.suffix in KINDS}
+
+
+@cache
+def edition() -> str:
+    """A digest of them all."""
+    told = sha256()
+    for name, data in files().items():
+        told.update(f"{name} {len(data)} ".encode() + data)
+    return told.hexdigest()[:16]
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals["static"] = static
+    made.filters["visible"] = lambda value: visible(str(value))
+    made.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return made

@@ -1,0 +1,177 @@
+"""A record as a form that its JSON Schema gives, and what was typed there as values again.
+
+Of each field the form brings back what it began with too: what somebody changed is what differs from that, whatever has become of
+the record meanwhile.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import Any
+
+from duckkb.rules.invisible import invisible_in
+from duckkb.truth.files.line import Limits, LineError, parse_json
+from duckkb.values import dataclass
+
+TYPED, BEGAN = "f.", "w."
+"""What stands before a field's name in the form: of what was typed, and of what that began with."""
+LONGEST = 200_000
+"""Characters of a value that a form holds; longer ones are not edited here."""
+_LIMITS = Limits(4 * LONGEST)
+_LINE = 120
+_MOST_CHOICES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A field of a form: "text" of one line or ("area") of several, "number", "choice", "flag", "date", "lines" (a list of texts, one a
+    line), or "json". `began` is what stands in the record as the form writes it, `typed` what the form shows. `now` is what somebody
+    else made of it meanwhile, None where nobody did; `problems` are what is wrong with it."""
+
+    name: str
+    form: str
+    typed: str
+    began: str
+    choices: tuple[str, ...] = ()
+    said: str = ""
+    is_required: bool = False
+    is_fixed: bool = False
+    now: str | None = None
+    problems: tuple[str, ...] = ()
+
+
+class Mistyped(ValueError):
+    """What was typed is no value of its field."""
+
+
+def inputs(
+    schema: Mapping[str, Any], record: Mapping[str, Any], form: Mapping[str, str], fixed: tuple[str, ...]
+) -> list[Input]:
+    """The fields of a record as it is now, with what `form` has; `fixed` ones cannot be changed. Those that somebody touched keep what
+    was typed, the others follow the record."""
+    required, rules = schema.get("required", ()), dict(schema.get("properties", {}))
+    rules |= {name: {} for name in record if name not in rules and not name.startswith("_")}
+    found = []
+    for name, rule in rules.items():
+        value = record.get(name)
+        kind = _form(rule if isinstance(rule, Mapping) else {}, value)
+        now = written(kind, value)
+        began, typed = _sent(form, BEGAN, name, now), _sent(form, TYPED, name, now)
+        is_touched = typed != began
+        found.append(
+            Input(
+                name,
+                kind,
+                typed if is_touched else now,
+                now,
+                tuple(_choices(rule)),
+                str(rule.get("description", "")) if isinstance(rule, Mapping) else "",
+                name in required,
+                name in fixed or kind == "long",
+                now if is_touched and now != began else None,
+            )
+        )
+    return found
+
+
+def values(fields: list[Input]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What was changed, by field (None: emptied), and what of it is no value, with why."""
+    changed: dict[str, Any] = {}
+    wrong: dict[str, str] = {}
+    for one in fields:
+        if one.is_fixed or one.typed == one.began:
+            continue
+        try:
+            changed[one.name] = read(one.form, one.typed)
+        except Mistyped as problem:
+            wrong[one.name] = str(problem)
+    return changed, wrong
+
+
+def written(form: str, value: Any) -> str:
+    """A value as a form has it."""
+    match form:
+        case "json" | "long":
+            return "" if value is None else json.dumps(value, ensure_ascii=False, indent=1)
+        case "lines":
+            return "\n".join(value or ())
+        case "flag" | "number":
+            return "" if value is None else json.dumps(value)
+    return value or ""
+
+
+def read(form: str, typed: str) -> Any:
+    """The value of what was typed; None where that is nothing. Raises `Mistyped`."""
+    if not typed.strip():
+        return None
+    match form:
+        case "json":
+            return json_value(typed)
+        case "lines":
+            return [line for line in typed.split("\n") if line.strip()]
+        case "flag":
+            return typed == "true"
+        case "number":
+            value = json_value(typed, "is no number")
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Mistyped("is no number")
+            return value
+    return typed
+
+
+def json_value(typed: str, said: str = "is no JSON") -> Any:
+    """The value of JSON that was typed, read as strictly as what any caller gives: no key twice, no NaN. Raises `Mistyped`."""
+    try:
+        return parse_json(typed.encode(), _LIMITS)
+    except LineError as problem:
+        raise Mistyped(f"{said}: {'; '.join(one.message for one in problem.findings)}") from problem
+
+
+def _form(rule: Mapping[str, Any], value: Any) -> str:
+    """How a field is typed: as its schema says, unless what stands there is something else."""
+    kinds = rule.get("type")
+    own = {kinds} if isinstance(kinds, str) else set(kinds or ())
+    if len(json.dumps(value)) > LONGEST:
+        return "long"
+    if isinstance(value, str | None) and _is_kept(value or ""):
+        if (choices := list(_choices(rule))) and (value is None or value in choices):
+            return "choice"
+        if "string" in own or (not own and value is not None):
+            if rule.get("format") == "date" and (not value or _is_date(value)):
+                return "date"
+            is_long = "\n" in (value or "") or len(value or "") > _LINE or rule.get("contentMediaType")
+            return "area" if is_long else "text"
+    if own == {"boolean"} and isinstance(value, bool | None):
+        return "flag"
+    if own and own <= {"integer", "number"} and isinstance(value, int | float | None):
+        return "number"
+    items = rule.get("items")
+    is_list = own == {"array"} and isinstance(items, Mapping) and items.get("type") == "string"
+    if is_list and all(
+        isinstance(one, str) and one.strip() and "\n" not in one and _is_kept(one) for one in value or ()
+    ):
+        return "lines"
+    return "json"
+
+
+def _choices(rule: Any) -> Iterator[str]:
+    found = rule.get("enum", ()) if isinstance(rule, Mapping) else ()
+    if len(found) <= _MOST_CHOICES and all(isinstance(one, str) for one in found):
+        yield from found
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_kept(text: str) -> bool:
+    """Whether a browser's field keeps a text as it is, and shows all of it."""
+    return "\r" not in text and next(invisible_in(text), None) is None
+
+
+def _sent(form: Mapping[str, str], before: str, name: str, otherwise: str) -> str:
+    found = form.get(f"{before}{name}")
+    return otherwise if found is None else found.replace("\r\n", "\n")

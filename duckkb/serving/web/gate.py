@@ -1,0 +1,130 @@
+"""What holds for every request for a page: from where it may come, whose session it brings, and which headers its answer has."""
+
+from collections.abc import MutableMapping
+from html import escape
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import Message, Send
+
+from duckkb.caller import Caller
+from duckkb.errors import Refused
+from duckkb.serving.statuses import told
+from duckkb.serving.web.sessions import Sessions
+from duckkb.values import dataclass
+
+ROOT = "/web"
+VISITOR = "duckkb.visitor"
+"""Under this key the scope of a request for a page has its `Visitor`."""
+_OPEN = (f"{ROOT}/sign-in", f"{ROOT}/open", f"{ROOT}/preferences", f"{ROOT}/static/")
+_SENDS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types duckkb"
+)
+# With `no-referrer` browsers would send `Origin: null` with forms, by which those of other servers could not be told apart.
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks for a page: the name of the session that the cookie holds (or of what becomes none: whoever is not signed in yet has
+    one too, for the proof in the form), and who that is."""
+
+    session: str
+    caller: Caller | None
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is a page's."""
+    return path == "/" or path == ROOT or path.startswith(f"{ROOT}/")
+
+
+class PageGate:
+    """Before the pages of one server."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+
+    def admitted(self, scope: MutableMapping[str, Any], headers: Headers) -> Visitor | Response:
+        """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else."""
+        path, method = scope["path"], scope["method"]
+        if (foreign := _foreign(method, headers)) is not None:
+            is_link = method == "GET" and headers.get("sec-fetch-dest") == "document"
+            return _once_more(scope) if is_link else foreign
+        name = cookies(headers).get(cookie_name(headers), "")
+        caller = self.sessions.caller(name) if name else None
+        if caller is None and not path.startswith(_OPEN):
+            if method != "GET":
+                return told(Refused("nobody is signed in", "E_DENIED", "sign in"))
+            return RedirectResponse(f"{ROOT}/sign-in?{urlencode({'next': _address(scope)})}", 303)
+        return Visitor(name, caller)
+
+    def headed(self, send: Send) -> Send:
+        """Answers with the headers of pages."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        return sent
+
+
+def cookies(headers: Headers) -> dict[str, str]:
+    """Those that a request has, by name."""
+    return cookie_parser(headers.get("cookie", ""))
+
+
+def cookie_name(headers: Headers) -> str:
+    """The cookie of a session. Cookies know no ports, and a machine may have several servers."""
+    return f"duckkb-session-{_port(headers)}"
+
+
+def is_over_tls(headers: Headers) -> bool:
+    """Whether the browser came by https, as it says itself, or a proxy does."""
+    return headers.get("origin", "").startswith("https://") or headers.get("x-forwarded-proto") == "https"
+
+
+def _port(headers: Headers) -> int:
+    try:
+        return urlsplit(f"//{headers.get('host', '')}").port or 0
+    except ValueError:
+        return 0
+
+
+def _foreign(method: str, headers: Headers) -> Response | None:
+    """Browsers say from where a request comes: https://www.w3.org/TR/fetch-metadata/, and, where they do not know that yet, who sends a
+    form."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    is_own = site in ("same-origin", *(() if method in _SENDS else ("none",)))
+    if site is None:
+        is_own = origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    return None if is_own else told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+
+
+def _once_more(scope: MutableMapping[str, Any]) -> Response:
+    """Nothing is shown to who comes from elsewhere, and no cookie came with it: the page asks by itself for what was asked."""
+    address = escape(_address(scope), quote=True)
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={address}">'
+        f'<title>duckkb</title><p><a href="{address}">duckkb</a></p></html>'
+    )
+
+
+def _address(scope: MutableMapping[str, Any]) -> str:
+    query = scope.get("query_string", b"").decode("latin-1")
+    return quote(scope["path"]) + (f"?{query}" if query else "")

@@ -1,0 +1,34 @@
+"""The types that a caller sees, as pages need them: what `types` answers, by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckkb.serving.web.visit import Visit
+from duckkb.values import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One type: its name, "node" or "edge", the fields of its identity, those that are searched, and how many records it has; of an
+    edge type the types that its `sources` and `targets` may have. `has_vectors`: its records can be near others."""
+
+    name: str
+    kind: str
+    identity: Sequence[str]
+    texts: Sequence[str]
+    records: int
+    has_vectors: bool
+    sources: Sequence[str] = ()
+    targets: Sequence[str] = ()
+
+
+async def kinds(visit: Visit) -> Mapping[str, Kind]:
+    """By name, in the order of the ontology. Raises as `Visit.ask`."""
+    found = (await visit.ask("types"))["types"]
+    return {one["name"]: _kind(one) for one in found}
+
+
+def _kind(line: Mapping[str, Any]) -> Kind:
+    texts = [*dict.fromkeys([*line["full_text"], *line["vectors"]])]
+    ends = line.get("from", ()), line.get("to", ())
+    return Kind(line["name"], line["kind"], line["identity"], texts, line["records"], bool(line["vectors"]), *ends)

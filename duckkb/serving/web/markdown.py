@@ -1,0 +1,79 @@
+"""Markdown of records as HTML that can do nothing: tags of the text stand there as text, links lead where links may lead, and no
+picture is loaded from elsewhere."""
+
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup, escape
+
+_SCHEMES = frozenset({"http", "https", "mailto", ""})
+_DEEPEST = 20
+_LOWEST_HEADING = 6
+
+
+def html(text: str) -> Markup:
+    """The HTML of a text in CommonMark with tables and strikethrough."""
+    return Markup(_reader().render(text))
+
+
+def is_safe(address: str) -> bool:
+    """Whether a link may lead there: https, http, a mail address, or a place on this server; nothing that runs.
+
+    >>> is_safe("https://a.b/c"), is_safe("javascript:alert(1)"), is_safe("data:text/html,x"), is_safe("guide/a.md")
+    (True, False, False, True)
+    """
+    try:
+        return urlsplit(address.strip()).scheme.lower() in _SCHEMES and not any(
+            ord(one) < 33 for one in address.strip()
+        )
+    except ValueError:
+        return False
+
+
+class _Reader(MarkdownIt):
+    def validateLink(self, url: str) -> bool:
+        return is_safe(url)
+
+
+@cache
+def _reader() -> MarkdownIt:
+    made = _Reader("commonmark", {"html": False, "maxNesting": _DEEPEST}).enable(["table", "strikethrough"])
+    made.add_render_rule("link_open", _link)
+    made.add_render_rule("image", _image)
+    for name in ("heading_open", "heading_close"):
+        made.add_render_rule(name, _heading)
+    for name in ("th_open", "td_open"):
+        made.add_render_rule(name, _cell)
+    return made
+
+
+def _cell(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+    """Without the alignment, which is a style."""
+    return f"<{tokens[at].tag}>"
+
+
+def _link(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+    """Links of a record leave in a tab of their own, and tell nobody from where. A relative one leads nowhere here."""
+    address = str(tokens[at].attrs.get("href", ""))
+    if not urlsplit(address).scheme:
+        return f'<a class="elsewhere" title="{escape(address)}">'
+    return f'<a href="{escape(address)}" target="_blank" rel="noopener noreferrer nofollow ugc">'
+
+
+def _image(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+    """A picture as a link to it: to load it would tell its server who reads."""
+    address, said = str(tokens[at].attrs.get("src", "")), tokens[at].content or "image"
+    if not urlsplit(address).scheme:
+        return f'<span class="image" title="{escape(address)}">{escape(said)}</span>'
+    return (
+        f'<a class="image" href="{escape(address)}" target="_blank" rel="noopener noreferrer nofollow ugc">'
+        f"{escape(said)}</a>"
+    )
+
+
+def _heading(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
+    """Two steps below those of the page."""
+    level = min(int(tokens[at].tag[1:]) + 2, _LOWEST_HEADING)
+    return f"<h{level}>" if tokens[at].nesting == 1 else f"</h{level}>\n"

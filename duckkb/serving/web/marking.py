@@ -1,0 +1,61 @@
+"""The terms of a question, marked in a text that it found, and of a long text the part that they stand in."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup, escape
+
+_WORD = re.compile(r"[^\W_]+")
+_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+_LEAST_STEM = 3
+_MOST_TERMS = 64
+_BEFORE = 80
+
+
+def terms_of(question: str, tokens: Iterable[str] = ()) -> tuple[str, ...]:
+    """What to mark: words of the question, and the tokens by which the lexical lane found a record (stems, or runs of Chinese
+    characters). Longest first, folded."""
+    found = {one.casefold() for one in (*_WORD.findall(question[:2_000]), *tokens)}
+    return tuple(sorted((one for one in found if one), key=lambda one: (-len(one), one))[:_MOST_TERMS])
+
+
+def marked(text: str, terms: Sequence[str]) -> Markup:
+    """The text as markup: its words that are a term, or begin with one of at least three letters, within <mark>.
+
+    >>> marked("Atomic <writes> write", ["write", "atom"])
+    Markup('<mark>Atomic</mark> &lt;<mark>writes</mark>&gt; <mark>write</mark>')
+    """
+    found = _pattern(terms)
+    if found is None:
+        return escape(text)
+    pieces, at = [], 0
+    for one in found.finditer(text):
+        pieces += [escape(text[at : one.start()]), Markup("<mark>%s</mark>") % one[0]]
+        at = one.end()
+    return Markup("").join([*pieces, escape(text[at:])])
+
+
+def excerpt(text: str, terms: Sequence[str], length: int = 320) -> str:
+    """Of a text at most about so many characters, from shortly before where a term stands first."""
+    if len(text) <= length:
+        return text
+    pattern = _pattern(terms)
+    first = pattern.search(text) if pattern else None
+    start = max(0, first.start() - _BEFORE) if first else 0
+    start = text.rfind(" ", max(0, start - 20), start) + 1 if start else 0
+    cut = text[start : start + length]
+    return ("…" if start else "") + cut + ("…" if start + length < len(text) else "")
+
+
+def _pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
+    """Chinese runs anywhere; other words from their beginning."""
+    alternatives = []
+    for term in terms:
+        told = re.escape(term)
+        if _HAN.search(term):
+            alternatives.append(told)
+        else:
+            alternatives.append(
+                rf"(?<![^\W_]){told}[^\W_]*" if len(term) >= _LEAST_STEM else rf"(?<![^\W_]){told}(?![^\W_])"
+            )
+    return re.compile("|".join(alternatives), re.IGNORECASE) if alternatives else None

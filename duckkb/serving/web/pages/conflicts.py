@@ -1,0 +1,141 @@
+"""The page on which a merge that stopped is settled, field by field."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup, escape
+from starlette.responses import RedirectResponse, Response
+
+from duckkb.errors import DuckkbError, UsageError
+from duckkb.rules.invisible import invisible_in, visible
+from duckkb.serving.statuses import status_of
+from duckkb.serving.web.differing import marked
+from duckkb.serving.web.forms import Mistyped, json_value
+from duckkb.serving.web.visit import Visit
+from duckkb.values import dataclass
+
+SIDES = ("base", "ours", "theirs")
+_AT_ONCE = 25
+_LONGEST = 20_000
+_TYPED = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicting:
+    """A conflict as the page shows it: `name` is its JSON for the answer, `sides` has the markup of each (None: that side has none).
+    What may be typed instead begins as `begin`, which is the text itself where it `is_text`, else JSON; it cannot be (`begin` None)
+    where it is longer than a form holds. `chosen` and `typed` are what was sent before."""
+
+    type: str
+    identity: str
+    field: str
+    path: str
+    name: str
+    sides: Mapping[str, Markup | None]
+    begin: str | None
+    is_text: bool
+    chosen: str = ""
+
+
+async def page(visit: Visit) -> Response:
+    """What is in conflict, and a choice for each field; what was chosen is carried out by `resolve`."""
+    if visit.request.method == "GET":
+        return await _shown(visit)
+    try:
+        answers = _answers(visit.form)
+        if not answers:
+            raise UsageError("nothing is chosen", "E_ARGUMENT", "choose a side for a field")
+        left = await visit.ask("resolve", answers=answers, stage=True, limit=1)
+    except DuckkbError as problem:
+        return await _shown(visit, problem)
+    return RedirectResponse(visit.link("conflicts", settled=len(answers), left=left["total"]), 303)
+
+
+async def _shown(visit: Visit, problem: DuckkbError | None = None) -> Response:
+    found = await visit.ask("conflicts", limit=_AT_ONCE, after=visit.given("after"))
+    return visit.shown(
+        "conflicts.html",
+        200 if problem is None else status_of(problem),
+        found=found,
+        conflicts=[_conflicting(one, visit.form) for one in found["conflicts"]],
+        sides=SIDES,
+        may=visit.caller.may("editor"),
+        problem=problem,
+        settled=visit.given("settled"),
+    )
+
+
+def _conflicting(one: Mapping[str, Any], form: Mapping[str, str]) -> Conflicting:
+    name = json.dumps({key: one[key] for key in ("type", "identity", "field", "etag")})
+    base = _plain(one["base"])
+    sides = {side: _side(None if side == "base" else base, _plain(one[side])) for side in SIDES}
+    begin, is_text = _beginning(one)
+    chosen = form.get(f"choose.{one['etag']}", "")
+    if (typed := form.get(f"value.{one['etag']}")) is not None and chosen == _TYPED:
+        begin = typed
+    return Conflicting(
+        one["type"], one["identity"], one["field"], one["path"], name, sides, begin, is_text, chosen
+    )  # fmt: skip
+
+
+def _plain(source: str | None) -> str | None:
+    """A value for people: a text as it is, all else as JSON over several lines, of a record without what duckkb itself writes."""
+    if source is None:
+        return None
+    value = json.loads(source)
+    if isinstance(value, dict):
+        value = {name: one for name, one in value.items() if not name.startswith("__")}
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _side(base: str | None, value: str | None) -> Markup | None:
+    if value is None:
+        return None
+    return marked(base, value) if base is not None else escape(visible(value[:_LONGEST]))
+
+
+def _beginning(one: Mapping[str, Any]) -> tuple[str | None, bool]:
+    """What an edit begins with, and whether it is the text itself: that is so where a browser's field keeps all sides as they are."""
+    sources = [one[side] for side in SIDES if one[side] is not None]
+    begin = one["ours"] if one["ours"] is not None else one["theirs"] or "null"
+    if not one["field"] or len(begin) > _LONGEST:
+        return None, False
+    values = [json.loads(source) for source in sources]
+    if all(
+        isinstance(value, str) and next(invisible_in(value), None) is None and "\r" not in value for value in values
+    ):
+        return json.loads(begin), True
+    return json.dumps(json.loads(begin), ensure_ascii=False, indent=1), False
+
+
+def _answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What was chosen, as `resolve` takes it. Raises `errors.UsageError` for a typed value that is no JSON."""
+    answers = []
+    for key, chosen in form.items():
+        etag = key.removeprefix("choose.")
+        if etag == key or not chosen:
+            continue
+        answer = _named(form.get(f"name.{etag}", ""))
+        if chosen == _TYPED:
+            typed = form.get(f"value.{etag}", "").replace("\r\n", "\n")
+            try:
+                answer["value"] = typed if form.get(f"as.{etag}") == "text" else json_value(typed)
+            except Mistyped as error:
+                said = f"what was typed for {answer.get('field', '')} {error}"
+                raise UsageError(said, "E_JSON", 'write texts in quotes: "like this"') from error
+        else:
+            answer["choose"] = chosen
+        answers.append(answer)
+    return answers
+
+
+def _named(name: str) -> dict[str, Any]:
+    """Which conflict is meant. Raises `errors.UsageError` for what no page of ours has written."""
+    try:
+        found = json_value(name)
+    except Mistyped:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError("the form names no conflict", "E_ARGUMENT", "load the page anew")
+    return found

@@ -1,0 +1,196 @@
+"""The page on which a change of a record is proposed: a form, then the patch that it makes, then a commit on a branch. Truth itself is
+never written from here."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from starlette.responses import Response
+
+from duckkb.errors import Conflict, DuckkbError, InvalidRecord, NotFound, Refused, UsageError
+from duckkb.serving.statuses import status_of
+from duckkb.serving.web.differing import ABSENT, ValueDifference, difference
+from duckkb.serving.web.forms import BEGAN, Input, inputs, values
+from duckkb.serving.web.kinds import Kind, kinds
+from duckkb.serving.web.naming import identity_of
+from duckkb.serving.web.visit import Visit
+from duckkb.values import dataclass
+
+_STEPS = ("preview", "propose", "delete", "propose-delete")
+_LONGEST = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What is to be written: an action with its arguments, and a digest of both, by which what is proposed is what was shown."""
+
+    action: str
+    given: Mapping[str, Any]
+
+    @property
+    def digest(self) -> str:
+        return sha256(json.dumps([self.action, self.given], sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A form as it came, or is first shown: of a record as the proposal has it (empty for a new one), with its fields."""
+
+    visit: Visit
+    kind: Kind
+    record: Mapping[str, Any]
+    fields: list[Input]
+
+
+async def page(visit: Visit) -> Response:
+    """Of the record that the address names, or of a new one of a type. Raises `errors.Refused` (E_FORBIDDEN) for who may not write."""
+    if not visit.caller.may("editor"):
+        raise Refused(
+            "to propose changes is for callers with the role editor", "E_FORBIDDEN", "ask an admin of this server"
+        )
+    known = await kinds(visit)
+    kind = known.get(visit.given("type"))
+    if kind is None:
+        raise NotFound(f"no type {visit.given('type')!r}", "E_UNKNOWN_TYPE", "choose a type on the page of changes")
+    visit, record = await _read(visit, kind)
+    form, schema = visit.form, await visit.ask("schema", type=kind.name)
+    fields = inputs(schema, record, form, tuple(kind.identity) if record else ())
+    if not form:
+        return _shown(_Form(visit, kind, record, fields))
+    if form.get("step") not in _STEPS:
+        raise UsageError("the form says not what it wants", "E_ARGUMENT", "load the page anew")
+    return await _carried_out(_Form(visit, kind, record, fields))
+
+
+async def _read(visit: Visit, kind: Kind) -> tuple[Visit, Mapping[str, Any]]:
+    """The record that is edited, empty for a new one. One that is gone since the form was loaded is a new one, of all that the form has.
+    Raises `errors.NotFound`."""
+    if not (identity := visit.given("id")):
+        return visit, {}
+    try:
+        return visit, await visit.propose("get", type=kind.name, identity=identity)
+    except NotFound:
+        if not visit.form:
+            raise
+        return replace(visit, form={name: one for name, one in visit.form.items() if not name.startswith(BEGAN)}), {}
+
+
+async def _carried_out(form: _Form) -> Response:
+    visit, kind, record = form.visit, form.kind, form.record
+    step, message = visit.form["step"], visit.form.get("message", "").replace("\r\n", "\n").strip()
+    changed, wrong = values(form.fields)
+    wish = _wish(visit, kind, record, changed, step)
+    is_stale = bool(record) and visit.form.get("etag") != record["_etag"]
+    try:
+        await _refuse_existing(visit, kind, record, changed)
+        if "delete" not in step and not changed and not wrong:
+            raise UsageError("nothing was changed", "E_ARGUMENT", "change a field first")
+        shown = await visit.propose(wish.action, **wish.given, dry_run=True)
+    except DuckkbError as problem:
+        return _shown(_blamed(form, wrong, problem), problem=problem, is_stale=is_stale)
+    is_shown = visit.form.get("shown") == wish.digest
+    if wrong or is_stale or not step.startswith("propose") or not is_shown:
+        preview = ("", "") if wrong else (shown["patch"], wish.digest)
+        return _shown(_blamed(form, wrong, None), is_stale=is_stale, preview=preview)
+    try:
+        receipt = await visit.propose(wish.action, message, **wish.given)
+    except DuckkbError as problem:
+        return _shown(
+            _blamed(form, wrong, problem),
+            problem=problem,
+            is_stale=isinstance(problem, Conflict),
+        )
+    return visit.shown("proposed.html", receipt=receipt, kind=kind, sees_all=visit.caller.types is None)
+
+
+def _wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changed: Mapping[str, Any], step: str) -> _Wish:
+    """What the form wants, of the record at the version that this page has read."""
+    if "delete" in step:
+        named = [record.get(name) for name in kind.identity]
+        identity = named[0] if len(named) == 1 else named
+        is_cascade = visit.form.get("cascade") == "on"
+        return _Wish(
+            "delete",
+            {"type": kind.name, "identities": [identity], "cascade": is_cascade, "if_match": record.get("_etag")},
+        )
+    if not record:
+        return _Wish(
+            "put", {"type": kind.name, "records": {name: one for name, one in changed.items() if one is not None}}
+        )
+    own = {name: record[name] for name in kind.identity}
+    return _Wish("put", {"type": kind.name, "records": {**changed, **own}, "merge": True, "if_match": record["_etag"]})
+
+
+async def _refuse_existing(visit: Visit, kind: Kind, record: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+    """A new record takes no other's place. Raises `errors.Conflict` (E_EXISTS)."""
+    if record or any(changed.get(name) is None for name in kind.identity):
+        return
+    identity = identity_of(changed, kind.identity)
+    try:
+        await visit.propose("get", type=kind.name, identity=identity)
+    except (NotFound, UsageError):
+        return
+    raise Conflict(
+        f"there is a {kind.name} {identity} already",
+        code="E_EXISTS",
+        suggestion="edit that, or choose another identity",
+    )
+
+
+def _blamed(form: _Form, wrong: Mapping[str, str], problem: DuckkbError | None) -> _Form:
+    """The form with what is wrong with each field."""
+    said: dict[str, list[str]] = {name: [text] for name, text in wrong.items()}
+    found = problem.findings if isinstance(problem, InvalidRecord) else ()
+    for one in found:
+        said.setdefault(one.field.removeprefix("/").partition("/")[0].replace("~1", "/").replace("~0", "~"), []).append(
+            one.message
+        )
+    return replace(form, fields=[replace(one, problems=tuple(said.get(one.name, ()))) for one in form.fields])
+
+
+def _differences(record: Mapping[str, Any], fields: list[Input]) -> list[ValueDifference]:
+    """What was changed, field by field."""
+    changed, _ = values(fields)
+    return [
+        difference(name, name, record.get(name, ABSENT), ABSENT if now is None else now)
+        for name, now in changed.items()
+    ]
+
+
+def _shown(
+    form: _Form,
+    *,
+    problem: DuckkbError | None = None,
+    is_stale: bool = False,
+    preview: tuple[str, str] = ("", ""),
+) -> Response:
+    visit, kind, record, fields = form.visit, form.kind, form.record, form.fields
+    patch, digest = preview
+    is_deletion = "delete" in visit.form.get("step", "")
+    names = {one.name for one in fields}
+    loose = [
+        one
+        for one in (problem.findings if problem else ())
+        if one.field.removeprefix("/").partition("/")[0] not in names
+    ]
+    return visit.shown(
+        "edit.html",
+        status_of(problem) if problem else 409 if is_stale else 200,
+        kind=kind,
+        record=record,
+        identity=identity_of(record, kind.identity) if record else "",
+        fields=fields,
+        problem=problem,
+        loose=loose,
+        is_stale=is_stale,
+        is_gone=bool(visit.given("id")) and not record,
+        patch=patch[:_LONGEST],
+        rest=max(0, len(patch) - _LONGEST),
+        digest=digest,
+        is_deletion=is_deletion,
+        differences=[] if is_deletion or not patch else _differences(record, fields),
+        cascade=visit.form.get("cascade") == "on",
+        message=visit.form.get("message", ""),
+    )

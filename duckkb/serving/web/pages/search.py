@@ -1,0 +1,121 @@
+"""The page of search: the action `find`, with a form that the ontology gives."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from starlette.responses import Response
+
+from duckkb.queries import Mode
+from duckkb.serving.web.filters import condition, controls
+from duckkb.serving.web.kinds import Kind, kinds
+from duckkb.serving.web.marking import excerpt, marked, terms_of
+from duckkb.serving.web.naming import identity_of, title_of
+from duckkb.serving.web.visit import Visit
+from duckkb.values import dataclass
+
+SIZES = (10, 20, 50, 100)
+DEEPEST = 1_000
+"""Results behind this one are not paged to: a question, or a filter, that says more finds them before."""
+MODES: tuple[str, ...] = get_args(Mode)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHit:
+    """A result as the page shows it: `rank` counts from 1, `scores` and `lanes` say how it came there."""
+
+    rank: int
+    type: str
+    identity: str
+    title: str
+    excerpt: Any
+    field: str
+    score: float | None
+    lanes: Mapping[str, Mapping[str, Any]]
+    terms: Sequence[Mapping[str, Any]]
+    etag: str
+
+
+async def page(visit: Visit) -> Response:
+    """What is asked for, and what was found."""
+    known = await kinds(visit)
+    chosen = visit.given("type")
+    fields = controls(await visit.ask("schema", type=chosen)) if chosen and chosen != "all" else ()
+    where = condition(fields, visit.request.query_params, visit.given("where"))
+    found = await _found(visit, known, where) if visit.given("q") or where else None
+    values: dict[str, Any] = {
+        "kinds": known,
+        "type": chosen or "all",
+        "fields": fields,
+        "where": where,
+        "modes": [one for one in MODES if one != "where"],
+        "sizes": SIZES,
+        "found": found,
+    }
+    return visit.shown("results.html" if visit.is_part else "search.html", **values)
+
+
+async def _found(visit: Visit, known: Mapping[str, Kind], where: str) -> dict[str, Any]:
+    question, size, number = visit.given("q"), visit.number("limit", 10, 100), visit.number("page", 1, DEEPEST)
+    start = min((number - 1) * size, DEEPEST - size)
+    mode = visit.given("mode") if question else ""
+    arguments = {"type": visit.given("type") or "all", "query": question, "mode": mode, "where": where}
+    answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question))
+    hits = [_hit(line, known, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)]
+    is_more = len(answer["results"]) == start + size and start + size < DEEPEST
+    return {
+        "hits": hits,
+        "answer": answer,
+        "start": start,
+        "page": start // size + 1,
+        "is_more": is_more,
+        "command": _command(visit, arguments, start + size),
+    }
+
+
+def _hit(line: Mapping[str, Any], known: Mapping[str, Kind], rank: int, question: str) -> ShownHit:
+    kind = known[line["_type"]]
+    identity, trace = identity_of(line, kind.identity), line.get("_explain", {})
+    found = trace.get("terms") or ()  # none where words alone did not find it
+    terms = terms_of(question, (one["token"] for one in found))
+    field, text = _text(line, kind, terms)
+    return ShownHit(
+        rank,
+        kind.name,
+        identity,
+        title_of(line, identity),
+        marked(excerpt(text, terms), terms),
+        field,
+        line.get("_score"),
+        {name: place for name, place in trace.get("lanes", {}).items() if place["rank"]},
+        found,
+        line["_etag"],
+    )
+
+
+def _text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[str, str]:
+    """Where the record was found: its best chunk, by the field of it; where that is a whole field, the first with a term, else the
+    first."""
+    chunk = line.get("_chunk")
+    if chunk is not None:
+        value = line.get(chunk["field"])
+        return chunk["field"], chunk.get("text") or (value if isinstance(value, str) else "")
+    texts = [(name, _told(line[name])) for name in kind.texts or line if name in line and not name.startswith("_")]
+    texts = [one for one in texts if one[1]] or [("", "")]
+    with_terms = [one for one in texts if any(term in one[1].casefold() for term in terms)]
+    return max(with_terms or texts[:1], key=lambda one: len(one[1]))
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_told(one) for one in value[:50])
+    return value if isinstance(value, str) else ""
+
+
+def _command(visit: Visit, arguments: Mapping[str, str], limit: int) -> str:
+    """The command line that prints what the page shows."""
+    words = ["duckkb", *(["--at", visit.at] if visit.at else []), "find", arguments["type"]]
+    words += [arguments["query"]] if arguments["query"] else []
+    for name in ("mode", "where"):
+        words += [f"--{name}", arguments[name]] if arguments[name] else []
+    return shlex.join([*words, "--limit", str(limit), *(["--explain"] if arguments["query"] else [])])

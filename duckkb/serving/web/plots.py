@@ -1,0 +1,155 @@
+"""Plots as shapes that a template draws: places in a frame of `WIDTH` by `HEIGHT` units, with the numbers that the axes have.
+
+One plot has series over the same places on the axis across, which are commits in their order; `None` is a gap.
+"""
+
+import math
+from collections.abc import Sequence
+
+from duckkb.values import dataclass
+
+WIDTH, HEIGHT = 720, 220
+LEFT, RIGHT, TOP, BOTTOM = 84, 16, 12, 30
+"""What stands around the field in which series are drawn."""
+Value = float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A named row of values; `hue` is the number of its colour."""
+
+    name: str
+    values: Sequence[Value]
+    hue: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlottedValue:
+    """A value where it is drawn."""
+
+    x: float
+    y: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A series as it is drawn: `path` is a line or an area as SVG has it, `marks` are the values that stand alone or end it."""
+
+    name: str
+    hue: int
+    path: str
+    marks: tuple[PlottedValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """`ticks` are numbers with their height; `labels` texts with their place below, and how they are set to it (start, middle, end)."""
+
+    series: tuple[Drawn, ...]
+    ticks: tuple[tuple[float, float], ...]
+    labels: tuple[tuple[str, float, str], ...]
+    is_area: bool
+
+
+def lines(series: Sequence[Series], labels: Sequence[str], most: float) -> Plot:
+    """Each series as a line, from 0 to `most`."""
+    places = _across(len(labels))
+    drawn = []
+    for one in series:
+        marks = [
+            PlottedValue(x, _up(value, most), value)
+            for x, value in zip(places, one.values, strict=True)
+            if value is not None
+        ]
+        runs = _runs(one.values, places, most)
+        path = " ".join("M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in run) for run in runs if len(run) > 1)
+        drawn.append(Drawn(one.name, one.hue, path, tuple(marks)))
+    return Plot(tuple(drawn), _ticks(most, most / 4), _below(labels, places), False)
+
+
+def areas(series: Sequence[Series], labels: Sequence[str]) -> Plot:
+    """The series one upon the other, the first one below: together they are as high as their sum."""
+    places = _across(len(labels))
+    sums = [0.0] * len(labels)
+    layers = []
+    for one in series:
+        floor, sums = sums, [below + (value or 0) for below, value in zip(sums, one.values, strict=True)]
+        layers.append((one, floor, sums))
+    step = _step(max(sums, default=0.0))
+    most = max(step, math.ceil(max(sums, default=0.0) / step) * step)
+    drawn = []
+    for one, floor, top in layers:
+        edge, back = (
+            _widened([(x, _up(value, most)) for x, value in zip(places, side, strict=True)]) for side in (top, floor)
+        )
+        path = "M" + " L".join(f"{x:.1f} {y:.1f}" for x, y in (*edge, *reversed(back))) + " Z"
+        drawn.append(Drawn(one.name, one.hue, path, ()))
+    return Plot(tuple(drawn), _ticks(most, step), _below(labels, places), True)
+
+
+def _runs(values: Sequence[Value], places: Sequence[float], most: float) -> list[list[tuple[float, float]]]:
+    """What lies between gaps."""
+    found: list[list[tuple[float, float]]] = [[]]
+    for x, value in zip(places, values, strict=True):
+        if value is None:
+            found.append([])
+        else:
+            found[-1].append((x, _up(value, most)))
+    return found
+
+
+def _widened(edge: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """A single place has no width: its value holds for the whole field."""
+    if len(edge) != 1:
+        return edge
+    return [(LEFT, edge[0][1]), (WIDTH - RIGHT, edge[0][1])]
+
+
+def _across(count: int) -> list[float]:
+    field = WIDTH - LEFT - RIGHT
+    return [LEFT + (field * at / (count - 1) if count > 1 else field / 2) for at in range(count)]
+
+
+def _up(value: float, most: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value / most if most else 0)
+
+
+def _step(most: float) -> int:
+    """The distance of some four ticks: 1, 2 or 5 and zeros.
+
+    >>> _step(1310), _step(7), _step(0)
+    (500, 2, 1)
+    """
+    wanted = most / 4
+    if wanted <= 1:
+        return 1
+    power = int(10 ** math.floor(math.log10(wanted)))
+    return next(power * one for one in (1, 2, 5, 10) if power * one >= wanted)
+
+
+def _ticks(most: float, step: float) -> tuple[tuple[float, float], ...]:
+    return tuple((number * step, _up(number * step, most)) for number in range(round(most / step) + 1))
+
+
+def _below(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple[str, float, str], ...]:
+    """The first, the middle and the last label."""
+    last = len(labels) - 1
+    chosen = dict.fromkeys([0, last // 2, last] if last > 3 else [0, last] if last > 0 else [0] if last == 0 else [])
+    return tuple(
+        (labels[at], places[at], "middle" if last == 0 or 0 < at < last else "start" if at == 0 else "end")
+        for at in chosen
+    )
+
+
+def sized(count: float) -> str:
+    """Bytes as people read them.
+
+    >>> sized(999), sized(230_578), sized(4_000_000_000)
+    ('999 B', '231 kB', '4.0 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            return f"{count:.0f} {unit}" if count >= 100 or unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("the last unit takes any number")

@@ -1,0 +1,117 @@
+"""Who is signed in: a cookie holds the name of a session, and this process alone knows whose session that is.
+
+A session knows the SHA-256 of the token that began it, and is asked anew with each request what that stands for now; so it ends
+with the token. All of them end with the server.
+"""
+
+import hmac
+import secrets
+import threading
+import time
+from hashlib import sha256
+
+from duckkb.caller import Caller
+from duckkb.serving.tenants import BearerTokens, Denial
+from duckkb.serving.tenants.authentication import SERVER
+from duckkb.values import dataclass
+
+_MOST, _MOST_OF_ONE = 1_000, 50
+_IDLE_S, _LONGEST_S, _CODE_S = 12 * 3600.0, 7 * 24 * 3600.0, 600.0
+_OPERATOR = Caller(SERVER, "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A new session, by its name, and whose it is."""
+
+    session: str
+    tenant: str
+
+
+@dataclass(slots=True)
+class _Session:
+    """`token` is the SHA-256 of a token; empty for who started the server, who needs none."""
+
+    token: str
+    begun: float
+    seen: float
+
+
+class Sessions:
+    """The sessions of one server. May be asked by several threads."""
+
+    def __init__(self, tokens: BearerTokens) -> None:
+        self._tokens, self._key, self._lock = tokens, secrets.token_bytes(32), threading.Lock()
+        self._held: dict[str, _Session] = {}
+        self._codes: dict[str, float] = {}
+
+    def sign_in(self, token: str) -> SignedIn | Denial:
+        """A session for whoever shows this token; or why there is none."""
+        caller = self._tokens.authenticate(token or None)
+        if isinstance(caller, Denial):
+            return caller
+        return SignedIn(self._begun(sha256(token.encode()).hexdigest()), caller.tenant)
+
+    def audit(self, tenant: str, action: str, outcome: str, request_id: str) -> None:
+        """As `audit.audit`, of this base."""
+        self._tokens.audit(tenant, action, outcome, request_id)
+
+    def nameless(self) -> str:
+        """What a cookie holds before anybody is signed in: the name of no session."""
+        return secrets.token_urlsafe(32)
+
+    def code(self) -> str:
+        """What signs in once, as who started the server, within ten minutes."""
+        made = secrets.token_urlsafe(32)
+        with self._lock:
+            self._codes[_hashed(made)] = time.monotonic()
+        return made
+
+    def redeem(self, code: str) -> str | None:
+        """The name of a session, once for each code."""
+        with self._lock:
+            made = self._codes.pop(_hashed(code), None)
+        return None if made is None or time.monotonic() - made > _CODE_S else self._begun("")
+
+    def caller(self, name: str) -> Caller | None:
+        """Who is signed in under this name now."""
+        now, key = time.monotonic(), _hashed(name)
+        with self._lock:
+            held = self._held.get(key)
+            if held is None or now - held.seen > _IDLE_S or now - held.begun > _LONGEST_S:
+                self._held.pop(key, None)
+                return None
+            held.seen = now
+        found = self._tokens.known(held.token) if held.token else _OPERATOR
+        if not isinstance(found, Denial):
+            return found
+        if found.status == 403:  # not while tokens cannot be read
+            self.end(name)
+        return None
+
+    def end(self, name: str) -> None:
+        """Sign out."""
+        with self._lock:
+            self._held.pop(_hashed(name), None)
+
+    def proof(self, name: str) -> str:
+        """What a form has to send with the cookie that holds this name: no page of another server can read it."""
+        return hmac.new(self._key, name.encode(), sha256).hexdigest()
+
+    def is_proven(self, name: str, proof: str) -> bool:
+        """Whether this is `proof(name)`; what has no name has no proof, as all who have no cookie would have the same."""
+        return bool(name) and hmac.compare_digest(self.proof(name).encode(), proof.encode())
+
+    def _begun(self, token: str) -> str:
+        name, now = secrets.token_urlsafe(32), time.monotonic()
+        with self._lock:
+            own = [key for key, held in self._held.items() if held.token == token]
+            others = own if len(own) >= _MOST_OF_ONE else [*self._held] if len(self._held) >= _MOST else ()
+            if others:  # whoever has not been seen for longest has to sign in again
+                del self._held[min(others, key=lambda key: self._held[key].seen)]
+            self._held[_hashed(name)] = _Session(token, now, now)
+        return name
+
+
+def _hashed(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

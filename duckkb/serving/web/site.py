@@ -1,0 +1,213 @@
+"""The routes of the pages."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from duckkb.actions.registry.run import failure
+from duckkb.errors import DuckkbError, NotFound, Refused
+from duckkb.serving.front import Front, unless_gone
+from duckkb.serving.lines import unexpected
+from duckkb.serving.statuses import status_of
+from duckkb.serving.telemetry.middleware import GONE
+from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.tenants import Denial
+from duckkb.serving.web.drawing import KINDS, edition, files
+from duckkb.serving.web.gate import ROOT, cookie_name, is_over_tls
+from duckkb.serving.web.pages import change, conflicts, edit, health, ontology, quality, record, records, search
+from duckkb.serving.web.sessions import Sessions
+from duckkb.serving.web.visit import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, Visit
+from duckkb.serving.web.words import LANGUAGES
+from duckkb.values import dataclass
+
+_MOST_FIELDS = 10_000
+_YEAR_S = 365 * 24 * 3600
+Shown = Callable[[Visit], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class WebPage:
+    """A page: its address below the root, what shows it, and whether the bar at the top of all pages has it, under the word
+    `bar.ADDRESS`. `sends`: it takes forms, too."""
+
+    address: str
+    shown: Shown
+    in_bar: bool = False
+    sends: bool = False
+
+
+PAGES: Sequence[WebPage] = (
+    WebPage("search", search.page, in_bar=True),
+    WebPage("records", records.page, in_bar=True),
+    WebPage("record", record.page),
+    WebPage("record/field", record.field),
+    WebPage("record/edges", record.edges),
+    WebPage("record/picture", record.picture),
+    WebPage("record/history", record.history),
+    WebPage("record/compare", record.compare),
+    WebPage("record/origin", record.origin),
+    WebPage("record/citing", record.citing),
+    WebPage("record/near", record.near),
+    WebPage("changes", change.branches, in_bar=True),
+    WebPage("change", change.page),
+    WebPage("change/findings", change.findings),
+    WebPage("change/impact", change.impact),
+    WebPage("conflicts", conflicts.page, sends=True),
+    WebPage("ontology", ontology.page, in_bar=True),
+    WebPage("ontology/picture", ontology.picture),
+    WebPage("ontology/type", ontology.type),
+    WebPage("health", health.page, in_bar=True),
+    WebPage("health/findings", health.findings),
+    WebPage("health/growth", health.growth),
+    WebPage("quality", quality.page, in_bar=True, sends=True),
+    WebPage("quality/report", quality.report),
+)
+"""All but those of signing in and out."""
+_EDITING = (WebPage("edit", edit.page, sends=True),)
+"""Those that are there where the server lets records be edited."""
+BAR = tuple(page.address for page in PAGES if page.in_bar)
+
+
+def routes(front: Front, sessions: Sessions, *, edits: bool = False) -> list[Route]:
+    """For `Entrance`, which lets in who is signed in. `edits`: with forms that propose changes of records."""
+
+    def route(page: WebPage) -> Route:
+        methods = ["GET", "POST"] if page.sends else ["GET"]
+        return Route(f"{ROOT}/{page.address}", _answering(page.shown, front, sessions, edits), methods=methods)
+
+    own = (WebPage("sign-in", _sign_in, sends=True), WebPage("sign-out", _sign_out, sends=True), WebPage("open", _open))
+    others = (WebPage("preferences", _preferences, sends=True), WebPage("{rest:path}", _nowhere))
+    return [
+        Route("/", _home),
+        Route(ROOT, _home),
+        Route(f"{ROOT}/", _home),
+        Route(f"{ROOT}/static/{{edition}}/{{name}}", _static),
+        *map(route, (*own, *PAGES, *(_EDITING if edits else ()), *others)),
+    ]
+
+
+def _answering(shown: Shown, front: Front, sessions: Sessions, edits: bool) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        if request.method == "POST":
+            return await answered(request)
+        found = await unless_gone(request.receive, answered(request))  # as who types on, and asks for something else
+        return Response(status_code=GONE) if found is None else found
+
+    async def answered(request: Request) -> Response:
+        visit = Visit(request, front, sessions, {}, BAR, edits)
+        try:
+            if request.method == "POST":
+                visit = replace(visit, form=await _form(request, visit))
+            return await shown(visit)
+        except Exception as problem:
+            noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
+            if not isinstance(problem, DuckkbError):
+                unexpected("http /web", problem)
+            template = "problem_box.html" if visit.is_part else "problem.html"
+            return visit.shown(template, status_of(problem), problem=failure(problem)["error"])
+
+    return answer
+
+
+async def _form(request: Request, visit: Visit) -> dict[str, str]:
+    """The fields of a form, which prove that a page of this server sent them: also where a script sends them, by a header. Raises
+    `errors.Refused`."""
+    try:
+        body = (await request.body()).decode()
+        fields = dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        fields = {}
+    proof = fields.pop("proof", "") or request.headers.get("x-proof", "")
+    if not visit.sessions.is_proven(visit.visitor.session, proof):
+        raise Refused(
+            "this form is not from a page that is open here", "E_DENIED", "load the page anew, and send it again"
+        )
+    return fields
+
+
+async def _home(_: Request) -> Response:
+    return RedirectResponse(f"{ROOT}/search", 303)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    data = files().get(name)
+    if data is None or request.path_params["edition"] != edition():
+        return Response(status_code=404)
+    headers = {"cache-control": f"public, max-age={_YEAR_S}, immutable", "etag": f'"{edition()}"'}
+    if request.headers.get("if-none-match") == headers["etag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers, media_type=KINDS[f".{name.rpartition('.')[2]}"])
+
+
+async def _nowhere(visit: Visit) -> Response:
+    raise NotFound("there is no such page", suggestion="see the pages above")
+
+
+async def _sign_in(visit: Visit) -> Response:
+    """Ask for a token, and begin a session for it."""
+    target = _own(visit.form.get("next", "") or visit.given("next"))
+    if visit.request.method == "GET":
+        name = visit.visitor.session or visit.sessions.nameless()
+        proof = visit.sessions.proof(name)
+        problem = "code" if visit.given("problem") == "code" else ""
+        return _with_session(visit, visit.shown("sign_in.html", next=target, problem=problem, proof=proof), name)
+    found = visit.sessions.sign_in(visit.form.get("token", "").strip())
+    seen = noted(visit.request.scope)
+    who = found.tenant
+    code = found.code if isinstance(found, Denial) else "allowed"
+    await asyncio.to_thread(visit.sessions.audit, who, "web sign-in", code, seen.request_id)
+    if isinstance(found, Denial):
+        seen.code = found.code
+        return visit.shown("sign_in.html", found.status, next=target, problem=found.code)
+    seen.tenant = found.tenant
+    return _with_session(visit, RedirectResponse(target, 303), found.session)
+
+
+async def _open(visit: Visit) -> Response:
+    name = visit.sessions.redeem(visit.given("code"))
+    if name is None:
+        return RedirectResponse(f"{ROOT}/sign-in?problem=code", 303)
+    return _with_session(visit, RedirectResponse(f"{ROOT}/search", 303), name)
+
+
+async def _sign_out(visit: Visit) -> Response:
+    if visit.request.method != "POST":  # a link, which may stand in a record, signs nobody out
+        return RedirectResponse(f"{ROOT}/search", 303)
+    visit.sessions.end(visit.visitor.session)
+    answer = RedirectResponse(f"{ROOT}/sign-in", 303)
+    answer.delete_cookie(cookie_name(visit.request.headers), path=ROOT)
+    return answer
+
+
+async def _preferences(visit: Visit) -> Response:
+    """Light or dark, and the language: kept by the browser."""
+    answer = RedirectResponse(_own(visit.form.get("next", "")), 303)
+    for name, cookie, known in (("theme", THEME_COOKIE, THEMES), ("language", LANGUAGE_COOKIE, tuple(LANGUAGES))):
+        if (value := visit.form.get(name)) in known:
+            answer.set_cookie(cookie, str(value), _YEAR_S, path=ROOT, httponly=True, samesite="strict")
+        elif value == "":
+            answer.delete_cookie(cookie, path=ROOT)
+    return answer
+
+
+def _with_session(visit: Visit, answer: Response, name: str) -> Response:
+    headers = visit.request.headers
+    answer.set_cookie(
+        cookie_name(headers), name, path=ROOT, httponly=True, samesite="strict", secure=is_over_tls(headers)
+    )
+    return answer
+
+
+def _own(address: str) -> str:
+    """An address of this server's pages, or the first of them."""
+    parts = urlsplit(address)
+    is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{ROOT}/") and "\\" not in address
+    return (
+        address if is_own and address.isprintable() and not parts.path.startswith(f"{ROOT}/sign-") else f"{ROOT}/search"
+    )

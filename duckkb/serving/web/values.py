@@ -1,0 +1,89 @@
+"""The fields of a record as pages show them: by what the ontology says of them, and by what stands there."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from duckkb.serving.web import markdown
+from duckkb.values import dataclass
+
+LONGEST = 20_000
+"""Characters of a field that a page shows; the rest has a page of its own."""
+_LONG = 160
+_MOST_ITEMS, _DEEPEST = 50, 6
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value: "text" (one line), "markdown", "plain" (a text of several lines, as it stands), "address", "number" and "flag",
+    "list" of short values, "values" (a list of others), "map", or "json". `rest` says how much of it is not shown: characters or
+    items. `parts` are named in a map, and by number in a list."""
+
+    form: str
+    text: str = ""
+    markup: Any = None
+    parts: tuple[tuple[str, "Value"], ...] = ()
+    rest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field with its value; `said` is what the ontology says of it, `is_identity` whether it names the record."""
+
+    name: str
+    value: Value
+    said: str = ""
+    is_identity: bool = False
+    is_long: bool = False
+
+
+def fields_of(record: Mapping[str, Any], schema: Mapping[str, Any], identity: tuple[str, ...] = ()) -> list[Field]:
+    """The fields of a record in the order of its schema; those that the schema does not know follow."""
+    rules = schema.get("properties", {})
+    names = [name for name in (*rules, *record) if name in record and not name.startswith("_")]
+    return [_field(name, record[name], rules.get(name), identity) for name in dict.fromkeys(names)]
+
+
+def _field(name: str, value: Any, rule: Any, identity: tuple[str, ...]) -> Field:
+    rule = rule if isinstance(rule, Mapping) else {}
+    told = shown(value, str(rule.get("contentMediaType", "")))
+    is_long = told.form in ("markdown", "plain", "values", "map", "json")
+    return Field(name, told, str(rule.get("description", "")), name in identity, is_long)
+
+
+def shown(value: Any, media: str = "", depth: int = 0) -> Value:
+    """A value of JSON as a page shows it; `media` is the media type that a schema gives a text."""
+    match value:
+        case bool() | None:
+            return Value("flag", json.dumps(value))
+        case int() | float():
+            return Value("number", json.dumps(value))
+        case str():
+            return _text(value, media)
+        case list() if all(isinstance(one, str | int | float) and len(str(one)) <= _LONG for one in value):
+            return Value("list", parts=tuple(_numbered(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
+        case list() if depth < _DEEPEST:
+            return Value("values", parts=tuple(_numbered(value, depth)), rest=max(0, len(value) - _MOST_ITEMS))
+        case dict() if depth < _DEEPEST:
+            some = [*value.items()][:_MOST_ITEMS]
+            parts = tuple((name, shown(one, "", depth + 1)) for name, one in some)
+            return Value("map", parts=parts, rest=len(value) - len(some))
+        case _:
+            text = json.dumps(value, ensure_ascii=False)
+            return Value("json", text[:LONGEST], rest=max(0, len(text) - LONGEST))
+
+
+def _numbered(items: list[Any], depth: int) -> Iterator[tuple[str, Value]]:
+    for number, one in enumerate(items[:_MOST_ITEMS], 1):
+        yield str(number), shown(one, "", depth + 1)
+
+
+def _text(text: str, media: str) -> Value:
+    rest = max(0, len(text) - LONGEST)
+    told = text[:LONGEST]
+    if "\n" not in text and len(text) <= _LONG:
+        is_address = text.startswith(("https://", "http://")) and markdown.is_safe(text)
+        return Value("address" if is_address else "text", told)
+    if media not in ("", "text/markdown"):
+        return Value("plain", told, rest=rest)
+    return Value("markdown", told, markdown.html(told), rest=rest)

@@ -1,0 +1,139 @@
+"""One request for a page: who asks, in which language, of which commit; what actions answer, and the template that shows it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from duckkb.caller import Caller
+from duckkb.serving.front import ASKED, Answerer, Asked, Front
+from duckkb.serving.web.drawing import drawn
+from duckkb.serving.web.gate import ROOT, VISITOR, Visitor, cookies
+from duckkb.serving.web.sessions import Sessions
+from duckkb.serving.web.words import LANGUAGES, Words, wanted, words
+from duckkb.values import dataclass
+
+THEMES = ("light", "dark")
+THEME_COOKIE, LANGUAGE_COOKIE = "duckkb-theme", "duckkb-language"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """`form` are the fields of a form that was sent with its proof. `is_part`: a script asks for the part of the page that it puts into
+    the one that is shown. `edits`: pages may have forms that propose changes of records."""
+
+    request: Request
+    front: Front
+    sessions: Sessions
+    form: Mapping[str, str]
+    bar: Sequence[str] = ()
+    edits: bool = False
+
+    @property
+    def visitor(self) -> Visitor:
+        found: Visitor = self.request.scope[VISITOR]
+        return found
+
+    @property
+    def asked(self) -> Asked:
+        """Only where somebody is signed in."""
+        found: Asked = self.request.scope[ASKED]
+        return found
+
+    @property
+    def caller(self) -> Caller:
+        return self.asked.caller
+
+    @property
+    def words(self) -> Words:
+        headers = self.request.headers
+        return words(wanted(cookies(headers).get(LANGUAGE_COOKIE, ""), headers.get("accept-language", "")))
+
+    @property
+    def at(self) -> str:
+        """The commit that the page is asked of; empty for the present."""
+        return self.given("at")
+
+    @property
+    def is_part(self) -> bool:
+        return bool(self.given("part"))
+
+    def given(self, name: str) -> str:
+        """What the address has under this name, else an empty text."""
+        return self.request.query_params.get(name, "").strip()
+
+    def number(self, name: str, otherwise: int, most: int = 1_000) -> int:
+        """Likewise, as a number from 1 to `most`."""
+        found = self.given(name)
+        return (
+            min(int(found), most)
+            if found.isascii() and found.isdigit() and 0 < len(found) < 9 and int(found)
+            else otherwise
+        )
+
+    async def ask(self, name: str, **given: Any) -> dict[str, Any]:
+        """The answer of an action for who is signed in, of the commit that the page is asked of. Values that are None or empty are
+        left out. Raises as `Front.run`."""
+        return await self.ask_at(self.at, name, **given)
+
+    async def ask_at(self, commit: str, name: str, **given: Any) -> dict[str, Any]:
+        """As `ask`, of another commit than that of the page; empty for the present."""
+        arguments = {key: value for key, value in given.items() if value not in (None, "")}
+        await asyncio.to_thread(self.asked.decide, "web", name, arguments)
+        if commit:
+            return await self.front.read(self.asked, _of_past, commit, name, arguments, self.caller)
+        return await self.front.run(self.asked, name, arguments)
+
+    async def propose(self, name: str, message: str = "", **given: Any) -> dict[str, Any]:
+        """The answer of an action of the proposal of who is signed in, to which goes what it writes; values that are None are left out.
+        Raises as `Served.proposed`."""
+        arguments = {key: value for key, value in given.items() if value is not None}
+        await asyncio.to_thread(self.asked.decide, "web propose", name, arguments)
+        return await self.front.read(self.asked, _proposed, name, arguments, self.caller, message)
+
+    def link(self, page: str, **given: object) -> str:
+        """The address of a page, at the commit of this one; what is empty is left out."""
+        query = {"at": self.at, **given}
+        told = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
+        return f"{ROOT}/{page}" + (f"?{told}" if told else "")
+
+    def again(self, **given: object) -> str:
+        """The address of this page with some of what it was given said otherwise."""
+        query = {name: value for name, value in self.request.query_params.multi_items() if name != "part"}
+        told = urlencode({name: str(value) for name, value in {**query, **given}.items() if value not in (None, "")})
+        return quote(self.request.url.path) + (f"?{told}" if told else "")
+
+    @property
+    def here(self) -> str:
+        """The address of this page."""
+        return self.again()
+
+    @property
+    def now(self) -> str:
+        """The address of this page of the present."""
+        return self.again(at="")
+
+    def shown(self, template: str, status: int = 200, **values: Any) -> Response:
+        """A page by its template, which knows this visit as `visit`, and the words of its language as `say`."""
+        say = self.words
+        theme = cookies(self.request.headers).get(THEME_COOKIE, "")
+        around = {
+            "visit": self,
+            "say": say,
+            "languages": LANGUAGES,
+            "theme": theme if theme in THEMES else "",
+            "proof": self.sessions.proof(self.visitor.session),
+        }
+        return HTMLResponse(drawn(template, {**around, **values}), status)
+
+
+def _of_past(served: Answerer, commit: str, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    with served.at(commit, caller) as past:
+        return past.run(name, given, caller)
+
+
+def _proposed(served: Answerer, name: str, given: Mapping[str, Any], caller: Caller, message: str) -> dict[str, Any]:
+    return served.proposed(name, given, caller, message)

@@ -1,0 +1,58 @@
+"""What the pages say, in the languages that they speak: one catalogue each, words/LANGUAGE.json."""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from duckkb.values import dataclass
+
+LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
+"""Each by its own name, the one that is spoken where none is wanted first."""
+_FOLDER = Path(__file__).parent / "words"
+_WEIGHT = re.compile(r"([A-Za-z]{1,8})[A-Za-z0-9-]*\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The catalogue of a language. An entry may have places for values, and forms for one and for several (`{"one", "other"}`, by the
+    value `count`)."""
+
+    language: str
+    entries: Mapping[str, str | Mapping[str, str]]
+
+    def __call__(self, key: str, **values: object) -> str:
+        """Raises KeyError for what no catalogue has."""
+        found = self.entries[key]
+        if not isinstance(found, str):
+            found = found.get("one" if values.get("count") == 1 else "other") or found["other"]
+        told = {name: f"{value:,}" if type(value) is int else value for name, value in values.items()}
+        return found.format_map(told) if told else found
+
+    def has(self, key: str) -> bool:
+        return key in self.entries
+
+    @property
+    def of_scripts(self) -> dict[str, str | Mapping[str, str]]:
+        """What scripts say, without the `js.` of their keys."""
+        return {key.removeprefix("js."): found for key, found in self.entries.items() if key.startswith("js.")}
+
+
+@cache
+def words(language: str) -> Words:
+    """The catalogue of one of `LANGUAGES`."""
+    return Words(language, json.loads((_FOLDER / f"{language}.json").read_text("utf-8")))
+
+
+def wanted(chosen: str, accepted: str) -> str:
+    """The language of a page: as was chosen, else the first of `accepted` (a header Accept-Language) that there is.
+
+    >>> wanted("", "de, zh-CN;q=0.8, en;q=0.9"), wanted("", "zh-TW,zh;q=0.9"), wanted("zh", "en"), wanted("xx", "")
+    ('en', 'zh', 'zh', 'en')
+    """
+    if chosen in LANGUAGES:
+        return chosen
+    parts = (_WEIGHT.fullmatch(one.strip()) for one in accepted[:1_000].split(","))
+    weighed = sorted(((float(one[2] or 1), one[1].lower()) for one in parts if one), key=lambda one: -one[0])
+    return next((name for weight, name in weighed if weight and name in LANGUAGES), next(iter(LANGUAGES)))
