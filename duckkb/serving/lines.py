@@ -1,20 +1,45 @@
 """What a server says on stderr: one line an event, in which nothing that a client sent can begin another line."""
 
+import json
 import logging
 import sys
 import traceback
 from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from duckkb.rules.invisible import visible
 
+Level = Literal["info", "warning", "error"]
 _LONGEST = 500
+_as_json = False
+
+
+def use_json() -> None:
+    """Have each line of this process be a JSON object from now on."""
+    global _as_json
+    _as_json = True
 
 
 def say(text: str) -> None:
     """Print one line on stderr; nothing where nobody listens."""
     line = " ".join(visible(text[:_LONGEST], _escape).split())
+    if _as_json:
+        record("said", "warning", {"message": line})
+    else:
+        _print(f"duckkb: {line}")
+
+
+def record(event: str, level: Level, facts: dict[str, Any]) -> None:
+    """Print an event as one JSON object; texts of it are cut where they are long."""
+    head = {"ts": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z", "level": level, "event": event}
+    short = {name: one[:_LONGEST] if isinstance(one, str) else one for name, one in facts.items()}
+    _print(json.dumps(head | short))  # in ASCII: no sign of another script can end the line
+
+
+def _print(line: str) -> None:
     with suppress(OSError, ValueError):
-        print(f"duckkb: {line}", file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def unexpected(what: str, problem: BaseException) -> None:

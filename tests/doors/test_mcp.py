@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +209,12 @@ async def use(reached: Path | Http, revision: str, monkeypatch: pytest.MonkeyPat
         assert "duckkb:schema/Note" in [one.uri for one in (await asked.list_resources()).resources]
         read = (await asked.read_resource("duckkb://Note/n1")).contents[0]
         assert json.loads(read.text)["_etag"] == json.loads(got.content[0].text)["_etag"]
+        packed = await asked.call_tool("pack", {"question": "ducks", "types": ["Note"], "form": "json"})
+        entry = json.loads(packed.content[0].text)["entries"][0]
+        cited = json.loads((await asked.call_tool("get", {"citation": entry["uri"]})).content[0].text)
+        assert json.loads(entry["text"]).items() <= cited.items() and "_since" not in cited
+        piece = (await asked.read_resource(entry["uri"] + "#text/0")).contents[0]
+        assert json.loads(piece.text)["_chunk"]["text"] == cited["text"]
         assert "geese" in (await asked.read_resource("duckkb://guide/install.md")).contents[0].text
         with pytest.raises(MCPError, match="n99"):
             await asked.read_resource("duckkb://Note/n99")
@@ -316,6 +324,7 @@ def test_kx_14_hostile_frames_and_noisy_libraries_leave_stdout_to_messages(base:
     assert b"noise" in said and b"Traceback" not in said and b"E_INTERNAL" not in said, said[:2_000]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_kx_14_a_signal_ends_it_within_a_second_whatever_it_does(base: Path, number: int) -> None:
     with piped(base) as pipe:
@@ -431,9 +440,16 @@ def test_kx_14_a_line_that_cannot_be_read_stops_those_alone_who_see_its_type(bas
 
 
 @pytest.mark.long
+def test_kx_14_the_guide_names_every_tool() -> None:
+    page = (Path(__file__).parents[2] / "docs/mcp.md").read_text("utf-8")
+    named = page.partition("- **Tools** are")[2].partition("Each answers with")[0]
+    assert set(re.findall(r"`([a-z_]+)`", named)) == set(ACTIONS)
+
+
 def test_kx_14_a_server_in_the_background_is_ended_and_no_other_process(base: Path) -> None:
     def kept() -> Path:
-        (found,) = Path(os.environ["XDG_STATE_HOME"]).rglob("mcp/*.pid")
+        own = sha256(os.fsencode(base.resolve())).hexdigest()[:32]  # others may have been served from this home
+        (found,) = Path(os.environ["XDG_STATE_HOME"]).rglob(f"mcp/{own}.pid")
         return found
 
     started = run_in(base, ["mcp", "--http", "--port", "0", "--daemon", "--json"])
@@ -444,7 +460,13 @@ def test_kx_14_a_server_in_the_background_is_ended_and_no_other_process(base: Pa
         assert httpx2.post(found["url"]).status_code == 401
         again = run_in(base, ["mcp", "--http", "--port", "0", "--daemon", "--json"])
         assert again.code == 1 and again.error["code"] == "E_SERVING"
+        for words in (["status"], ["scheduler", "status"]):
+            assert run_in(base, words).line["server"] == found
+        kept().chmod(0o644)
+        assert "can be written or read by others" in run_in(base, ["status"]).line["server"]["error"]
+        kept().chmod(0o600)
         assert run_in(base, ["mcp", "stop"]).line == found
+        assert run_in(base, ["status"]).line["server"] is None
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", int(found["url"].split(":")[2].split("/")[0])))
     finally:

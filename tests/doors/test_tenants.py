@@ -215,6 +215,7 @@ def test_kx_10_files_are_read_once_while_they_stay_and_every_hash_is_compared(
     assert opened == [str(file)]
 
 
+@pytest.mark.long
 def test_kx_10_types_are_those_of_the_base(tenant: Tenant, notes: Path) -> None:
     assert tenant("add", "ann").line["types"] == []
     for args in (["add", "bob", "Nots"], ["grant", "ann", "Person", "Nots"], ["revoke", "ann", "Nots"]):

@@ -11,12 +11,13 @@ import mcp_types as types
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, NotFound, UsageError
 from duckkb.review.provenance import citation
+from duckkb.serving.front import Answerer
 from duckkb.serving.lines import unexpected
-from duckkb.serving.mcp.served import Served
 
 _SCHEMA = "duckkb:schema"
 _JSON, _TEXT = "application/json", "text/plain"
-_MOST_TYPES, _LONGEST = 40, 200
+_MOST_TYPES, _LONGEST, _MOST_COMPLETED = 40, 200, 100
+_MOST_REMEMBERED, _LONGEST_KEY = 900, 60
 TEMPLATES = (
     types.ResourceTemplate(
         name="record",
@@ -45,7 +46,7 @@ TEMPLATES = (
 )
 
 
-def listed(served: Served, caller: Caller) -> list[types.Resource]:
+def listed(served: Answerer, caller: Caller) -> list[types.Resource]:
     """The types, and the schema of each. Records are named by citations; there may be millions."""
     every = types.Resource(name="types", uri=_SCHEMA, description="All types and collections.", mime_type=_JSON)
     return [every, *(_schema_of(one["name"]) for one in served.run("types", {}, caller)["types"])]
@@ -56,7 +57,7 @@ def _schema_of(name: str) -> types.Resource:
     return types.Resource(name=f"schema of {name}", uri=uri, description=f"The fields of {name}.", mime_type=_JSON)
 
 
-def read(served: Served, uri: str, caller: Caller) -> types.TextResourceContents:
+def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceContents:
     """What a URI names. Raises `errors.NotFound`, `errors.UsageError` and what the base raises."""
     if uri == _SCHEMA:
         return _contents(uri, served.run("types", {}, caller))
@@ -68,11 +69,20 @@ def read(served: Served, uri: str, caller: Caller) -> types.TextResourceContents
         if text is not None:
             return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
     cited = cited or citation.parse(uri)
-    given = {"type": cited.type, "identity": cited.identity}
-    if cited.commit is None:
+    given = {"citation": str(cited)}
+    if cited.at is None:
         return _contents(uri, served.run("get", given, caller))
-    with served.at(cited.commit, caller) as kb:
+    with served.at(cited.at, caller) as kb:
         return _contents(uri, kb.run("get", given, caller))
+
+
+def completed(served: Answerer, argument: str, begun: str, caller: Caller) -> types.Completion:
+    """What an argument of a prompt, or of a URI, that begins so may be: names of types and collections; of others nothing."""
+    every = served.run("types", {}, caller)["types"] if argument in ("type", "collection") else []
+    kinds = ("node",) if argument == "collection" else ("node", "edge")
+    names = [one["name"] for one in every if one["kind"] in kinds]
+    found = [name for name in names if name.casefold().startswith(begun.casefold())]
+    return types.Completion(values=found[:_MOST_COMPLETED], total=len(found), has_more=len(found) > _MOST_COMPLETED)
 
 
 def _citation(uri: str) -> citation.Citation | None:
@@ -81,7 +91,7 @@ def _citation(uri: str) -> citation.Citation | None:
     return None
 
 
-def _document(served: Served, uri: str, caller: Caller) -> str | None:
+def _document(served: Answerer, uri: str, caller: Caller) -> str | None:
     """The text of a document; None where the URI names none that the caller may see."""
     with suppress(NotFound, UsageError):
         text: str = served.run("get", {"document": uri}, caller)["text"]
@@ -94,11 +104,12 @@ def _contents(uri: str, value: Any) -> types.TextResourceContents:
     return types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
 
 
-def instructions(served: Served, caller: Caller) -> str:
+def instructions(served: Answerer, caller: Caller) -> str:
     """One paragraph on what there is and how it is asked; where the base does not load, why."""
     try:
         name, found = served.name, served.run("types", {}, caller)["types"]
         described = [_described(served, one, caller) for one in found[:_MOST_TYPES]]
+        remembered = _remembered(served.run("memory_stats", {}, caller)["scopes"])
     except DuckkbError as problem:
         told = f"The knowledge base does not load now ({problem.code}: {problem.message.splitlines()[0]})"
         return f"{told}; calls answer with the reason until it does." if caller.types is None else _UNAVAILABLE
@@ -112,14 +123,27 @@ def instructions(served: Served, caller: Caller) -> str:
         "`query`; read what you rely on with `get`; walk links with `neighbors` and `path`; count with `sql`. `schema` says "
         "which fields a type has. Cite what you use as duckkb://TYPE/IDENTITY, or by the `file` of a document. An answer with "
         "`degraded` or `notices` is not whole: say so. Before a write look with `dry_run`; an answer with a `branch` means that "
-        "the change waits there for review and is not in the base yet."
+        f"the change waits there for review and is not in the base yet.{remembered}"
     )
+
+
+def _remembered(scopes: list[dict[str, Any]]) -> str:
+    """How many memories each scope has, with the keys of the newest; at most about a thousand characters."""
+    told = ""
+    for one in scopes:
+        keys = ", ".join(" ".join(newest["key"].split())[:_LONGEST_KEY] for newest in one["newest"])
+        line = f" {one['scope']}: {one['memories']}{f', the newest {keys}' if keys else ''}."
+        if len(told) + len(line) > _MOST_REMEMBERED:
+            told += " `memory_stats` tells of the others."
+            break
+        told += line
+    return f" Memories (`memory_search`, `memory_put`), by scope:{told}" if told else ""
 
 
 _UNAVAILABLE = "The knowledge base cannot be asked now; try again in a moment."
 
 
-def _described(served: Served, one: dict[str, Any], caller: Caller) -> str:
+def _described(served: Answerer, one: dict[str, Any], caller: Caller) -> str:
     about = served.run("schema", {"type": one["name"]}, caller).get("description")
     ends = f" from {'|'.join(one['from'])} to {'|'.join(one['to'])}" if one["kind"] == "edge" else ""
     said = f" ({' '.join(about.split())[:_LONGEST]})" if isinstance(about, str) and about.strip() else ""

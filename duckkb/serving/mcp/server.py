@@ -16,18 +16,15 @@ from pydantic import ValidationError
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.run import failure
 from duckkb.caller import Caller
-from duckkb.errors import DuckkbError, Unavailable
+from duckkb.errors import DuckkbError
+from duckkb.serving.front import ASKED, Asked, Front
 from duckkb.serving.lines import say, unexpected
 from duckkb.serving.mcp import prompts, resources, tools
-from duckkb.serving.mcp.served import Served
+from duckkb.serving.mcp.confirming import confirmed
+from duckkb.serving.telemetry.noted import Noted
 
-CALLER, AUDIT = "duckkb.caller", "duckkb.audit"
-"""Under these keys the scope of an HTTP request says who asks, and has what writes a decision down: of a tenant, an action and an
-outcome."""
 _NOT_FOUND = -32002
 """Until 2025-11-25; later revisions have no code of its own for a resource that is not there."""
-_THREADS = 4
-_MOST_WAITING = 256
 
 _Context = ServerRequestContext[Any, Any]
 _Given = types.PaginatedRequestParams | None
@@ -37,32 +34,34 @@ T = TypeVar("T")
 class _Doors:
     """What each request does, in a thread, for whoever asks."""
 
-    def __init__(self, served: Served) -> None:
-        self._served, self._limiter, self._waiting = served, anyio.CapacityLimiter(_THREADS), 0
+    def __init__(self, front: Front) -> None:
+        self._front = front
 
     async def list_tools(self, ctx: _Context, _: _Given) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=tools.offered(_caller(ctx)))
+        return types.ListToolsResult(tools=tools.offered(_asked(ctx).caller))
 
-    async def call_tool(self, ctx: _Context, given: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        self, ctx: _Context, given: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         if given.name not in ACTIONS:
             raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
-        asked = partial(self._served.run, given.name, given.arguments or {}, _caller(ctx))
+        run = partial(self._front.run, _asked(ctx), given.name)
         try:
-            return await self._threaded(lambda: tools.result(asked()))
+            return await confirmed(ctx, given, run) or tools.result(await run(given.arguments or {}))
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {given.name}", problem)
             return tools.result(failure(problem), failed=True)
 
     async def list_resources(self, ctx: _Context, _: _Given) -> types.ListResourcesResult:
-        found = await self._read(ctx, resources.listed, self._served, _caller(ctx))
+        found = await self._read(ctx, resources.listed, _asked(ctx).caller)
         return types.ListResourcesResult(resources=found)
 
     async def list_templates(self, ctx: _Context, _: _Given) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=list(resources.TEMPLATES))
 
     async def read_resource(self, ctx: _Context, given: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        found = await self._read(ctx, resources.read, self._served, given.uri, _caller(ctx))
+        found = await self._read(ctx, resources.read, given.uri, _asked(ctx).caller)
         return types.ReadResourceResult(contents=[found])
 
     async def list_prompts(self, ctx: _Context, _: _Given) -> types.ListPromptsResult:
@@ -71,12 +70,17 @@ class _Doors:
     async def get_prompt(self, ctx: _Context, given: types.GetPromptRequestParams) -> types.GetPromptResult:
         return prompts.made(given.name, given.arguments or {})
 
+    async def complete(self, ctx: _Context, given: types.CompleteRequestParams) -> types.CompleteResult:
+        argument = given.argument
+        found = await self._read(ctx, resources.completed, argument.name, argument.value, _asked(ctx).caller)
+        return types.CompleteResult(completion=found)
+
     async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         """A greeting tells whoever comes what there is for them, and nobody else's types. What comes by HTTP is written down
         before it is done."""
         if ctx.request is not None and ctx.request_id is not None:
             try:
-                await self._threaded(partial(_note, ctx))
+                await anyio.to_thread.run_sync(_note, ctx)
             except DuckkbError as problem:
                 say(f"mcp: {problem.code} {problem.message}")
                 raise MCPError(types.INTERNAL_ERROR, "the server cannot write down who asks") from None
@@ -89,13 +93,13 @@ class _Doors:
             raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
         if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
             return result
-        about = await self._threaded(partial(resources.instructions, self._served, _caller(ctx)))
+        about = await self._read(ctx, resources.instructions, _asked(ctx).caller)
         return {**result, "instructions": about}
 
     async def _read(self, ctx: _Context, what: Callable[..., T], *given: Any) -> T:
-        """As `_threaded`; errors become those of the protocol."""
+        """As `Front.read`; errors become those of the protocol."""
         try:
-            return await self._threaded(partial(what, *given))
+            return await self._front.read(_asked(ctx), what, *given)
         except Exception as problem:
             if not isinstance(problem, DuckkbError):
                 unexpected(f"mcp {ctx.method}", problem)
@@ -106,20 +110,10 @@ class _Doors:
             code = _NOT_FOUND if missing and is_old else expected
             raise MCPError(code, told["message"], told) from None
 
-    async def _threaded(self, work: Callable[[], T]) -> T:
-        """A few at a time; what was begun is carried through though nobody waits for it any more."""
-        if self._waiting >= _MOST_WAITING:
-            raise Unavailable(f"{_MOST_WAITING} calls wait already", "E_BUSY", "ask again in a moment")
-        self._waiting += 1
-        try:
-            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
-        finally:
-            self._waiting -= 1
 
-
-def make(served: Served) -> Server[Any]:
+def make(front: Front) -> Server[Any]:
     """A server that any number of transports may run."""
-    doors = _Doors(served)
+    doors = _Doors(front)
     server: Server[Any] = Server(
         "duckkb",
         version=version("duckkb"),
@@ -132,25 +126,24 @@ def make(served: Served) -> Server[Any]:
         on_read_resource=doors.read_resource,
         on_list_prompts=doors.list_prompts,
         on_get_prompt=doors.get_prompt,
+        on_completion=doors.complete,
     )
     server.middleware.append(doors.instruct)
     return server
 
 
 def _note(ctx: _Context) -> None:
-    caller, given = _caller(ctx), ctx.params or {}
-    action = ACTIONS.get(str(given.get("name"))) if ctx.method == "tools/call" else None
-    arguments = given.get("arguments")
-    privileged = action is not None and isinstance(arguments, dict) and action.privileged & arguments.keys()
-    may = action is None or (caller.may(action.role) and (caller.may("admin") or not privileged))
-    what = f"{ctx.method} {action.name}" if action is not None else ctx.method
-    assert ctx.request is not None, "only of HTTP"
-    ctx.request.scope[AUDIT](caller.tenant, f"mcp {what}", "allowed" if may else "E_FORBIDDEN")
+    asked, given = _asked(ctx), ctx.params or {}
+    name = given.get("name")  # nobody has looked yet whether it is a text
+    if ctx.method == "tools/call" and isinstance(name, str) and name in ACTIONS:
+        asked.decide(f"mcp {ctx.method}", name, given.get("arguments"))
+    else:
+        asked.audit(f"mcp {ctx.method}", "allowed")
 
 
-def _caller(ctx: _Context) -> Caller:
-    """Whoever sits at the other end of a pipe may all; over HTTP it is whom the token stands for."""
+def _asked(ctx: _Context) -> Asked:
+    """Over HTTP that of the request; whoever sits at the other end of a pipe may all."""
     if ctx.request is None:
-        return Caller()
-    found: Caller = ctx.request.scope[CALLER]
+        return Asked(Caller(), Noted())
+    found: Asked = ctx.request.scope[ASKED]
     return found

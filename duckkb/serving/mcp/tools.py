@@ -35,8 +35,8 @@ def _tool(name: str) -> types.Tool:
     action = ACTIONS[name]
     hints = types.ToolAnnotations(
         read_only_hint=not action.writes,
-        destructive_hint=action.writes,  # also a put: it replaces the record that is there
-        idempotent_hint=True,  # a write that changes nothing writes nothing
+        destructive_hint=action.writes and action.repeats,  # also a put: it replaces the record that is there
+        idempotent_hint=action.repeats,  # a write that changes nothing writes nothing; what counts does each time
         open_world_hint=False,
     )
     return types.Tool(

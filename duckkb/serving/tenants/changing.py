@@ -1,7 +1,8 @@
-"""What an admin does with tenants: add, remove, rotate, grant, revoke, disable, enable; list, show, status."""
+"""What an admin does with tenants: add, remove, rotate, grant, revoke, disable, enable; list, show, ask, status."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -10,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from duckkb import config
+from duckkb.actions.folder import OpenOptions
+from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import ROLES, Role
 from duckkb.errors import Conflict, NotFound, Refused, UsageError, shell_word
-from duckkb.ontology.model import Ontology
+from duckkb.ontology.model import NodeType, Ontology
 from duckkb.serving.tenants.audit import audit, last
 from duckkb.serving.tenants.authentication import VARIABLE
 from duckkb.serving.tenants.files import TenantFiles
 from duckkb.serving.tenants.tenant import Tenant, is_id, is_name
+from duckkb.truth.files.line import Limits, LineError, parse_json
 
 _Change = Callable[[Tenant], Tenant]
 
@@ -102,14 +106,15 @@ def every(root: Path) -> list[dict[str, Any]]:
 
 
 def show(root: Path, id: str) -> dict[str, Any]:
-    """One tenant, and what comes of its types: `edges`, the edge types that it sees; `edges_not_granted`, which it would see
+    """One tenant, and what comes of its types: `memories`, the collections of its own scopes, which it sees without a grant; `edges`, the edge types that it sees; `edges_not_granted`, which it would see
     if they were; `edges_without_ends`, granted but with an end that it does not see; `undeletable`, types of which no record may
     be deleted or renamed, as edges may end there that it does not see; `missing`, granted types that the base has not. Raises as
     `every`, `errors.NotFound` (E_TENANT) and `errors.OntologyError`."""
     one = _tenant(TenantFiles.of(root).read(), id)
     ontology = _ontology(root)
     names = {kind.name for kind in ontology} if one.role == "admin" else set(one.types)
-    nodes = names & ontology.nodes.keys()
+    seen_types = names if one.role == "admin" else ontology.seen_by(frozenset(names), one.id)
+    nodes = seen_types & ontology.nodes.keys()
     ends = {name: {*edge.from_types, *edge.to_types} for name, edge in ontology.edges.items()}
     # Links between documents come with their collection.
     granted = {name for name, edge in ontology.edges.items() if name in names or edge.source is not None}
@@ -117,12 +122,33 @@ def show(root: Path, id: str) -> dict[str, Any]:
     hidden_ends = {end for name in ends.keys() - seen for end in ends[name]}
     return {
         **one.told,
+        "memories": sorted(name for name in nodes if ontology.nodes[name].scope is not None),
         "edges": sorted(seen),
         "edges_not_granted": sorted(name for name in ends.keys() - granted if ends[name] <= nodes),
         "edges_without_ends": sorted((names & ends.keys()) - seen),
         "undeletable": sorted(nodes & hidden_ends),
-        "missing": sorted(names - nodes - ends.keys()),
+        "missing": sorted(names - ontology.nodes.keys() - ends.keys()),
     }
+
+
+def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> dict[str, Any]:
+    """What an action gives a tenant, also a disabled one, as a server answers it; `arguments` is a JSON object. Raises
+    `errors.NotFound` (E_TENANT), `errors.UsageError` (E_ARGUMENT), `errors.Refused` for an action that writes, and as `Served.run`."""
+    from duckkb.serving.served import Served
+
+    caller = _tenant(TenantFiles.of(root).read(), id).caller
+    try:
+        given = parse_json(arguments.encode("utf-8", "surrogateescape"), Limits())
+    except LineError:
+        given = None
+    if not isinstance(given, dict):
+        raise UsageError(
+            "the arguments are no JSON object", "E_ARGUMENT", f"""duckkb tenant ask {id} find '{{"type":"all"}}'"""
+        )
+    if name in ACTIONS and ACTIONS[name].writes:
+        raise Refused(f"`tenant ask` only looks, and {name} writes", suggestion=f"duckkb tenant ask {id} types")
+    with closing(Served(root, chosen)) as served:
+        return served.run(name, given, caller)
 
 
 def status(root: Path, decisions: int = 0) -> dict[str, Any]:
@@ -207,6 +233,13 @@ def _types_named(root: Path, names: Iterable[str]) -> tuple[str, ...]:
             near = get_close_matches(name, [one for kind in ontology for one in (kind.name, kind.table)], 1)
             said = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
             raise NotFound(said, "E_UNKNOWN_TYPE", "`duckkb schema` lists the types and collections")
+        if isinstance(kind, NodeType) and kind.scope is not None:
+            said = (
+                f"{kind.name} holds the memories of {kind.scope}, which that tenant sees without a grant, and no other"
+            )
+            raise UsageError(
+                said, suggestion="grant other types; what several share belongs into an ordinary collection"
+            )
         found.add(kind.name)
     return tuple(sorted(found))
 

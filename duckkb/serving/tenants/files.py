@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from duckkb import config, kernel_lock
+from duckkb import config, open_files
 from duckkb.errors import Finding, Unavailable, shell_word
 from duckkb.serving.tenants.tenant import Tenant, read
 from duckkb.truth import state
@@ -238,7 +238,7 @@ def _moved(path: Path) -> str:
 
 def _wait(descriptor: int, timeout: float, root: Path) -> None:
     deadline, pause = time.monotonic() + timeout, 0.001
-    while not kernel_lock.try_lock(descriptor, exclusive=True):
+    while not open_files.try_lock(descriptor, exclusive=True):
         if time.monotonic() > deadline:
             said = f"another process changes the tenants of {root}; waited {timeout:g} s"
             raise Unavailable(said, "E_LOCKED", "wait for it, or raise --lock-timeout")

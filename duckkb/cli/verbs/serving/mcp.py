@@ -4,13 +4,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from duckkb.cli import options, out, stop
-from duckkb.cli.options import chosen, lock_timeout
+from duckkb.cli import options, out, printed, stop
+from duckkb.cli.options import asked_backend, chosen
 from duckkb.cli.slips import Group
 from duckkb.cli.verb import verb
+from duckkb.cli.verbs.serving.serve import again, opening, sessions
 
 if TYPE_CHECKING:
-    from duckkb.actions.folder import OpenOptions
+    from duckkb.serving.mcp.clients import Name
+
+_CLIENTS = ("claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed")
 
 
 @verb("mcp", cls=Group, invoke_without_command=True)
@@ -19,18 +22,9 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="With --http; 0 is one that is free."
 )
 @click.option("--daemon", is_flag=True, help="With --http: in the background, until `mcp stop`.")
-@click.option(
-    "--max-sessions", type=click.IntRange(min=1), default=100, show_default=True, help="How many sessions at once."
-)
-@click.option(
-    "--session-idle",
-    type=options.Seconds(1, 86_400),
-    default=1800,
-    show_default=True,
-    metavar="SECONDS",
-    help="End a session after so long without a request.",
-)
+@sessions
 @click.option("--in-background", is_flag=True, hidden=True)
+@options.backend
 @click.pass_context
 def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any) -> None:
     """Serve this base to agents over the Model Context Protocol: stdin and stdout, or HTTP. Needs the extra `serve`.
@@ -48,39 +42,50 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
         return
     if not http and (daemon or given["in_background"]):
         raise click.UsageError("--daemon is for --http; without it the client starts the server")
-    from duckkb.serving.mcp import commands
+    from duckkb.serving import commands
 
     if not http:
         with stop.expected():
-            commands.serve_stdio(chosen().get("kb"), _chosen())
+            commands.serve_stdio(chosen().get("kb"), opening())
     elif daemon:
-        limits = ("--max-sessions", given["max_sessions"], "--session-idle", given["session_idle"])
-        lenient = ["--lenient"] if chosen().get("lenient") else []
-        command = ["mcp", "--http", "--in-background", "--port", given["port"], *limits, *lenient]
-        out.emit(
-            commands.start(chosen().get("kb"), [str(word) for word in (*command, "--lock-timeout", lock_timeout())])
-        )
+        out.emit(commands.start(chosen().get("kb"), again(ctx), asked_backend()))
     else:
         listening = commands.Listening(
-            given["port"], given["max_sessions"], given["session_idle"], given["in_background"]
+            port=given["port"],
+            sessions=given["max_sessions"],
+            idle=given["session_idle"],
+            route="/mcp",
+            in_background=given["in_background"],
         )
         with stop.expected():
-            commands.serve_http(chosen().get("kb"), _chosen(), listening, _tell)
+            commands.serve_http(chosen().get("kb"), opening(), listening, commands.Answering(), out.emit)
 
 
 @verb("stop", group=cast("click.Group", mcp_command))
+@options.backend
 def mcp_stop_command() -> None:
     """End the server of this base that runs in the background, and no other process; prints its `pid` and `url`."""
-    from duckkb.serving.mcp import commands
+    from duckkb.serving import commands
 
-    out.emit(commands.stop(chosen().get("kb")))
-
-
-def _chosen() -> "OpenOptions":
-    from duckkb.actions.folder import OpenOptions
-
-    return OpenOptions(bool(chosen().get("lenient")), lock_timeout())
+    out.emit(commands.stop(chosen().get("kb"), asked_backend()))
 
 
-def _tell(found: dict[str, Any]) -> None:
-    out.emit(found)
+@verb("config", group=cast("click.Group", mcp_command))
+@click.argument("client", type=click.Choice(_CLIENTS))
+@click.option("--name", default="duckkb", show_default=True, help="Of this base in the client.")
+@click.option("--url", default="", help="Ask the server there; without it the client starts one.")
+def mcp_config_command(*, client: "Name", name: str, url: str) -> None:
+    """Print what an agent's configuration has to say so that it finds this base; stderr says in which file.
+
+    \b
+    duckkb --kb ~/notes mcp config claude-code > .mcp.json
+    duckkb --kb ~/notes mcp config cursor --url http://127.0.0.1:8181/mcp
+
+    No token is printed: with --url most clients take it from the variable DUCKKB_MCP_TOKEN, VS Code asks for it, and for Zed it
+    stands in place of TOKEN.
+    """
+    from duckkb.actions.folder import find
+    from duckkb.serving.mcp.clients import CLIENTS, configuration
+
+    printed.result(configuration(client, find(chosen().get("kb")), name, url))
+    printed.note(f"this is for {CLIENTS[client].file}")

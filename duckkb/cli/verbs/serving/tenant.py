@@ -83,6 +83,23 @@ def tenant_show_command(id: str) -> None:
     out.emit(changing.show(_root(), id))
 
 
+@verb("ask", group=tenant_command)
+@_id
+@click.argument("action")
+@click.argument("arguments", metavar="[JSON]", default="{}")
+def tenant_ask_command(id: str, action: str, arguments: str) -> None:
+    """Print what an action gives a tenant: what it sees, as a server of this base answers it. Nothing is written.
+
+    \b
+    duckkb tenant ask ann types
+    duckkb tenant ask ann find '{"type": "all", "query": "storage"}'
+    """
+    from duckkb.actions.folder import OpenOptions
+    from duckkb.serving.tenants import changing
+
+    out.emit(changing.ask(_root(), id, action, arguments, OpenOptions(bool(chosen().get("lenient")), lock_timeout())))
+
+
 @verb("rotate", group=tenant_command)
 @_id
 def tenant_rotate_command(id: str) -> None:

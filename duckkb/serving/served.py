@@ -7,41 +7,42 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from duckkb.actions.branches import Proposing, Wish
 from duckkb.actions.folder import OpenOptions, find
-from duckkb.app import KnowledgeBase
+from duckkb.app import KnowledgeBase, opened
+from duckkb.app.proposals import Proposals
 from duckkb.caller import Caller
 from duckkb.errors import DuckkbError, Refused, Unavailable
 from duckkb.serving.lines import say
 
 
 class Served:
-    """What is asked of a base over MCP, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
+    """What is asked of a served base, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
     proposal, all of one tenant on one branch for as long as this process serves."""
 
     def __init__(self, path: str | Path | None, chosen: OpenOptions) -> None:
         self._path, self._chosen = path, replace(chosen, agent=True)
-        self._opening, self._proposing = threading.Lock(), threading.Lock()
+        self._opening, self._proposals = threading.Lock(), Proposals(KnowledgeBase, lenient=chosen.lenient)
         self._kb: KnowledgeBase | None = None
-        self._branches: dict[str, str] = {}
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
         try:
             return self._opened_for(caller).run(name, given, caller, strict=not self._chosen.lenient)
         except Refused as problem:
-            if problem.code != "E_REVIEW":
+            if problem.code != "E_REVIEW" or name == "resolve":  # which settles what lies in the files, and no branch
                 raise
-        with self._proposing:
-            return self._proposed(name, given, caller)
+        return self._proposals.run(self._opened().root, name, given, caller)
+
+    def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
+        """As `run`, of the proposal of this tenant, to which goes what is written. Raises as `Proposals.run`."""
+        return self._proposals.run(self._opened_for(caller).root, name, given, caller, message)
 
     @contextmanager
     def at(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
         """The base as it was at a commit, for whoever may see all of it: its types may have been others then. Raises
         `errors.Refused` (E_FORBIDDEN)."""
-        if caller.types is not None:
-            raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave the @commit out")
-        with KnowledgeBase(self._opened().root, replace(self._chosen, at=commit)) as kb:
+        refuse_past(caller)
+        with opened(self._opened().root, replace(self._chosen, at=commit)) as kb:
             yield kb
 
     @property
@@ -62,21 +63,18 @@ class Served:
         except DuckkbError as problem:
             if caller.types is None:
                 raise
-            say(f"mcp: {problem.code} {problem.message}")
+            say(f"serve: {problem.code} {problem.message}")
             raise Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment") from None
 
     def _opened(self) -> KnowledgeBase:
         with self._opening:
             if self._kb is None:
                 # A line that cannot be read stops those who see its type, and nobody else.
-                self._kb = KnowledgeBase(find(self._path), replace(self._chosen, lenient=True))
+                self._kb = opened(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
             return self._kb
 
-    def _proposed(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        root, branch = self._opened().root, self._branches.get(caller.tenant)
-        made = Proposing(root, Wish(f"{name} {given.get('type', '')}".strip(), branch))
-        with KnowledgeBase(root, made.opening(lenient=self._chosen.lenient)) as kb:
-            answer = kb.run(name, given, caller)
-        if made.proposed.commit:
-            self._branches[caller.tenant] = made.proposed.branch
-        return answer | made.proposed.line
+
+def refuse_past(caller: Caller) -> None:
+    """Raises `errors.Refused` (E_FORBIDDEN) for a caller who may not see the whole base."""
+    if caller.types is not None:
+        raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave the @commit out")

@@ -1,4 +1,4 @@
-"""`mcp --http --daemon`: one server of a base in the background, known by a file of the user's state folder, ended by `mcp stop`.
+"""`serve --daemon`: one server of a base in the background, known by a file of the user's state folder, ended by `serve stop`.
 
 The server holds a lock on that file for as long as it lives, so one that a killed server left behind names nobody, whichever
 process has its number now.
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from duckkb import config, kernel_lock
+from duckkb import config, open_files
 from duckkb.errors import NotFound, Refused, Unavailable, shell_word
 from duckkb.serving.tenants.files import refuse_foreign
 from duckkb.truth import state
@@ -46,14 +46,7 @@ class Daemon:
         if running is not None:
             raise _serving(running)
         with os.fdopen(self._opened("log", os.O_WRONLY | os.O_TRUNC), "wb") as log:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "duckkb", "--kb", str(self.root), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                cwd=self.root.anchor,
-                start_new_session=True,
-            )
+            child = self.begin(command, log)
         deadline = time.monotonic() + _START_S
         while child.poll() is None and time.monotonic() < deadline:
             found = self.running()
@@ -66,12 +59,23 @@ class Daemon:
         said = " ".join(log_file.read_text("utf-8", "replace").split())[-500:] or "it said nothing"
         raise Unavailable(f"the server did not come up: {said}", "E_SERVING", f"cat {shell_word(str(log_file))}")
 
+    def begin(self, command: Sequence[str], log: "IO[bytes] | int" = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
+        """A process of a command line of duckkb that has nothing of this one. Raises OSError."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "duckkb", "--kb", str(self.root), *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd=self.root.anchor,
+            start_new_session=True,
+        )
+
     def hold(self) -> int:
         """Be the base's server until this process ends; a descriptor for `tell`. Raises `errors.Refused` (E_SERVING) where
         another is, `errors.Unavailable` (E_IO)."""
         descriptor = self._opened("pid", os.O_RDWR)
         deadline = time.monotonic() + _HOLD_S
-        while not kernel_lock.try_lock(descriptor, exclusive=True):  # somebody may be looking at this moment
+        while not open_files.try_lock(descriptor, exclusive=True):  # somebody may be looking at this moment
             if time.monotonic() > deadline:
                 raise _serving(_read(descriptor) or {})
             time.sleep(_LOOK_S)
@@ -88,7 +92,7 @@ class Daemon:
             return None
         descriptor = self._opened("pid", os.O_RDONLY)
         try:
-            return None if kernel_lock.try_lock(descriptor, exclusive=False) else _read(descriptor)
+            return None if open_files.try_lock(descriptor, exclusive=False) else _read(descriptor)
         finally:
             os.close(descriptor)
 
@@ -97,9 +101,7 @@ class Daemon:
         `errors.Unavailable` (E_SERVING) where it does not end."""
         found = self.running()
         if found is None:
-            raise NotFound(
-                f"no server of {self.root} runs in the background", "E_SERVING", "duckkb mcp --http --daemon"
-            )
+            raise NotFound(f"no server of {self.root} runs in the background", "E_SERVING", "duckkb serve --daemon")
         pid = found.get("pid")
         if not isinstance(pid, int):
             raise Unavailable("the server is starting", "E_SERVING", "ask again in a moment")
@@ -154,4 +156,4 @@ def _read(descriptor: int) -> dict[str, Any]:
 
 def _serving(found: dict[str, Any]) -> Refused:
     where = f" at {found['url']} (process {found['pid']})" if found else ""
-    return Refused(f"a server of this base runs in the background already{where}", "E_SERVING", "duckkb mcp stop")
+    return Refused(f"a server of this base runs in the background already{where}", "E_SERVING", "duckkb serve stop")

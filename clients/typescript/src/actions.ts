@@ -1,0 +1,1628 @@
+// Written by generate.py from the server's OpenAPI document: not to be changed by hand.
+
+import type { CallOptions } from "./http.js";
+
+export type ErrorCode =
+  "E_AMBIGUOUS_END" |
+  "E_AMBIGUOUS_KEY" |
+  "E_ANSWER_CUT" |
+  "E_ARGUMENT" |
+  "E_BACKUP" |
+  "E_BEHIND" |
+  "E_BODY" |
+  "E_BOM" |
+  "E_BUDGET" |
+  "E_BUSY" |
+  "E_CACHE_LIMIT" |
+  "E_CANCELLED" |
+  "E_CARDINALITY" |
+  "E_CONFIG" |
+  "E_CR" |
+  "E_DANGLING_EDGE" |
+  "E_DATABASE" |
+  "E_DATA_MISSING" |
+  "E_DENIED" |
+  "E_DEPTH" |
+  "E_DIMENSION" |
+  "E_DOCUMENT" |
+  "E_DUP_ID" |
+  "E_DUP_IDENTITY" |
+  "E_DUP_KEY" |
+  "E_EDGES" |
+  "E_EMPTY" |
+  "E_EMPTY_PART" |
+  "E_EXECUTOR" |
+  "E_EXISTS" |
+  "E_EXTRACT" |
+  "E_FIELD" |
+  "E_FILTER" |
+  "E_FORBIDDEN" |
+  "E_FOREIGN" |
+  "E_FORMAT" |
+  "E_GIT" |
+  "E_GUARD" |
+  "E_HARNESS" |
+  "E_HOST" |
+  "E_ID" |
+  "E_IDENTITY" |
+  "E_ID_CHANGED" |
+  "E_INCOMPLETE" |
+  "E_INTENT" |
+  "E_INTERNAL" |
+  "E_INTERRUPTED" |
+  "E_INVALID" |
+  "E_IO" |
+  "E_JSON" |
+  "E_KEY" |
+  "E_LIMIT" |
+  "E_LOCKED" |
+  "E_MARKERS" |
+  "E_MERGE_IN_PROGRESS" |
+  "E_MISPLACED" |
+  "E_MODEL" |
+  "E_MODEL_CANNOT" |
+  "E_NAME" |
+  "E_NOT_CANONICAL" |
+  "E_NOT_FOUND" |
+  "E_NOT_PUBLISHED" |
+  "E_NOT_REGULAR" |
+  "E_NO_EVIDENCE" |
+  "E_NO_KB" |
+  "E_NO_MODEL" |
+  "E_NO_RESULTS" |
+  "E_NUL" |
+  "E_NUMBER" |
+  "E_ONTOLOGY" |
+  "E_PARAMS" |
+  "E_PARTIAL" |
+  "E_PATCH" |
+  "E_PATH" |
+  "E_PENDING" |
+  "E_POINTER" |
+  "E_POLICY" |
+  "E_PORT" |
+  "E_PUBLISHED" |
+  "E_QUERY" |
+  "E_READ_ONLY" |
+  "E_RECOVER" |
+  "E_REFUSED" |
+  "E_RESERVED" |
+  "E_REVIEW" |
+  "E_REVISION" |
+  "E_ROLE" |
+  "E_SCHEMA" |
+  "E_SCOPE" |
+  "E_SERVING" |
+  "E_SHARD" |
+  "E_SHRINK" |
+  "E_SNAPSHOT" |
+  "E_SPARSE" |
+  "E_SQL" |
+  "E_STALE" |
+  "E_STATE" |
+  "E_SURROGATE" |
+  "E_SYMLINK" |
+  "E_TABLE" |
+  "E_TARGET" |
+  "E_TARGET_URL" |
+  "E_TENANT" |
+  "E_TENANTS" |
+  "E_TICKET" |
+  "E_TIME" |
+  "E_TIMEOUT" |
+  "E_TOKEN" |
+  "E_TOO_LARGE" |
+  "E_TRACKED_STATE" |
+  "E_UNAVAILABLE" |
+  "E_UNEXPECTED_FILE" |
+  "E_UNKNOWN_TYPE" |
+  "E_UNREADABLE" |
+  "E_UNSUPPORTED" |
+  "E_UNTRUSTED" |
+  "E_URL" |
+  "E_USAGE" |
+  "E_UTF8" |
+  "E_VECTORS" |
+  "E_WARM" |
+  "E_WORKER" |
+  "E_YAML";
+
+export type FindGiven = {
+  /** A type or collection, by its name, table or label; `all` searches every one. */
+  "type": string;
+  /** The question, in words. */
+  "query"?: string;
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  "mode"?: "similar" | "match" | "hybrid" | "where";
+  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  "where"?: string;
+  /** At most this many results. */
+  "limit"?: number;
+  /** The question as a vector; with a query too, the search is hybrid. */
+  "vector"?: Array<number>;
+  /** Say how each score came about: why each result ranks where it does. */
+  "explain"?: boolean;
+};
+
+export type FindAnswer = {
+  /** Best first. */
+  "results": Array<{
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_engine": string;
+    "_score"?: number;
+    "_chunk"?: {
+      "field": string;
+      "chunk_seq": number;
+      "text"?: string;
+    };
+    "_scores"?: Record<string, unknown>;
+    "_degraded"?: boolean;
+    "_explain"?: Record<string, unknown>;
+    [field: string]: unknown;
+  }>;
+  "mode": string;
+  "engine": string;
+  "degraded": boolean;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  "explain"?: Record<string, unknown>;
+};
+
+export type GetGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type"?: string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** What a citation names, as it was then: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, as `pack` and `ask` give it. */
+  "citation"?: string;
+  /** A document: its path in a collection (guide/install.md, guide/install.md:40), duckkb:// URI, or docid (#3fa9c1). */
+  "document"?: string;
+  /** Of a document: from this line of its file on. */
+  "first"?: number;
+  /** Of a document: at most this many lines. */
+  "lines"?: number;
+};
+
+export type GetAnswer = {
+  "__id": number | null;
+  "__created_at": string | null;
+  "__updated_at": string | null;
+  "_type": string;
+  "_etag": string;
+  /** The record has fields that are not here, and these only in part: not to be put back. */
+  "_partial"?: Array<string>;
+  "_chunk"?: {
+    "field": string;
+    "chunk_seq": number;
+    "text"?: string;
+  };
+  /** How the record differs now from what a citation of it names. */
+  "_since"?: {
+    "state": "changed" | "renamed" | "deleted";
+    "fields"?: Array<string>;
+    "identity"?: unknown;
+  };
+  [field: string]: unknown;
+} | {
+  "docid": string;
+  "file": string;
+  "title": string;
+  "context"?: string;
+  "line": number;
+  "text": string;
+  "warnings"?: Array<string>;
+};
+
+export type MultiGetGiven = {
+  /** A glob over paths of documents (runbooks/** /*.md), or paths and docids with commas between them. */
+  "pattern": string;
+  /** Of a document: at most this many lines. */
+  "lines"?: number;
+  /** Skip files that have more bytes. */
+  "most"?: number;
+};
+
+export type MultiGetAnswer = {
+  "documents": Array<{
+    "docid": string;
+    "file": string;
+    "title": string;
+    "context"?: string;
+    "line"?: number;
+    "text"?: string;
+    "warnings"?: Array<string>;
+    "skipped"?: string;
+  }>;
+  /** What of a list there is not. */
+  "lacking": Array<string>;
+};
+
+export type QueryGiven = {
+  /** The question, in words. Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer as it might stand in a text; `intent:` says what is meant. */
+  "question": string;
+  /** Only documents of these collections. */
+  "collections"?: Array<string>;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Only documents with at least this score, which lies in 0..1. */
+  "min_score"?: number;
+  /** Whole texts instead of snippets. */
+  "full"?: boolean;
+  /** Say how each score came about: why each result ranks where it does. */
+  "explain"?: boolean;
+  /** How many documents a reranker reads at most. */
+  "candidates"?: number;
+  /** How long a reranker may take, in milliseconds. */
+  "rerank_timeout_ms"?: number;
+  /** Say in `hints` what lies near the answers in the graph of the code. */
+  "arch_hints"?: boolean;
+};
+
+export type QueryAnswer = {
+  /** Best first; a score lies in 0..1. */
+  "results": Array<{
+    "docid": string;
+    "file": string;
+    "title": string;
+    "context"?: string;
+    "score": number;
+    "line": number;
+    "snippet"?: string;
+    "body"?: string;
+    "where"?: string;
+    "explain"?: Record<string, unknown> | null;
+  }>;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  /** What lies near them in graphs of code. */
+  "hints"?: Array<Record<string, unknown>>;
+};
+
+export type SearchGiven = {
+  /** Words: "a phrase", -not, prefix*. */
+  "question": string;
+  /** Only documents of these collections. */
+  "collections"?: Array<string>;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Only documents with at least this score, which lies in 0..1. */
+  "min_score"?: number;
+  /** Whole texts instead of snippets. */
+  "full"?: boolean;
+  /** Say how each score came about: why each result ranks where it does. */
+  "explain"?: boolean;
+};
+
+export type SearchAnswer = {
+  /** Best first; a score lies in 0..1. */
+  "results": Array<{
+    "docid": string;
+    "file": string;
+    "title": string;
+    "context"?: string;
+    "score": number;
+    "line": number;
+    "snippet"?: string;
+    "body"?: string;
+    "where"?: string;
+    "explain"?: Record<string, unknown> | null;
+  }>;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  /** What lies near them in graphs of code. */
+  "hints"?: Array<Record<string, unknown>>;
+};
+
+export type PackGiven = {
+  /** The question, in words. */
+  "question": string;
+  /** Only records and documents of these types and collections. */
+  "types"?: Array<string>;
+  /** At most about so many tokens, with everything that stands around the texts. */
+  "budget"?: number;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Behind what is found, the records that are one edge away from it. */
+  "neighbors"?: boolean;
+  /** How the texts are given: as one Markdown or plain text, or (json) each in its entry. */
+  "form"?: "markdown" | "plain" | "json";
+};
+
+export type PackAnswer = {
+  "question": string;
+  "commit": string | null;
+  "uncommitted": number;
+  "budget": number;
+  "tokens": number;
+  "counter": string;
+  "fingerprint": string;
+  /** Best first. */
+  "entries": Array<{
+    "number": number;
+    "uri": string;
+    "path": string;
+    "line": number;
+    "sha256": string;
+    "score": number | null;
+    "beside"?: number;
+    "over"?: string;
+    "text"?: string;
+  }>;
+  /** What was found and had no room. */
+  "omitted": Array<{
+    "uri": string;
+    "tokens": number;
+  }>;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  "text"?: string;
+};
+
+export type AskGiven = {
+  /** The question, in words. */
+  "question": string;
+  /** Which chat model answers, by its name in the configuration. Admins only. */
+  "model"?: string;
+  /** Only records and documents of these types and collections. */
+  "types"?: Array<string>;
+  /** At most about so many tokens of evidence for the model; by itself as the configuration says. */
+  "budget"?: number;
+  /** At most this many records and documents as evidence. */
+  "limit"?: number;
+};
+
+export type AskAnswer = {
+  "question": string;
+  "answer": string | null;
+  "sentences": Array<{
+    "text": string;
+    "cites": Array<number>;
+    "marks": Array<{
+      "fault": "uncited" | "no_entry" | "quotation" | "code" | "number" | "name" | "denial" | "unrelated";
+      "part": string;
+    }>;
+  }>;
+  /** How many sentences have marks. */
+  "unsupported": number;
+  /** What the answer cites. */
+  "entries": Array<{
+    "number": number;
+    "uri": string;
+    "path": string;
+    "line": number;
+    "sha256": string;
+    "score": number | null;
+  }>;
+  /** Why the model stopped in the middle, if it did. */
+  "cut": string | null;
+  "refusal": null | {
+    "code": string;
+    "reason": string;
+    /** What was found first. */
+    "nearest": Array<{
+      "number": number;
+      "uri": string;
+      "path": string;
+      "line": number;
+      "sha256": string;
+      "score": number | null;
+    }>;
+  };
+  "model": string | null;
+  "provider": string | null;
+  /** Tokens of prompt, completion and both, as the provider counts. */
+  "usage": Record<string, unknown> | null;
+  "support": {
+    "coverage": number | null;
+    "lead": number | null;
+  };
+  "pack": {
+    "commit": string | null;
+    "uncommitted": number;
+    "budget": number;
+    "tokens": number;
+    "entries": number;
+    "omitted": number;
+    "counter": string;
+    "fingerprint": string;
+  };
+  "prompt": string;
+  "fingerprint": string;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+};
+
+export type ListGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** Start behind the record with this identity: the `next` of the page before. */
+  "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type ListAnswer = {
+  "records": Array<{
+    "__id": number | null;
+    "__created_at": string | null;
+    "__updated_at": string | null;
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_chunk"?: {
+      "field": string;
+      "chunk_seq": number;
+      "text"?: string;
+    };
+    /** How the record differs now from what a citation of it names. */
+    "_since"?: {
+      "state": "changed" | "renamed" | "deleted";
+      "fields"?: Array<string>;
+      "identity"?: unknown;
+    };
+    [field: string]: unknown;
+  }>;
+  "total": number;
+  "next": string | null;
+};
+
+export type TypesGiven = Record<string, never>;
+
+export type TypesAnswer = {
+  "types": Array<{
+    "name": string;
+    "kind": "node" | "edge";
+    "table": string;
+    "identity": Array<string>;
+    "from"?: Array<string>;
+    "to"?: Array<string>;
+    "cardinality"?: string;
+    "full_text": Array<string>;
+    "vectors": Array<string>;
+    "records": number;
+  }>;
+};
+
+export type SchemaGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+};
+
+export type SchemaAnswer = {
+  "$schema": string;
+  "title": string;
+};
+
+export type SettingsGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+};
+
+export type SettingsAnswer = {
+  "type": string;
+  "policy": null | {
+    "name": string;
+    "description": string;
+    "intents": Array<string>;
+    "default_intent": string | null;
+    "refuse": Record<string, string>;
+  };
+  "full_text": Array<{
+    "field": string;
+    "weight"?: number;
+    "language"?: string;
+    "chunk_size"?: number;
+    "reach"?: string;
+    "given"?: boolean;
+    "dimension"?: number | null;
+  }>;
+  "vectors": Array<{
+    "field": string;
+    "weight"?: number;
+    "language"?: string;
+    "chunk_size"?: number;
+    "reach"?: string;
+    "given"?: boolean;
+    "dimension"?: number | null;
+  }>;
+  /** Fields whose changes by agents are proposed; * for all of them. */
+  "review": Array<string>;
+  "settings": Array<{
+    "name": string;
+    "value": unknown;
+    "origin": "type" | "policy" | "configuration" | "default";
+    "description": string;
+  }>;
+};
+
+export type SqlGiven = {
+  /** One read-only SELECT. Tables: one per node type and edge label, search_index, search_cache. */
+  "statement": string;
+  /** At most this many results. */
+  "limit"?: number;
+  /** How many seconds it may take. */
+  "timeout"?: number;
+};
+
+export type SqlAnswer = {
+  "columns": Array<string>;
+  "rows": Array<Record<string, unknown>>;
+  "truncated": boolean;
+};
+
+export type NeighborsGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** Only edges of this type, or of these. */
+  "label"?: string | Array<string>;
+  /** Which way edges are followed. */
+  "direction"?: "out" | "in" | "both";
+  /** How many edges away at most. */
+  "depth"?: number;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Go on behind this: the `next` of the page before. */
+  "after"?: string;
+};
+
+export type NeighborsAnswer = {
+  /** Nearest first, each with the edge that led to it. */
+  "records": Array<{
+    "__id": number | null;
+    "__created_at": string | null;
+    "__updated_at": string | null;
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_depth": number;
+    "_edge"?: {
+      "_type": string;
+      "direction": "out" | "in";
+      "identity": unknown;
+      [field: string]: unknown;
+    };
+    [field: string]: unknown;
+  }>;
+  "truncated": boolean;
+  /** What goes on behind this page, of records one edge away. */
+  "next": string | null;
+};
+
+export type PathGiven = {
+  /** Where the path starts: [type, identity]. */
+  "start": [string, string | number | Array<string | number | Array<string | number> | Record<string, unknown>>];
+  /** Where the path ends: [type, identity]. */
+  "end": [string, string | number | Array<string | number | Array<string | number> | Record<string, unknown>>];
+  /** Only edges of this type, or of these. */
+  "label"?: string | Array<string>;
+  /** Which way edges are followed. */
+  "direction"?: "out" | "in" | "both";
+  /** How many edges away at most. */
+  "depth"?: number;
+};
+
+export type PathAnswer = {
+  /** From the start to the end; empty where there is none. */
+  "path": Array<{
+    "__id": number | null;
+    "__created_at": string | null;
+    "__updated_at": string | null;
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_depth": number;
+    "_edge"?: {
+      "_type": string;
+      "direction": "out" | "in";
+      "identity": unknown;
+      [field: string]: unknown;
+    };
+    [field: string]: unknown;
+  }>;
+};
+
+export type NearGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type NearAnswer = {
+  /** Nearest first; `_score` is a mean cosine. */
+  "records": Array<{
+    "__id": number | null;
+    "__created_at": string | null;
+    "__updated_at": string | null;
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_chunk"?: {
+      "field": string;
+      "chunk_seq": number;
+      "text"?: string;
+    };
+    /** How the record differs now from what a citation of it names. */
+    "_since"?: {
+      "state": "changed" | "renamed" | "deleted";
+      "fields"?: Array<string>;
+      "identity"?: unknown;
+    };
+    "_score": number;
+    [field: string]: unknown;
+  }>;
+};
+
+export type CitingGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type CitingAnswer = {
+  "records": Array<{
+    "__id": number | null;
+    "__created_at": string | null;
+    "__updated_at": string | null;
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_chunk"?: {
+      "field": string;
+      "chunk_seq": number;
+      "text"?: string;
+    };
+    /** How the record differs now from what a citation of it names. */
+    "_since"?: {
+      "state": "changed" | "renamed" | "deleted";
+      "fields"?: Array<string>;
+      "identity"?: unknown;
+    };
+    [field: string]: unknown;
+  }>;
+  "truncated": boolean;
+};
+
+export type BlameGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** Only this field, or what stands at a path below it: names.fr, tags[0]. */
+  "field"?: string;
+};
+
+export type BlameAnswer = {
+  "fields": Array<{
+    "field": string;
+    "value": unknown;
+    "author"?: string;
+    "email"?: string;
+    "date"?: string;
+    "summary"?: string;
+    "commit": string | null;
+    "uncommitted"?: boolean;
+    "shallow"?: boolean;
+    "path": string;
+    "line": number;
+    "uri": string;
+  }>;
+};
+
+export type LogGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+};
+
+export type LogAnswer = {
+  /** The newest first. */
+  "changes": Array<{
+    "author"?: string;
+    "email"?: string;
+    "date"?: string;
+    "summary"?: string;
+    "commit": string | null;
+    "uncommitted"?: boolean;
+    "shallow"?: boolean;
+    "op": string;
+    "type": string;
+    "identity": string;
+    "was"?: string;
+    "path": string;
+    "line": number;
+    /** Of each field that changed, `before` and `after`. */
+    "fields": Record<string, unknown>;
+  }>;
+};
+
+export type WhyGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** The question, in words. */
+  "query": string;
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  "mode"?: "similar" | "match" | "hybrid" | "where";
+  /** A filter over fields, applied before ranking; alone it lists what satisfies it: topic = 'storage' AND year > 2019. */
+  "where"?: string;
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type WhyAnswer = {
+  "type": string;
+  "identity": string;
+  "question": string;
+  "mode": string;
+  "found": boolean;
+  "rank": number | null;
+  "limit": number;
+  "plain": boolean;
+  "reasons": Array<string>;
+  "lanes": Record<string, unknown>;
+  "tokens": Array<Record<string, unknown>>;
+  "filter": Record<string, unknown> | null;
+  "excluded": Array<string>;
+  "chunks": number;
+  "pending": number;
+  "policy": Record<string, unknown>;
+  "first": Array<string>;
+  "notices": Array<string>;
+};
+
+export type CheckGiven = {
+  /** Only what a change brings: of the files since this revision, or of a range BASE..HEAD or BASE...HEAD. Admins only. */
+  "since"?: string;
+  /** A branch: all that it has and HEAD has not. */
+  "branch"?: string;
+};
+
+export type CheckAnswer = {
+  "outcome": "passed" | "findings";
+  "errors": number;
+  "warnings": number;
+  "records": number;
+  "findings": Array<{
+    "code": string;
+    "message": string;
+    "path"?: string;
+    "line"?: number;
+    "field"?: string;
+    "remedy"?: string;
+    "type"?: string;
+    "identity"?: string;
+  }>;
+  /** Findings that say the same of several records. */
+  "groups": Array<Record<string, unknown>>;
+};
+
+export type DiffGiven = {
+  /** What is compared: BASE with the files as they are, BASE..HEAD, or BASE...HEAD. Admins only. */
+  "range"?: string;
+  /** A branch: all that it has and HEAD has not. */
+  "branch"?: string;
+  /** Only these types or records: TYPE or TYPE:IDENTITY. */
+  "only"?: Array<string>;
+  /** Fields that do not count: a record that differs in nothing else is left out. */
+  "ignore"?: Array<string>;
+  /** Only these kinds of change, and no findings. */
+  "ops"?: Array<"insert" | "update" | "rename" | "delete">;
+  /** At most about so many bytes; what has no room is counted, and `next` says how to go on. */
+  "budget"?: number;
+  /** Go on where an answer ended: the `after` of its `next`. */
+  "after"?: string;
+};
+
+export type DiffAnswer = {
+  "version": 1;
+  "outcome": "passed" | "findings";
+  "base": {
+    "name": string;
+    "commit": string | null;
+  };
+  "head": {
+    "name": string;
+    "commit": string | null;
+  };
+  /** The folder of the base inside its repository, with / at its end; empty where the two are one. */
+  "prefix": string;
+  "summary": Record<string, number>;
+  "types": Record<string, Record<string, number>>;
+  /** What became of each record: `op`, `type`, `identity`, `fields`, places. */
+  "changes": Array<Record<string, unknown>>;
+  "ontology": Array<Record<string, unknown>>;
+  "groups": Array<Record<string, unknown>>;
+  "findings": Array<Record<string, unknown>>;
+  "truncated": boolean;
+  "next": Record<string, unknown> | null;
+};
+
+export type ImpactGiven = {
+  /** What is compared: BASE with the files as they are, BASE..HEAD, or BASE...HEAD. Admins only. */
+  "range"?: string;
+  /** A branch: all that it has and HEAD has not. */
+  "branch"?: string;
+  /** How many results of a question count. */
+  "k"?: number;
+};
+
+export type ImpactAnswer = {
+  "version": 1;
+  "outcome": "passed" | "findings" | "limits";
+  "base": string;
+  "head": string;
+  "k": number;
+  "questions": number;
+  "compared": number;
+  "lost": number;
+  "faded": number;
+  "ndcg": {
+    "before": number | null;
+    "after": number | null;
+  };
+  "recall": {
+    "before": number | null;
+    "after": number | null;
+  };
+  "crossed": Array<string>;
+  "degraded": Array<string>;
+  "results": Array<Record<string, unknown>>;
+  "removed": Array<Record<string, unknown>>;
+  "findings": Array<Record<string, unknown>>;
+};
+
+export type BranchesGiven = {
+  /** Only this branch. */
+  "branch"?: string;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Start behind this branch: the `next` of the page before. */
+  "after"?: string;
+};
+
+export type BranchesAnswer = {
+  /** What is checked out. */
+  "head": {
+    "name": string;
+    "commit": string | null;
+  };
+  /** What git is in the middle of: merge, rebase, cherry-pick, revert, am. */
+  "operation": string | null;
+  /** Records by type and kind of change; null: not known. */
+  "uncommitted": Record<string, Record<string, number>> | null;
+  /** The newest first. */
+  "branches": Array<{
+    "name": string;
+    "commit": string;
+    "author": string;
+    "date": string;
+    "subject": string;
+    "is_proposal": boolean;
+    /** Records by type and kind of change; null: not known. */
+    "records": Record<string, Record<string, number>> | null;
+  }>;
+  "next": string | null;
+};
+
+export type ConflictsGiven = {
+  /** At most this many results. */
+  "limit"?: number;
+  /** Start behind the conflict with this name: the `next` of the page before. */
+  "after"?: string;
+};
+
+export type ConflictsAnswer = {
+  "operation": string;
+  "conflicts": Array<{
+    "name": string;
+    "type": string;
+    "identity": string;
+    "field": string;
+    "path": string;
+    "base": string | null;
+    "ours": string | null;
+    "theirs": string | null;
+    "etag": string;
+  }>;
+  "total": number;
+  "next": string | null;
+  "unreadable": Array<string>;
+  "unstaged": Array<string>;
+  "others": Array<string>;
+  "files": Array<string>;
+  "rescued": Array<string>;
+  /** What the settled records break together. */
+  "violations": Array<{
+    "code": string;
+    "message": string;
+    "path"?: string;
+    "line"?: number;
+    "field"?: string;
+    "remedy"?: string;
+    "type"?: string;
+    "identity"?: string;
+  }>;
+};
+
+export type ResolveGiven = {
+  /** What is chosen: for each conflict its `type`, `identity`, `field` and `etag`, and one of `choose` (ours, theirs, base, newest), `value`, `record`, and `delete` (true). */
+  "answers": Array<Record<string, unknown>>;
+  /** Give parts without open conflicts to git's index. */
+  "stage"?: boolean;
+  /** At most this many results. */
+  "limit"?: number;
+  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  "allow_shrink"?: boolean;
+};
+
+export type ResolveAnswer = {
+  "operation": string;
+  "conflicts": Array<{
+    "name": string;
+    "type": string;
+    "identity": string;
+    "field": string;
+    "path": string;
+    "base": string | null;
+    "ours": string | null;
+    "theirs": string | null;
+    "etag": string;
+  }>;
+  "total": number;
+  "next": string | null;
+  "unreadable": Array<string>;
+  "unstaged": Array<string>;
+  "others": Array<string>;
+  "files": Array<string>;
+  "rescued": Array<string>;
+  /** What the settled records break together. */
+  "violations": Array<{
+    "code": string;
+    "message": string;
+    "path"?: string;
+    "line"?: number;
+    "field"?: string;
+    "remedy"?: string;
+    "type"?: string;
+    "identity"?: string;
+  }>;
+};
+
+export type StatusGiven = Record<string, never>;
+
+export type StatusAnswer = {
+  "root"?: string;
+  "revision"?: string | null;
+  "branch"?: string | null;
+  "records": Record<string, number> | null;
+  "pending": number | null;
+  "stale": boolean | null;
+  "model": string;
+  "trust"?: boolean;
+  "endpoints"?: Record<string, unknown>;
+  "locked_by"?: string | null;
+  "read_only"?: boolean | null;
+  "job"?: Record<string, unknown> | null;
+  "store"?: Record<string, unknown>;
+  "cache"?: Record<string, unknown>;
+  "sealed"?: Record<string, unknown> | null;
+};
+
+export type GrowthGiven = {
+  /** At most so many commits of the history, spread over all of it. */
+  "limit"?: number;
+  /** How many seconds it may take. */
+  "timeout"?: number;
+};
+
+export type GrowthAnswer = {
+  "types": Array<{
+    "name": string;
+    "kind": "node" | "edge";
+    "records": number;
+    "parts": number;
+    "bytes": number | null;
+  }>;
+  /** The oldest first; null of what is published and for who sees a part of the base, empty outside of git. */
+  "commits": null | Array<{
+    "commit": string;
+    /** Its place in the history, from 1. */
+    "number": number;
+    "date": string;
+    "author": string;
+    "summary": string;
+    "types": Record<string, {
+      "records": number;
+      "bytes": number;
+    }>;
+  }>;
+  /** How many commits the history has. */
+  "total": number;
+  "shallow": boolean;
+  /** Commits that were not counted for want of time. */
+  "left": number;
+};
+
+export type QualityGiven = {
+  /** At most so many commits of the history, spread over all of it. */
+  "limit"?: number;
+  /** How many commits that nobody has evaluated yet are, the newest first: each is opened and asked all questions. Admins only. */
+  "evaluate"?: number;
+  /** How many seconds it may take. */
+  "timeout"?: number;
+};
+
+export type QualityAnswer = {
+  "k": number;
+  "deepest": number;
+  "asked": number;
+  /** Questions that were not asked for want of time. */
+  "left": number;
+  /** By lane the mean over the questions that it can be asked. */
+  "ndcg": Record<string, number | null>;
+  "questions": Array<{
+    "question": string;
+    "type": string;
+    "where": string | null;
+    "expected": Record<string, number>;
+    "lanes": Record<string, {
+      "ndcg": number | null;
+      "ranks": Record<string, number | null>;
+      "problem"?: string;
+    }>;
+  }>;
+  /** The oldest first; null of what is published and for who sees a part of the base, empty outside of git. */
+  "commits": null | Array<{
+    "commit": string;
+    /** Its place in the history, from 1. */
+    "number": number;
+    "date": string;
+    "author": string;
+    "summary": string;
+    "ndcg": Record<string, number | null>;
+    "problem"?: string;
+  }>;
+  /** How many commits the history has. */
+  "total": number;
+  "shallow": boolean;
+  /** Commits of those looked at that were not evaluated yet. */
+  "commits_left": number;
+};
+
+export type PutGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** One record as an object of its fields, or a list of them. An edge has `from` and `to`. */
+  "records": Record<string, unknown> | Array<Record<string, unknown>>;
+  /** Change only the fields given; otherwise the record is replaced. */
+  "merge"?: boolean;
+  /** Only if the record is still at this version: its `_etag`. */
+  "if_match"?: string;
+  /** Write nothing; the answer says what would be written, with a `patch`. */
+  "dry_run"?: boolean;
+  /** Make vectors now; else a later search makes them. */
+  "embed"?: boolean;
+  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  "allow_shrink"?: boolean;
+};
+
+export type PutAnswer = {
+  "inserted": number;
+  "updated": number;
+  "unchanged": number;
+  "deleted": number;
+  "pending": number;
+  "files": Array<string>;
+  "identities": Array<unknown>;
+  "ids": Array<number>;
+  "etags": Array<string>;
+  "dry_run"?: boolean;
+  "patch"?: string;
+};
+
+export type DeleteGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identities of the records, each as `identity` elsewhere. */
+  "identities": Array<string | number | Array<string | number | Array<string | number> | Record<string, unknown>>>;
+  /** Delete the edges that touch a node too. */
+  "cascade"?: boolean;
+  /** A write that deletes more records than the limits of the base let go is meant. Admins only. */
+  "allow_shrink"?: boolean;
+  /** Only if the record is still at this version: its `_etag`. */
+  "if_match"?: string;
+  /** Write nothing; the answer says what would be written, with a `patch`. */
+  "dry_run"?: boolean;
+};
+
+export type DeleteAnswer = {
+  "inserted": number;
+  "updated": number;
+  "unchanged": number;
+  "deleted": number;
+  "pending": number;
+  "files": Array<string>;
+  "identities": Array<unknown>;
+  "ids": Array<number>;
+  "etags": Array<string>;
+  "dry_run"?: boolean;
+  "patch"?: string;
+};
+
+export type RenameGiven = {
+  /** A type or collection, by its name, table or label. */
+  "type": string;
+  /** The identity that the record has. */
+  "old": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** The identity that the record gets. */
+  "new": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
+  /** Write nothing; the answer says what would be written, with a `patch`. */
+  "dry_run"?: boolean;
+};
+
+export type RenameAnswer = {
+  "inserted": number;
+  "updated": number;
+  "unchanged": number;
+  "deleted": number;
+  "pending": number;
+  "files": Array<string>;
+  "identities": Array<unknown>;
+  "ids": Array<number>;
+  "etags": Array<string>;
+  "dry_run"?: boolean;
+  "patch"?: string;
+};
+
+export type MemoryPutGiven = {
+  /** The name under which it is remembered, unique in its scope: deploy-steps, preference/editor. */
+  "key": string;
+  /** What is remembered, at most 20,000 characters. */
+  "text": string;
+  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  "scope"?: string;
+  /** Words that it is kept under. */
+  "tags"?: Array<string>;
+  /** What it speaks of: citations (duckkb://TYPE/IDENTITY) or addresses. */
+  "links"?: Array<string>;
+  /** Where it was learned: a conversation, a file, a person. */
+  "source"?: string;
+  /** Only if the record is still at this version: its `_etag`. */
+  "if_match"?: string;
+  /** Write nothing; the answer says what would be written, with a `patch`. */
+  "dry_run"?: boolean;
+  /** Make vectors now; else a later search makes them. */
+  "embed"?: boolean;
+};
+
+export type MemoryPutAnswer = {
+  "inserted": number;
+  "updated": number;
+  "unchanged": number;
+  "deleted": number;
+  "pending": number;
+  "files": Array<string>;
+  "identities": Array<unknown>;
+  "ids": Array<number>;
+  "etags": Array<string>;
+  "dry_run"?: boolean;
+  "patch"?: string;
+};
+
+export type MemorySearchGiven = {
+  /** The question, in words. */
+  "query": string;
+  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  "scope"?: string;
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  "mode"?: "similar" | "match" | "hybrid";
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type MemorySearchAnswer = {
+  /** Best first. */
+  "results": Array<{
+    "_type": string;
+    "_etag": string;
+    /** The record has fields that are not here, and these only in part: not to be put back. */
+    "_partial"?: Array<string>;
+    "_engine": string;
+    "_score"?: number;
+    "_chunk"?: {
+      "field": string;
+      "chunk_seq": number;
+      "text"?: string;
+    };
+    "_scores"?: Record<string, unknown>;
+    "_degraded"?: boolean;
+    "_explain"?: Record<string, unknown>;
+    /** How often it was marked on this machine; null: not known. */
+    "accessed": number | null;
+    [field: string]: unknown;
+  }>;
+  "mode": string;
+  "engine": string;
+  "degraded": boolean;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  "explain"?: Record<string, unknown>;
+};
+
+export type MemoryHistoryGiven = {
+  /** The name under which it is remembered, unique in its scope: deploy-steps, preference/editor. */
+  "key": string;
+  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  "scope"?: string;
+  /** At most this many results. */
+  "limit"?: number;
+};
+
+export type MemoryHistoryAnswer = {
+  "scope": string;
+  "key": string;
+  /** Newest first; without a text where it was deleted. */
+  "versions": Array<{
+    "commit"?: string | null;
+    "uncommitted"?: boolean;
+    "author"?: string;
+    "email"?: string;
+    "date"?: string;
+    "summary"?: string;
+    "shallow"?: boolean;
+    "op": string;
+    "was"?: string;
+    "updated_at"?: string;
+    "text"?: string;
+    "tags"?: Array<string>;
+    "links"?: Array<string>;
+    "source"?: string;
+  }>;
+  "truncated": boolean;
+};
+
+export type MemoryStatsGiven = {
+  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  "scope"?: string;
+};
+
+export type MemoryStatsAnswer = {
+  "scopes": Array<{
+    "scope": string;
+    "collection": string;
+    "memories": number;
+    /** At most five, the newest first. */
+    "newest": Array<{
+      "key": string;
+      "updated_at": string;
+    }>;
+    /** One, where there is one. */
+    "oldest": Array<{
+      "key": string;
+      "updated_at": string;
+    }>;
+    /** How often it was marked on this machine; null: not known. */
+    "accessed": number | null;
+    /** At most five. */
+    "most_accessed": Array<{
+      "key": string;
+      /** How often it was marked on this machine; null: not known. */
+      "accessed": number | null;
+    }>;
+    "tags": Record<string, number>;
+  }>;
+};
+
+export type MemoryMarkAccessedGiven = {
+  /** The keys of memories. */
+  "keys": Array<string>;
+  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  "scope"?: string;
+};
+
+export type MemoryMarkAccessedAnswer = {
+  "scope": string;
+  "marked": Array<{
+    "key": string;
+    /** How often it was marked on this machine; null: not known. */
+    "accessed": number | null;
+  }>;
+};
+
+export type QueryDocumentsGiven = {
+  /** Answered together, fused. */
+  "searches": Array<{
+    /** lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text. */
+    "type": "lex" | "vec" | "hyde";
+    /** What is looked for. */
+    "query": string;
+  }>;
+  /** What is meant; it is not searched for. */
+  "intent"?: string;
+  /** Only documents of these collections. */
+  "collections"?: Array<string>;
+  /** At most this many results. */
+  "limit"?: number;
+  /** Only documents with at least this score, which lies in 0..1. */
+  "min_score"?: number;
+  /** Whole texts instead of snippets. */
+  "full"?: boolean;
+  /** Say how each score came about: why each result ranks where it does. */
+  "explain"?: boolean;
+  /** How many documents a reranker reads at most. */
+  "candidates"?: number;
+  /** How long a reranker may take, in milliseconds. */
+  "rerank_timeout_ms"?: number;
+  /** Say in `hints` what lies near the answers in the graph of the code. */
+  "arch_hints"?: boolean;
+  /** Only documents with at least this score, which lies in 0..1. */
+  "minScore"?: number;
+};
+
+export type QueryDocumentsAnswer = {
+  /** Best first; a score lies in 0..1. */
+  "results": Array<{
+    "docid": string;
+    "file": string;
+    "title": string;
+    "context"?: string;
+    "score": number;
+    "line": number;
+    "snippet"?: string;
+    "body"?: string;
+    "where"?: string;
+    "explain"?: Record<string, unknown> | null;
+  }>;
+  "notices": Array<{
+    "code": string;
+    "message": string;
+    "remedy": string;
+    /** Which part it went without, and why. */
+    "reason"?: string;
+  }>;
+  /** What lies near them in graphs of code. */
+  "hints"?: Array<Record<string, unknown>>;
+  /** What was not done of the request. */
+  "warnings": Array<{
+    "code": string;
+    "message": string;
+    "count": number;
+  }>;
+};
+
+export abstract class Actions {
+  protected abstract post<Answer>(path: string, given: object, call: CallOptions): Promise<Answer>;
+
+  /** Search the records of a type, or of all, by words, by meaning, by a filter, or by several of these. A filter is applied before ranking: as many results as match, up to the limit. For callers with the role viewer. */
+  find(given: FindGiven, call: CallOptions = {}): Promise<FindAnswer> {
+    return this.post("/actions/find", given, call);
+  }
+
+  /** Get one record by its type and identity, or as a citation names it, or one document by its path, URI or docid. For callers with the role viewer. */
+  get(given: GetGiven = {}, call: CallOptions = {}): Promise<GetAnswer> {
+    return this.post("/actions/get", given, call);
+  }
+
+  /** Get several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why. For callers with the role viewer. */
+  multi_get(given: MultiGetGiven, call: CallOptions = {}): Promise<MultiGetAnswer> {
+    return this.post("/actions/multi_get", given, call);
+  }
+
+  /** Search documents by words and by meaning, fused. Reranked, and the question expanded, where models for that are configured. For callers with the role viewer. */
+  query(given: QueryGiven, call: CallOptions = {}): Promise<QueryAnswer> {
+    return this.post("/actions/query", given, call);
+  }
+
+  /** Search documents by words, without any model. For callers with the role viewer. */
+  search(given: SearchGiven, call: CallOptions = {}): Promise<SearchAnswer> {
+    return this.post("/actions/search", given, call);
+  }
+
+  /** Pack what the base has on a question, for a model to answer from: texts of records and documents within a budget of tokens, each with a citation that `get` resolves. For callers with the role viewer. */
+  pack(given: PackGiven, call: CallOptions = {}): Promise<PackAnswer> {
+    return this.post("/actions/pack", given, call);
+  }
+
+  /** Have a chat model answer a question from what the base has on it. Each sentence is held against the texts that it cites, and marked where they do not have what it says; where the base has too little, no model is asked, and the nearest records are named. For callers with the role viewer. */
+  ask(given: AskGiven, call: CallOptions = {}): Promise<AskAnswer> {
+    return this.post("/actions/ask", given, call);
+  }
+
+  /** List the records of a type in the order of their identities, a page at a time. For callers with the role viewer. */
+  list(given: ListGiven, call: CallOptions = {}): Promise<ListAnswer> {
+    return this.post("/actions/list", given, call);
+  }
+
+  /** List the types and collections. Each with its kind, table, identity, searched fields and number of records. For callers with the role viewer. */
+  types(given: TypesGiven = {}, call: CallOptions = {}): Promise<TypesAnswer> {
+    return this.post("/actions/types", given, call);
+  }
+
+  /** Get the JSON Schema of the records of one type. For callers with the role viewer. */
+  schema(given: SchemaGiven, call: CallOptions = {}): Promise<SchemaAnswer> {
+    return this.post("/actions/schema", given, call);
+  }
+
+  /** Say how the records of one type are searched and kept: fields by lane, policy, and the settings that hold for it, each with where it is from. For callers with the role viewer. */
+  settings(given: SettingsGiven, call: CallOptions = {}): Promise<SettingsAnswer> {
+    return this.post("/actions/settings", given, call);
+  }
+
+  /** Run one read-only SELECT over the runtime tables. For callers with the role viewer. */
+  sql(given: SqlGiven, call: CallOptions = {}): Promise<SqlAnswer> {
+    return this.post("/actions/sql", given, call);
+  }
+
+  /** Get the records around one node, nearest first, each with the edge that led to it. For callers with the role viewer. */
+  neighbors(given: NeighborsGiven, call: CallOptions = {}): Promise<NeighborsAnswer> {
+    return this.post("/actions/neighbors", given, call);
+  }
+
+  /** Get a shortest path between two nodes, record by record, each with the edge that led to it. For callers with the role viewer. */
+  path(given: PathGiven, call: CallOptions = {}): Promise<PathAnswer> {
+    return this.post("/actions/path", given, call);
+  }
+
+  /** Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts. For callers with the role viewer. */
+  near(given: NearGiven, call: CallOptions = {}): Promise<NearAnswer> {
+    return this.post("/actions/near", given, call);
+  }
+
+  /** Get the records in whose texts a citation of one record stands (duckkb://TYPE/IDENTITY). For callers with the role viewer. */
+  citing(given: CitingGiven, call: CallOptions = {}): Promise<CitingAnswer> {
+    return this.post("/actions/citing", given, call);
+  }
+
+  /** Say which commit gave each field of a record its value. For callers with the role viewer. */
+  blame(given: BlameGiven, call: CallOptions = {}): Promise<BlameAnswer> {
+    return this.post("/actions/blame", given, call);
+  }
+
+  /** Say what became of a record, commit by commit, the newest change first. Also of one that was deleted. For callers with the role viewer. */
+  log(given: LogGiven, call: CallOptions = {}): Promise<LogAnswer> {
+    return this.post("/actions/log", given, call);
+  }
+
+  /** Say why a search finds a record where it does, or does not find it. For callers with the role viewer. */
+  why(given: WhyGiven, call: CallOptions = {}): Promise<WhyAnswer> {
+    return this.post("/actions/why", given, call);
+  }
+
+  /** Report everything that is wrong in the files of the base. Each finding with its place and what mends it. For callers with the role viewer. */
+  check(given: CheckGiven = {}, call: CallOptions = {}): Promise<CheckAnswer> {
+    return this.post("/actions/check", given, call);
+  }
+
+  /** Say what became of each record since the last commit, or on a branch. For callers with the role viewer. */
+  diff(given: DiffGiven = {}, call: CallOptions = {}): Promise<DiffAnswer> {
+    return this.post("/actions/diff", given, call);
+  }
+
+  /** Ask the judged questions before and after a change, and say what moved. Missing vectors are made first, which can take long. For callers with the role viewer. */
+  impact(given: ImpactGiven = {}, call: CallOptions = {}): Promise<ImpactAnswer> {
+    return this.post("/actions/impact", given, call);
+  }
+
+  /** List the branches that have what HEAD has not, proposals among them. Each with how many records it changes. For callers with the role viewer. */
+  branches(given: BranchesGiven = {}, call: CallOptions = {}): Promise<BranchesAnswer> {
+    return this.post("/actions/branches", given, call);
+  }
+
+  /** List what is still in conflict of a merge, rebase, pick or revert, field by field. With the value of each side. For callers with the role viewer. */
+  conflicts(given: ConflictsGiven = {}, call: CallOptions = {}): Promise<ConflictsAnswer> {
+    return this.post("/actions/conflicts", given, call);
+  }
+
+  /** Settle fields and records that are in conflict: a side, or a value. Answers with what is still open. For callers with the role editor. */
+  resolve(given: ResolveGiven, call: CallOptions = {}): Promise<ResolveAnswer> {
+    return this.post("/actions/resolve", given, call);
+  }
+
+  /** Say what this base is and in what state: its records, its model, and what is still to be done. For callers with the role viewer. */
+  status(given: StatusGiven = {}, call: CallOptions = {}): Promise<StatusAnswer> {
+    return this.post("/actions/status", given, call);
+  }
+
+  /** Say how many records and bytes each type has, and had at commits of the history. For callers with the role viewer. */
+  growth(given: GrowthGiven = {}, call: CallOptions = {}): Promise<GrowthAnswer> {
+    return this.post("/actions/growth", given, call);
+  }
+
+  /** Say how well the judged questions are answered by words, by meaning and by both: ranks of what is expected, and nDCG@10, now and at commits of the history. For callers with the role viewer. */
+  quality(given: QualityGiven = {}, call: CallOptions = {}): Promise<QualityAnswer> {
+    return this.post("/actions/quality", given, call);
+  }
+
+  /** Insert or replace records by their identity, all of them or none. An `_etag` in a record is a precondition: it is only written over that version. For callers with the role editor. */
+  put(given: PutGiven, call: CallOptions = {}): Promise<PutAnswer> {
+    return this.post("/actions/put", given, call);
+  }
+
+  /** Delete records of a type, all of those named or none. For callers with the role editor. */
+  delete(given: DeleteGiven, call: CallOptions = {}): Promise<DeleteAnswer> {
+    return this.post("/actions/delete", given, call);
+  }
+
+  /** Give a record another identity. Its `__id` stays, and the edges that name it are rewritten in the same write. For callers with the role editor. */
+  rename(given: RenameGiven, call: CallOptions = {}): Promise<RenameAnswer> {
+    return this.post("/actions/rename", given, call);
+  }
+
+  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. For callers with the role editor. */
+  memory_put(given: MemoryPutGiven, call: CallOptions = {}): Promise<MemoryPutAnswer> {
+    return this.post("/actions/memory_put", given, call);
+  }
+
+  /** Search what was remembered, by words and by meaning. Only in one scope. For callers with the role viewer. */
+  memory_search(given: MemorySearchGiven, call: CallOptions = {}): Promise<MemorySearchAnswer> {
+    return this.post("/actions/memory_search", given, call);
+  }
+
+  /** Say what was remembered under a key before, the newest version first. For callers with the role viewer. */
+  memory_history(given: MemoryHistoryGiven, call: CallOptions = {}): Promise<MemoryHistoryAnswer> {
+    return this.post("/actions/memory_history", given, call);
+  }
+
+  /** Say how much is remembered: the newest, the oldest, the most accessed, the tags. Of one scope, or of each. For callers with the role viewer. */
+  memory_stats(given: MemoryStatsGiven = {}, call: CallOptions = {}): Promise<MemoryStatsAnswer> {
+    return this.post("/actions/memory_stats", given, call);
+  }
+
+  /** Count that memories were of use. The counts stand in stats and search results, on this machine alone. For callers with the role viewer. */
+  memory_mark_accessed(given: MemoryMarkAccessedGiven, call: CallOptions = {}): Promise<MemoryMarkAccessedAnswer> {
+    return this.post("/actions/memory_mark_accessed", given, call);
+  }
+
+  /** Search documents: each search for its lane, fused. */
+  query_documents(given: QueryDocumentsGiven, call: CallOptions = {}): Promise<QueryDocumentsAnswer> {
+    return this.post("/query", given, call);
+  }
+}

@@ -1,0 +1,197 @@
+"""serve: the base behind HTTP, and the base kept warm for the next commands."""
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+from click.core import ParameterSource
+
+from duckkb.cli import options, out, stop
+from duckkb.cli.options import asked_backend, chosen, lock_timeout
+from duckkb.cli.slips import Group
+from duckkb.cli.verb import serve_commands, verb
+
+if TYPE_CHECKING:
+    from duckkb.actions.folder import OpenOptions
+
+_COUNT = click.IntRange(min=0)
+
+
+sessions = options.several(
+    click.option(
+        "--max-sessions",
+        type=click.IntRange(min=1),
+        default=100,
+        show_default=True,
+        help="Sessions of MCP at once, of each tenant.",
+    ),
+    click.option(
+        "--session-idle",
+        type=options.Seconds(1, 86_400),
+        default=1800,
+        show_default=True,
+        metavar="SECONDS",
+        help="End such a session after so long without a request.",
+    ),
+)
+
+
+@verb("serve", cls=Group, invoke_without_command=True)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Listen there; beyond this machine with --allowed-host."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="0 is one that is free.")
+@click.option(
+    "--allowed-host", "names", multiple=True, metavar="NAME", help="A name that requests may be for, and pages from."
+)
+@click.option("--workers", type=_COUNT, default=0, show_default=True, help="Processes that answer; 0: this one.")
+@click.option(
+    "--rate",
+    type=options.Seconds(0, 1_000_000),
+    default=0,
+    metavar="NUMBER",
+    help="Calls of a tenant a second; 0: any.",
+)
+@click.option(
+    "--concurrency", type=_COUNT, default=0, help="Calls of a tenant at once; 0: all that there may be but one."
+)
+@click.option(
+    "--max-waiting", "waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Calls that wait."
+)
+@click.option("--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="For an answer; 0: any.")
+@click.option(
+    "--dedupe", type=click.Choice(["join", "off"]), default="join", show_default=True, help="Equal reads of a caller."
+)
+@sessions
+@click.option("--metrics-open", is_flag=True, help="/metrics needs no token.")
+@click.option("--metrics-tenants", is_flag=True, help="/metrics counts by tenant too, and names them.")
+@click.option(
+    "--log",
+    type=click.Choice(["requests", "queries", "off"]),
+    default="requests",
+    show_default=True,
+    help="Lines on stderr: requests, also what they ask, or none.",
+)
+@click.option(
+    "--open", "opens", is_flag=True, help="Show its pages in a browser; `open` is an address that signs in once."
+)
+@click.option("--edit", "edits", is_flag=True, help="Pages have forms that propose changes of records.")
+@click.option("--daemon", is_flag=True, help="In the background, until `serve stop`.")
+@click.option(
+    "--warm", is_flag=True, help="No HTTP: answer this user's commands that only read, until `serve stop --warm`."
+)
+@click.option(
+    "--idle",
+    type=options.Seconds(0, 86_400),
+    default=1800,
+    metavar="SECONDS",
+    help="With --warm: end after so long without a command.",
+)
+@click.option("--in-background", is_flag=True, hidden=True)
+@options.backend
+@click.pass_context
+def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: Any) -> None:
+    """Serve this base to programs and agents over HTTP (needs the extra `serve`), or keep it warm for the next commands.
+
+    \b
+    duckkb --kb ~/notes serve                        # http://127.0.0.1:8181, with a bearer token
+    duckkb --kb ~/notes serve --workers 4 --daemon   # four processes that answer, in the background
+    duckkb --kb ~/notes serve --open                 # its pages in a browser: search, read, review
+    duckkb --kb ~/notes serve stop
+    duckkb --kb ~/notes serve --warm                 # in the background; prints its pid and socket
+
+    POST /query, /search and /actions/NAME, /mcp for agents, GET /health, /ready, /metrics and /openapi.json, which says all of it.
+    Every request needs a token (`duckkb tenant`) but for /health, /ready and /openapi.json; `token` says where the server's own one
+    is found. Ctrl-C and SIGTERM end it with exit code 0, once what is under way has been answered, within 10 seconds.
+
+    A warm process has everything imported and the model loaded. find, get, list, graph, schema, status, why, search, vsearch, query,
+    ls and multi-get of the same user, with the same environment, duckkb and Python, are answered by it with the same output and
+    exit code; others run as ever, and so do all that write. DUCKKB_DAEMON=off asks none; "daemon": "auto" in this machine's
+    settings.json starts one with the first embedded question.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if warm:
+        _warm(ctx, given["idle"], in_background=given["in_background"])
+        return
+    from duckkb.serving import commands
+
+    if daemon and given["opens"]:
+        raise click.UsageError("--open is for a server that is watched; sign in to one in the background with a token")
+    if daemon:
+        out.emit(commands.start(chosen().get("kb"), again(ctx, "--log", "off"), asked_backend()))
+        return
+    listening = commands.Listening(
+        given["host"],
+        given["port"],
+        given["names"],
+        given["max_sessions"],
+        given["session_idle"],
+        in_background=given["in_background"],
+        opens=given["opens"],
+        edits=given["edits"],
+    )
+    own = ("workers", "concurrency", "rate", "waiting", "timeout", "metrics_open", "metrics_tenants", "log")
+    limits = {name: given[name] for name in own}
+    answering = commands.Answering(**limits, dedupe=given["dedupe"] == "join")
+    with stop.expected():
+        commands.serve_http(chosen().get("kb"), opening(), listening, answering, out.emit)
+
+
+@verb("stop", group=cast("click.Group", serve_command))
+@click.option("--warm", is_flag=True, help="The warm process.")
+@options.backend
+def serve_stop_command(*, warm: bool) -> None:
+    """End the server of this base that runs in the background, and no other process; prints its `pid` and `url`. A base has one,
+    whether `serve` or `mcp` started it. With --warm the warm process: its `pid` and `socket`."""
+    if warm:
+        from duckkb.serving.warm import starting
+
+        out.emit(starting.stop(chosen().get("kb")))
+        return
+    from duckkb.serving import commands
+
+    out.emit(commands.stop(chosen().get("kb"), asked_backend()))
+
+
+def _warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
+    """Start a warm process, or be it."""
+    own = ("warm", "idle", "in_background")
+    others = [one for one in ctx.command.params if one.expose_value and one.name not in own]
+    if given := [
+        one.opts[0] for one in others if ctx.get_parameter_source(str(one.name)) is ParameterSource.COMMANDLINE
+    ]:
+        raise click.UsageError(f"--warm serves no HTTP; leave {', '.join(given)} out")
+    from duckkb.serving.warm import starting
+
+    if not in_background:
+        out.emit(starting.start(chosen().get("kb"), idle))
+        return
+    from duckkb.app import wiring
+    from duckkb.cli.main import run
+    from duckkb.serving.warm.answering import MEMORY_S, Commands, Patience
+
+    serve_commands()
+    commands = Commands(lambda words: run(words), stop.asked, lambda: wiring.keep_models(True), starting.let_go)
+    with stop.expected():
+        starting.serve(chosen().get("kb"), commands, Patience(min(idle, MEMORY_S), idle))
+
+
+def again(ctx: click.Context, *unless_said: str) -> list[str]:
+    """The command line of the same server in the background; with an option and its value `unless_said` otherwise: one that nobody
+    watches says nothing of requests."""
+    told = [str(ctx.info_name), "--in-background", *(["--lenient"] if chosen().get("lenient") else [])]
+    told += ["--lock-timeout", str(lock_timeout())]
+    told += ["--backend", backend] if (backend := asked_backend()) else []
+    for one in ctx.command.params:
+        name, value = str(one.name), ctx.params.get(str(one.name))
+        if name in ctx.params and name != "daemon" and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            for single in value if isinstance(value, tuple) else (value,):
+                told += [one.opts[0], *([] if single is True else [str(single)])]
+    return told if unless_said[:1] and unless_said[0] in told else [*told, *unless_said]
+
+
+def opening() -> "OpenOptions":
+    """As the options of all verbs say."""
+    from duckkb.actions.folder import OpenOptions
+
+    return OpenOptions(bool(chosen().get("lenient")), lock_timeout(), backend=asked_backend())

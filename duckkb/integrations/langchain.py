@@ -1,0 +1,41 @@
+"""A knowledge base as a retriever of LangChain.
+
+    from duckkb.integrations.langchain import LangChainRetriever
+    retriever = LangChainRetriever(base="path/to/kb", type="Document", limit=4)
+    retriever.invoke("how are ids given")
+
+Needs the extra `langchain`.
+"""
+
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import PrivateAttr
+
+from duckkb.integrations.passages import Passages
+from duckkb.queries import Mode
+
+
+class LangChainRetriever(BaseRetriever):
+    """Finds passages of one `type` or collection, or of all, by `mode` (None: as the ontology has it) among the records that
+    satisfy `where`. `base` is an open `KnowledgeBase`, or a path, which is opened when it is first asked and is to be closed."""
+
+    base: Any
+    type: str = "all"
+    mode: Mode | None = None
+    where: str | None = None
+    limit: int = 10
+    _passages: Passages = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        self._passages = Passages(self.base)
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        found = self._passages.ask(query, self.type, mode=self.mode, where=self.where, limit=self.limit)
+        return [Document(id=one.metadata["uri"], page_content=one.text, metadata=one.metadata) for one in found]
+
+    def close(self) -> None:
+        """Close a base that was opened here."""
+        self._passages.close()

@@ -1,0 +1,50 @@
+"""A knowledge base as a retriever of LlamaIndex.
+
+    from duckkb.integrations.llamaindex import LlamaIndexRetriever
+    retriever = LlamaIndexRetriever("path/to/kb", type="Document", limit=4)
+    retriever.retrieve("how are ids given")
+
+Needs the extra `llamaindex`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+from duckkb.integrations.passages import Passages
+from duckkb.queries import Mode
+
+if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
+
+
+class LlamaIndexRetriever(BaseRetriever):
+    """As that of LangChain: finds passages of one `type` or collection, or of all, by `mode` (None: as the ontology has it) among
+    the records that satisfy `where`. `base` is an open one, or a path, which is opened when it is first asked and is to be
+    closed."""
+
+    def __init__(
+        self,
+        base: "KnowledgeBase | Path | str",
+        type: str = "all",
+        *,
+        mode: Mode | None = None,
+        where: str | None = None,
+        limit: int = 10,
+    ) -> None:
+        super().__init__()
+        self._passages, self._type, self._mode, self._where, self._limit = Passages(base), type, mode, where, limit
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        question = query_bundle.query_str
+        found = self._passages.ask(question, self._type, mode=self._mode, where=self._where, limit=self._limit)
+        return [
+            NodeWithScore(node=TextNode(id_=one.metadata["uri"], text=one.text, metadata=one.metadata), score=one.score)
+            for one in found
+        ]
+
+    def close(self) -> None:
+        """Close a base that was opened here."""
+        self._passages.close()

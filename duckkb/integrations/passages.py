@@ -1,0 +1,100 @@
+"""What retrievers give: the passages that a question finds, each with where it stands."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckkb.documents.passages import TEXT, line_at
+from duckkb.errors import StateError
+from duckkb.review.provenance.citation import Citation
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.app import KnowledgeBase
+    from duckkb.queries import FindResult, Hit, Mode
+    from duckkb.review.provenance.history import Origin
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedPassage:
+    """The chunk in which a question found a record, or the record where it has none. `metadata`: `uri` (a citation, which `duckkb
+    get` resolves), `type`, `identity`, `score`; `field` and `seq` of a chunk; `path`, `line` (from 1) and `commit` where the base
+    lies in git; and `degraded`, what the search went without."""
+
+    text: str
+    score: float
+    metadata: dict[str, Any]
+
+
+class Passages:
+    """The passages of a base: of an open one, or of a path, which is opened when it is first asked."""
+
+    def __init__(self, base: "KnowledgeBase | Path | str") -> None:
+        self._given = base
+        self._opened: KnowledgeBase | None = None
+
+    def ask(
+        self, question: str, type: str = "all", *, mode: "Mode | None" = None, where: str | None = None, limit: int = 10
+    ) -> list[RetrievedPassage]:
+        """Those of one type or collection, or of all; best first. Raises as `KnowledgeBase.find`. What an answer went without is
+        also a warning (UserWarning), as there may be no passage to say it."""
+        kb = self._base()
+        found = kb.find(type, question, mode=mode, where=where, limit=limit)
+        lost = [f"{one.message}. {one.remedy}".strip() for one in found.notices if one.code == "W_DEGRADED"]
+        for one in lost:
+            warnings.warn(one, stacklevel=4)
+        degraded = {"degraded": lost} if lost else {}
+        documents = {name for name in {hit.type for hit in found} if kb.is_of_documents(name)}
+        return [
+            RetrievedPassage(
+                _text(hit), hit.score or 0.0, _metadata(hit, origin, is_document=hit.type in documents) | degraded
+            )
+            for hit, origin in zip(found, _origins(kb, found), strict=True)
+        ]
+
+    def close(self) -> None:
+        """Close a base that was opened here."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _base(self) -> "KnowledgeBase":
+        from duckkb import app
+
+        if not isinstance(self._given, str | Path):
+            return self._given
+        if self._opened is None:
+            self._opened = app.open(self._given)
+        return self._opened
+
+
+def _origins(kb: "KnowledgeBase", found: "FindResult") -> "Sequence[Origin | None]":
+    try:
+        return kb.provenance.of(found)
+    except StateError as problem:
+        if problem.code != "E_GIT":
+            raise
+        return [None] * len(found)
+
+
+def _text(hit: "Hit") -> str:
+    return hit.chunk.text if hit.chunk else json.dumps(hit.record, ensure_ascii=False, default=str)
+
+
+def _metadata(hit: "Hit", origin: "Origin | None", *, is_document: bool) -> dict[str, Any]:
+    chunk = hit.chunk
+    cited = Citation(hit.type, _written(hit.identity), None, chunk.field if chunk else None, chunk.seq if chunk else 0)
+    told: dict[str, Any] = {"uri": origin.uri if origin else str(cited), "type": hit.type, "identity": hit.identity}
+    told |= {"score": hit.score} | ({"field": chunk.field, "seq": chunk.seq} if chunk else {})
+    if origin is None:
+        return told
+    start = chunk.start if chunk and chunk.field == TEXT else 0
+    told |= {"path": origin.path, "line": line_at(hit.record, start) if is_document else origin.line_no}
+    return told | ({"commit": origin.by.commit} if origin.by else {})
+
+
+def _written(identity: Any) -> str:
+    """An identity as citations have it."""
+    return json.dumps(identity, ensure_ascii=False) if isinstance(identity, tuple) else str(identity)

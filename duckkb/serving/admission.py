@@ -1,0 +1,153 @@
+"""Which call is next: so many at a time, the tenants in turn, none that is asked for again while it is under way, and an answer in
+time or none."""
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, cast
+
+import anyio
+
+from duckkb.errors import Unavailable
+from duckkb.values import dataclass
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """`slots` calls are under way at once, `concurrency` of them one tenant's (0: all but one), and `waiting` calls wait. A tenant
+    makes `rate` calls a second, and as many at once as it makes in one (0: no bound). A call is answered within `timeout` seconds
+    (0: no bound). With `dedupe` equal reads of one caller that wait at the same time are one."""
+
+    slots: int = 4
+    concurrency: int = 0
+    waiting: int = 256
+    rate: float = 0.0
+    timeout: float = 0.0
+    dedupe: bool = True
+
+
+class _Call:
+    """What was asked for, and how many still wait for it. Once it has `begun` it is carried through."""
+
+    def __init__(self, tenant: str, work: Callable[[], Any], key: Hashable) -> None:
+        self.tenant, self.work, self.key = tenant, work, key
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answer.add_done_callback(lambda one: one.cancelled() or one.exception())  # nobody may be left to look
+        self.begun, self.asked_by = False, 0
+
+
+class Admission:
+    """The calls of one server. To be asked in one event loop."""
+
+    def __init__(self, limits: CallLimits) -> None:
+        self.limits = limits
+        self._most = limits.concurrency or max(1, limits.slots - 1)
+        self._threads = anyio.CapacityLimiter(limits.slots)
+        self._lines: dict[str, deque[_Call]] = {}  # who comes next stands first
+        self._active: Counter[str] = Counter()
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._shared: dict[Hashable, _Call] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Calls that have not begun."""
+        return sum(map(len, self._lines.values()))
+
+    @property
+    def active(self) -> int:
+        """Calls that are under way."""
+        return len(self._tasks)
+
+    async def run(self, tenant: str, work: Callable[[], T], timeout: float = 0.0, *, same: Hashable = None) -> T:
+        """What `work` gives, done in a thread when its turn comes. A call that is the `same` as one that waits is answered with that
+        one; not with one that has begun, which may have looked at the files before. Raises `errors.Unavailable`: E_BUSY,
+        E_TIMEOUT (what had begun is carried through); and what `work` raises."""
+        self._refuse_hasty(tenant)
+        call = self._shared.get(same) if same is not None else None
+        if call is None:
+            call = self._entered(_Call(tenant, work, same))
+        call.asked_by += 1
+        seconds = min(filter(None, (timeout, self.limits.timeout)), default=None)
+        try:
+            done, _ = await asyncio.wait({call.answer}, timeout=seconds)
+            if not done:
+                raise _late(call, seconds)
+            return cast("T", call.answer.result())
+        finally:
+            call.asked_by -= 1
+            if not call.asked_by and not call.begun and not call.answer.done():
+                self._lines[call.tenant].remove(call)
+                self._forget(call)
+
+    def _refuse_hasty(self, tenant: str) -> None:
+        """A token bucket a tenant, which holds those of one second."""
+        rate = self.limits.rate
+        if not rate:
+            return
+        now, most = time.monotonic(), max(1.0, rate)
+        level, at = self._buckets.get(tenant, (most, now))
+        level = min(most, level + (now - at) * rate)
+        if level < 1:
+            raise _busy(f"more than {rate:g} calls a second", (1 - level) / rate)
+        self._buckets[tenant] = level - 1, now
+
+    def _entered(self, call: _Call) -> _Call:
+        """At the end of its tenant's line. Where too many wait then, the newest of the longest line has to go."""
+        own = self._lines.setdefault(call.tenant, deque())
+        own.append(call)
+        if call.key is not None:
+            self._shared[call.key] = call
+        self._begin()
+        if self.waiting > self.limits.waiting:
+            last = max(own, *self._lines.values(), key=len).pop()  # of lines as long as its own, its own
+            self._forget(last)
+            last.answer.set_exception(_busy(f"{self.limits.waiting} calls wait already", 1))
+        return call
+
+    def _begin(self) -> None:
+        while len(self._tasks) < self.limits.slots and (call := self._next()) is not None:
+            call.begun = True
+            self._forget(call)
+            self._active[call.tenant] += 1
+            self._tasks.add(asyncio.ensure_future(self._carry_out(call)))
+
+    def _next(self) -> _Call | None:
+        for tenant, line in self._lines.items():
+            if line and self._active[tenant] < self._most:
+                del self._lines[tenant]
+                call = line.popleft()
+                if line:
+                    self._lines[tenant] = line
+                return call
+        return None
+
+    async def _carry_out(self, call: _Call) -> None:
+        try:
+            call.answer.set_result(await anyio.to_thread.run_sync(call.work, limiter=self._threads))
+        except Exception as problem:
+            call.answer.set_exception(problem)
+        self._active -= Counter([call.tenant])  # keeps what is above zero alone
+        self._tasks.discard(cast("asyncio.Future[None]", asyncio.current_task()))
+        self._begin()
+
+    def _forget(self, call: _Call) -> None:
+        if call.key is not None and self._shared.get(call.key) is call:
+            del self._shared[call.key]
+        if not self._lines.get(call.tenant, True):
+            del self._lines[call.tenant]
+
+
+def _busy(said: str, seconds: float) -> Unavailable:
+    after = max(1, math.ceil(seconds))
+    return Unavailable(said, "E_BUSY", f"ask again in {after} s, with fewer calls at once", {"retry_after_s": after})
+
+
+def _late(call: _Call, seconds: float | None) -> Unavailable:
+    told = "it goes on without you" if call.begun else "it had not begun and was left out"
+    said = f"there was no answer within {seconds:g} s; {told}"
+    return Unavailable(said, "E_TIMEOUT", "give it more time, or ask for less", {"begun": call.begun})

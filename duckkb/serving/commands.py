@@ -1,0 +1,191 @@
+"""What `duckkb serve` and `duckkb mcp` do. The libraries behind them are imported here alone, when they are needed: they cost more
+than most commands."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from duckkb.errors import Refused
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.actions.folder import OpenOptions
+    from duckkb.serving.admission import CallLimits
+    from duckkb.serving.front import Answerer
+    from duckkb.serving.telemetry.measures import Measures
+    from duckkb.serving.telemetry.middleware import RequestLog
+
+Log = Literal["off", "requests", "queries"]
+_CLOSE_S = 0.4
+_SLOTS = 4
+
+BasePath = str | Path | None
+"""Where the base lies, as `app.open` takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens (port 0: one that is free), under which `names` of others' it is asked besides this machine's, how many
+    sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
+    that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records."""
+
+    host: str = "127.0.0.1"
+    port: int = 8181
+    names: tuple[str, ...] = ()
+    sessions: int = 100
+    idle: float = 1800.0
+    route: str = ""
+    in_background: bool = False
+    opens: bool = False
+    edits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """How many processes answer (0: the server's own), and the limits of calls: of one tenant how many at once (0: all but one of
+    the slots) and a second (0: no bound), how many wait, within how many seconds (0: no bound). `dedupe`: equal reads that wait
+    are one. `metrics_open`: /metrics needs no token; `metrics_tenants`: it names tenants. `log`: whether stderr has a line a
+    request, also with the questions."""
+
+    workers: int = 0
+    concurrency: int = 0
+    rate: float = 0.0
+    waiting: int = 256
+    timeout: float = 0.0
+    dedupe: bool = True
+    metrics_open: bool = False
+    metrics_tenants: bool = False
+    log: Log = "off"
+
+    @property
+    def limits(self) -> "CallLimits":
+        """With as many slots as can be of use."""
+        from duckkb.serving.admission import CallLimits
+        from duckkb.serving.pool.process import CHANNELS
+
+        slots = CHANNELS * self.workers + 1 if self.workers else _SLOTS  # writes have a process of their own
+        return CallLimits(slots, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe)
+
+
+def serve_stdio(path: BasePath, chosen: "OpenOptions") -> None:
+    """Serve one client over stdin and stdout until it goes or a signal comes. Raises `errors.Refused` (E_REFUSED) without the
+    extra `serve`."""
+    _refuse_without_libraries()
+    from duckkb.serving.front import Front
+    from duckkb.serving.mcp import stdio
+    from duckkb.serving.mcp.server import make
+
+    with _served(path, chosen) as served:
+        stdio.serve(make(Front(served)))
+
+
+def serve_http(
+    path: BasePath,
+    chosen: "OpenOptions",
+    listening: Listening,
+    answering: Answering,
+    tell: Callable[[dict[str, Any]], None],
+) -> None:
+    """Serve over HTTP until a signal comes; `tell` is given the `url`, and where the `token` is found, once requests are taken; where
+    that is wanted also the address to `open`, which signs in once.
+    Raises `errors.StateError` (E_NO_KB), `errors.Unavailable` (E_PORT, E_TENANTS, E_IO), `errors.Refused` (E_SERVING)."""
+    _refuse_without_libraries()
+    from duckkb.actions.folder import find
+    from duckkb.serving.browser import SIGN_IN_ONCE, show
+    from duckkb.serving.daemon import Daemon
+    from duckkb.serving.front import Front
+    from duckkb.serving.http import listening as sockets
+    from duckkb.serving.http.application import application
+    from duckkb.serving.http.entrance import Doors
+    from duckkb.serving.mcp.mount import McpMount, SessionLimits
+    from duckkb.serving.mcp.server import make
+    from duckkb.serving.telemetry.measures import Measures
+    from duckkb.serving.telemetry.middleware import Telemetry
+    from duckkb.serving.tenants import BearerTokens
+    from duckkb.serving.web.sessions import Sessions
+
+    root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
+    tokens = BearerTokens(root)
+    token, daemon = tokens.prepare(), Daemon.of(root)
+    held = daemon.hold() if listening.in_background else None
+    with (
+        sockets.bind(listening.host, listening.port, listening.names) as bound,
+        _served(path, chosen, answering.workers) as served,
+    ):
+        url = sockets.url_of(bound) + listening.route
+
+        def ready() -> None:
+            if held is not None:
+                daemon.tell(held, url)
+            once = f"{url}{SIGN_IN_ONCE}{sessions.code()}" if listening.opens else ""
+            tell({"url": url, "token": token} | ({"open": once} if once else {}))
+            if once:
+                show(once)
+
+        front = Front(served, answering.limits, measures)
+        mount = McpMount(make(front), SessionLimits(listening.sessions, listening.idle))
+        sessions = Sessions(tokens)
+        app = application(
+            front, sessions, tokens, mount, measures, Doors(listening.names, answering.metrics_open, listening.edits)
+        )
+        sockets.serve(Telemetry(app, measures, _log(root, served, measures, answering.log)), bound, ready)
+
+
+def start(path: BasePath, command: list[str], backend: str | None = None) -> dict[str, Any]:
+    """Start `serve_http` in the background, by this command line; its `pid` and `url`. As `daemon.Daemon.start`."""
+    _refuse_without_libraries()
+    from duckkb.actions.folder import find
+    from duckkb.serving.daemon import Daemon
+
+    return Daemon.of(find(path, backend)).start(command)
+
+
+def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
+    """End that one; its `pid` and `url`. As `daemon.Daemon.stop`."""
+    from duckkb.actions.folder import find
+    from duckkb.serving.daemon import Daemon
+
+    return Daemon.of(find(path, backend)).stop()
+
+
+@contextmanager
+def _served(path: BasePath, chosen: "OpenOptions", workers: int = 0) -> "Iterator[Answerer]":
+    """What answers: so many worker processes, or this one. It is closed afterwards unless a call holds it up."""
+    from duckkb.serving import running
+
+    served: Answerer
+    if workers:
+        from duckkb.serving.pool.pool import Pool
+
+        served = Pool(path, chosen, workers)
+    else:
+        from duckkb.serving.served import Served
+
+        served = Served(path, chosen)
+    try:
+        yield served
+    finally:
+        running.finish(served.close, _CLOSE_S)
+
+
+def _log(root: Path, served: "Answerer", measures: "Measures", log: Log) -> "RequestLog | None":
+    """Have the facts of the base be measures; and where there is a log of requests, it."""
+    from duckkb.serving import lines
+    from duckkb.serving.telemetry.facts import BaseFacts
+    from duckkb.serving.telemetry.middleware import RequestLog
+
+    facts = BaseFacts(root, served)
+    facts.watched_by(measures)
+    if log == "off":
+        return None
+    lines.use_json()
+    return RequestLog(log == "queries", facts.commit)
+
+
+def _refuse_without_libraries() -> None:
+    if not all(
+        find_spec(name) for name in ("mcp", "uvicorn", "starlette", "prometheus_client", "jinja2", "markdown_it")
+    ):
+        raise Refused("serving needs the extra `serve`", suggestion="pip install 'duckkb[serve]'")

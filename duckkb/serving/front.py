@@ -1,0 +1,97 @@
+"""What requests ask of a served base, whichever door they came by: each in its turn, counted, and written down."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, MutableMapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.caller import Caller
+from duckkb.serving.admission import Admission, CallLimits
+from duckkb.serving.telemetry.noted import Noted
+from duckkb.values import dataclass
+
+if TYPE_CHECKING:
+    from duckkb.serving.pool.pool import Pool
+    from duckkb.serving.served import Served
+    from duckkb.serving.telemetry.measures import Measures
+
+T = TypeVar("T")
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Answerer: TypeAlias = "Served | Pool"
+"""What answers: this process, or others."""
+ASKED = "duckkb.asked"
+"""Under this key the scope of an HTTP request has its `Asked`."""
+
+
+def _unwritten(action: str, outcome: str) -> None:
+    """Whoever sits at the other end of a pipe is not written down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request: whose it is, what is noted of it, within how many seconds it wants its answer (0: the server's bound), and what
+    writes a decision down: of an action, and an outcome."""
+
+    caller: Caller
+    noted: Noted
+    timeout: float = 0.0
+    audit: Callable[[str, str], None] = _unwritten
+
+    def decide(self, door: str, name: str, given: object) -> None:
+        """Write down whether the caller may ask for an action with these arguments. Raises as `audit`."""
+        action = ACTIONS[name]
+        privileged = isinstance(given, Mapping) and action.privileged & given.keys()
+        may = self.caller.may(action.role) and (self.caller.may("admin") or not privileged)
+        self.audit(f"{door} {name}", "allowed" if may else "E_FORBIDDEN")
+
+
+class Front:
+    """A served base behind its limits."""
+
+    def __init__(self, served: Answerer, limits: CallLimits | None = None, measures: "Measures | None" = None) -> None:
+        self.served, self.admission, self._measures = served, Admission(limits or CallLimits()), measures
+
+    async def run(self, asked: Asked, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of an action. Raises as `Served.run` and `Admission.run`."""
+        began, writes, caller, seen = time.monotonic(), ACTIONS[name].writes, asked.caller, asked.noted
+        same = None if writes or not self.admission.limits.dedupe else _same(caller, name, given)
+        work = partial(seen.traced, self.served.run, name, given, caller)
+        with seen.asking(name, given, caller):
+            answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same)
+        seen.answered(answer)
+        if self._measures is not None:
+            self._measures.answered(name, answer, time.monotonic() - began, seen.route, caller.tenant)
+        return answer
+
+    async def read(self, asked: Asked, what: Callable[..., T], *given: Any) -> T:
+        """What a function gives of the base and these arguments. Raises as `run`."""
+        return await self.admission.run(asked.caller.tenant, partial(what, self.served, *given), asked.timeout)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
+    """What comes of the work for a request whose body was read; None where its client went before, for whom it is dropped."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, gone):
+            one.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await one
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _same(caller: Caller, name: str, given: Mapping[str, Any]) -> Hashable:
+    try:
+        return caller, name, json.dumps(given, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return None

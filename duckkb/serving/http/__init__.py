@@ -1,0 +1,1 @@
+"""The base over HTTP: one application with /mcp, /query, /actions and what operators ask."""

@@ -1,0 +1,191 @@
+"""The application behind every route of a server."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, Refused, Unavailable, Unreadable, UsageError
+from duckkb.serving.front import ASKED, Asked, Front, unless_gone
+from duckkb.serving.http import openapi, questions
+from duckkb.serving.http.entrance import Doors, Entrance
+from duckkb.serving.lines import unexpected
+from duckkb.serving.mcp.mount import McpMount
+from duckkb.serving.statuses import plain, told
+from duckkb.serving.telemetry.measures import CONTENT_TYPE, Measures
+from duckkb.serving.telemetry.middleware import GONE
+from duckkb.serving.telemetry.noted import noted
+from duckkb.serving.tenants import BearerTokens
+from duckkb.serving.web import site
+from duckkb.serving.web.gate import PageGate
+from duckkb.serving.web.sessions import Sessions
+
+_PROBE_S = 2.0
+_SETTLED_S = 1.0
+_SMALL = 8 * 1024
+"""Bytes that are read within some milliseconds, whatever they say."""
+
+
+def application(
+    front: Front, sessions: Sessions, tokens: BearerTokens, mount: McpMount, measures: Measures, doors: Doors
+) -> ASGIApp:
+    """/mcp is the mount's, and the pages are those of `sessions`."""
+    routes = _Routes(front, measures, doors.metrics_open)
+    measures.watch("calls_waiting", "Calls that wait for their turn", lambda: float(front.admission.waiting))
+    measures.watch("calls_active", "Calls under way", lambda: float(front.admission.active))
+    app = Starlette(
+        routes=[
+            Route("/mcp", mount),
+            Route("/query", routes.query, methods=["POST"]),
+            Route("/search", routes.query, methods=["POST"]),
+            Route("/actions/{name}", routes.action, methods=["POST"]),
+            Route("/health", routes.health),
+            Route("/ready", routes.ready),
+            Route("/metrics", routes.metrics),
+            Route("/openapi.json", routes.openapi),
+            *site.routes(front, sessions, edits=doors.edits),
+        ],
+        exception_handlers={HTTPException: _nowhere},
+        lifespan=mount.running,
+    )
+    return Entrance(app, tokens, doors, PageGate(sessions))
+
+
+class _Routes:
+    def __init__(self, front: Front, measures: Measures, metrics_open: bool) -> None:
+        self._front, self._measures, self._metrics_open = front, measures, metrics_open
+        self._began, self._ready, self._bodies = time.monotonic(), Readiness(front), Bodies()
+
+    async def action(self, request: Request) -> Response:
+        name, noted(request.scope).route = request.path_params["name"], "/actions"
+        if name not in ACTIONS:
+            raise HTTPException(404)
+
+        async def answer(asked: Asked, body: dict[str, Any]) -> dict[str, Any]:
+            await asyncio.to_thread(asked.decide, "http", name, body)
+            return await self._front.run(asked, name, body)
+
+        return await _answered(request, partial(self._bodies.read, questions.body), answer)
+
+    async def query(self, request: Request) -> Response:
+        return await _answered(request, partial(self._bodies.read, questions.read), self._query)
+
+    async def _query(self, asked: Asked, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            given, left_out = questions.granted(given, asked.caller)
+        except Exception:
+            await asyncio.to_thread(asked.audit, "http query", "E_FORBIDDEN")
+            raise
+        await asyncio.to_thread(asked.decide, "http", "query", given)
+        said = f"{left_out} of the collections named were left out: there are none of these names for this caller"
+        warnings = [{"code": "W_LEFT_OUT", "message": said, "count": left_out}] if left_out else []
+        return await self._front.run(asked, "query", given) | {"warnings": warnings}
+
+    async def health(self, _: Request) -> Response:
+        return plain({"status": "alive", "uptime_s": round(time.monotonic() - self._began, 3)})
+
+    async def ready(self, _: Request) -> Response:
+        if await self._ready.now():
+            return plain({"status": "ready"})
+        return told(Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment"))
+
+    async def metrics(self, request: Request) -> Response:
+        asked: Asked | None = request.scope.get(ASKED)
+        if asked is not None and asked.caller.types is not None:  # they count what others have
+            await asyncio.to_thread(asked.audit, "http metrics", "E_FORBIDDEN")
+            return told(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
+        return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
+
+    async def openapi(self, _: Request) -> Response:
+        return plain(openapi.document(self._metrics_open))
+
+
+class Bodies:
+    """What requests say. To read megabytes takes seconds, as all that is wrong with them is looked for: of each tenant one such body
+    is read at a time, in a thread, so that nobody else waits for it. A reading whose caller has gone keeps its turn to its end."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def read(self, reader: Callable[[bytes], dict[str, Any]], raw: bytes, tenant: str) -> dict[str, Any]:
+        """What `reader` makes of it. Raises what that raises."""
+        if len(raw) <= _SMALL:
+            return reader(raw)
+        turn = self._turns.setdefault(tenant, asyncio.Lock())
+        await turn.acquire()
+
+        def ended(reading: asyncio.Future[dict[str, Any]]) -> None:
+            turn.release()
+            if not reading.cancelled():
+                reading.exception()  # else asyncio reports what nobody waits for any more
+
+        reading = asyncio.ensure_future(anyio.to_thread.run_sync(reader, raw, limiter=anyio.CapacityLimiter(1)))
+        reading.add_done_callback(ended)
+        return await asyncio.shield(reading)
+
+
+class Readiness:
+    """Whether the base is open and nothing of an interrupted write is left: looked for once at a time, whoever asks. One look
+    that takes long, behind other calls, changes nothing."""
+
+    def __init__(self, front: Front) -> None:
+        self._front, self._is_ready, self._at = front, False, 0.0
+        self._look: asyncio.Future[None] | None = None
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def now(self) -> bool:
+        if self._look is None and time.monotonic() - self._at > _SETTLED_S:
+            self._look = asyncio.ensure_future(self._found())
+        if self._look is not None:
+            await asyncio.wait({self._look}, timeout=_PROBE_S)
+        return self._is_ready
+
+    async def _found(self) -> None:
+        try:
+            look = partial(self._front.served.run, "types", {}, Caller("server"))
+            await anyio.to_thread.run_sync(look, limiter=self._thread)
+            self._is_ready = True
+        except Unreadable:  # of some types; whoever sees others is answered
+            self._is_ready = True
+        except Exception:
+            self._is_ready = False
+        self._at, self._look = time.monotonic(), None
+
+
+async def _answered(
+    request: Request,
+    read: Callable[[bytes, str], Coroutine[Any, Any, dict[str, Any]]],
+    answer: Callable[[Asked, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
+) -> Response:
+    """The answer or the error. Who goes before its turn is not worked for."""
+    asked, raw = request.scope[ASKED], await request.body()
+
+    async def worked() -> dict[str, Any]:
+        return await answer(asked, await read(raw, asked.caller.tenant))
+
+    try:
+        found = await unless_gone(request.receive, worked())
+        return Response(status_code=GONE) if found is None else plain(found)
+    except Exception as problem:
+        noted(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
+        if not isinstance(problem, DuckkbError):
+            unexpected(f"http {noted(request.scope).route}", problem)
+        return told(problem)
+
+
+async def _nowhere(_: Request, problem: Exception) -> Response:
+    """There is no such route, or none for this method."""
+    assert isinstance(problem, HTTPException)
+    said = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
+    return told(UsageError(said, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {}))

@@ -1,0 +1,208 @@
+"""What holds for every request, whatever it asks: from where it may come, whose it is, how large and how slow it may be."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError, Refused, Unavailable, UsageError
+from duckkb.serving.front import ASKED, Asked
+from duckkb.serving.lines import say, unexpected
+from duckkb.serving.statuses import HEADERS, plain, told
+from duckkb.serving.telemetry.middleware import GONE
+from duckkb.serving.telemetry.noted import Noted, noted
+from duckkb.serving.tenants import BearerTokens, Denial, bearer
+from duckkb.serving.web.gate import ROOT as PAGES
+from duckkb.serving.web.gate import VISITOR, PageGate, is_page
+from duckkb.values import dataclass
+
+MOST_BYTES = 4 * 1024 * 1024
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+BODY_S = 10.0
+"""Within which a body has to be here."""
+_OPEN = ("/health", "/ready", "/openapi.json")
+_WHOLE = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """`others`: names under which the server is asked besides this machine's own. Where `metrics_open`, /metrics needs no token;
+    where it `edits`, pages have forms that propose changes of records."""
+
+    others: tuple[str, ...] = ()
+    metrics_open: bool = False
+    edits: bool = False
+
+    def is_open(self, path: str) -> bool:
+        """Whether a route needs no token."""
+        return path in _OPEN or (self.metrics_open and path == "/metrics")
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What may stand in the headers Host and Origin."""
+        return frozenset((*LOOPBACK, *(name.lower().strip("[]") for name in self.others)))
+
+
+class Entrance:
+    """An ASGI application before another one, whose requests have an `Asked` where a token is needed."""
+
+    def __init__(self, app: ASGIApp, tokens: BearerTokens, doors: Doors, gate: PageGate) -> None:
+        self._app, self._tokens, self._doors, self._names, self._gate = app, tokens, doors, doors.names, gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+        if is_page(scope["path"]):
+            send, noted(scope).route = self._gate.headed(send), PAGES
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            refusal = await self._entered(scope, receive, sent)
+            if refusal is not None:
+                await refusal(scope, receive, sent)
+        except asyncio.CancelledError:  # the server ends, and has waited long enough
+            if not begun:
+                await told(Unavailable("the server ends", suggestion="ask again in a moment"))(scope, receive, sent)
+        except Exception as problem:
+            unexpected(f"http {noted(scope).route}", problem)
+            if not begun:
+                await told(problem)(scope, receive, sent)
+
+    async def _entered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Why it is not let in; None once it was answered."""
+        headers = Headers(scope=scope)
+        if (foreign := _foreign(headers, self._names)) is not None:
+            return foreign
+        who = await self._who(scope, headers)
+        if isinstance(who, Response):
+            return who
+        try:
+            self._know(scope, headers, who)
+        except UsageError as problem:
+            return told(problem)
+        if scope["method"] in ("POST", "PUT", "PATCH") and not self._doors.is_open(scope["path"]):
+            body = await _body(headers, receive)
+            if not isinstance(body, bytes):
+                return body
+            receive = _replayed(body, receive)
+        await self._app(scope, receive, send)
+        return None
+
+    async def _who(self, scope: Scope, headers: Headers) -> Caller | Response | None:
+        """Who asks: by the session of a page, else by a token; None where nobody has to be known."""
+        path = scope["path"]
+        if is_page(path):
+            visitor = await asyncio.to_thread(self._gate.admitted, scope, headers)
+            if isinstance(visitor, Response):
+                return visitor
+            scope[VISITOR] = visitor
+            return visitor.caller
+        if self._doors.is_open(path):
+            return None
+        found, seen = (
+            await asyncio.to_thread(self._tokens.authenticate, bearer(headers.get("authorization"))),
+            noted(scope),
+        )
+        if not isinstance(found, Denial):
+            return found
+        seen.code = found.code
+        await asyncio.to_thread(self._note, found, seen)
+        error = {"code": found.code, "message": found.message, "suggestion": ""}
+        return plain({"error": error}, found.status, HEADERS.get(found.status))
+
+    def _know(self, scope: Scope, headers: Headers, who: Caller | None) -> None:
+        """Raises `errors.UsageError` (E_ARGUMENT)."""
+        if who is not None:
+            seen = noted(scope)
+            seen.tenant = who.tenant
+            audit = partial(_audited, self._tokens, who.tenant, seen.request_id)
+            scope[ASKED] = Asked(who, seen, _timeout(headers), audit)
+
+    def _note(self, denial: Denial, seen: Noted) -> None:
+        try:
+            self._tokens.audit(denial.tenant, f"http {seen.route}", denial.code, seen.request_id)
+        except DuckkbError as problem:
+            say(f"http: {problem.code} {problem.message}")
+        if denial.problem is not None:
+            say(f"http: {denial.problem.code} {denial.problem.message}")
+
+
+def _audited(tokens: BearerTokens, tenant: str, id: str, action: str, outcome: str) -> None:
+    tokens.audit(tenant, action, outcome, id)
+
+
+def _foreign(headers: Headers, names: frozenset[str]) -> Response | None:
+    """A page in a browser can send requests to this machine, under a name of its own: https://en.wikipedia.org/wiki/DNS_rebinding"""
+    if _name(f"//{headers.get('host', '')}") not in names:
+        return told(Refused("this server is not asked under that name", "E_HOST"), 421)
+    origin = headers.get("origin")
+    if origin is not None and _name(origin) not in names:
+        return told(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+    return None
+
+
+def _name(url: str) -> str | None:
+    with suppress(ValueError):
+        return urlsplit(url).hostname
+    return None
+
+
+def _timeout(headers: Mapping[str, str]) -> float:
+    given = headers.get("x-timeout-ms")
+    if given is None:
+        return 0.0
+    if not _WHOLE.fullmatch(given) or not int(given):
+        raise UsageError("x-timeout-ms is not a number of milliseconds", "E_ARGUMENT", "x-timeout-ms: 2000")
+    return int(given) / 1000
+
+
+async def _body(headers: Headers, receive: Receive) -> bytes | Response:
+    """All of it, or why not."""
+    length = headers.get("content-length", "0")
+    if len(length) > 15 or int(length) > MOST_BYTES:
+        return _too_large()
+    pieces, size = [], 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return Response(status_code=GONE)
+                piece = message.get("body", b"")
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_BYTES:
+                    return _too_large()
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+    except TimeoutError:
+        return told(UsageError(f"the body was not here within {BODY_S:g} s", "E_BODY", "send it at once"), 408)
+
+
+def _too_large() -> Response:
+    said = f"a body has at most {MOST_BYTES:,} bytes"
+    return told(UsageError(said, "E_BODY", "send less at once"), 413)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """As if the body came now; then whatever comes."""
+    rest: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replayed() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return replayed

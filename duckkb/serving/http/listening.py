@@ -1,0 +1,128 @@
+"""Where a server listens, and the loop that it runs in."""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from duckkb.errors import Unavailable, UsageError
+from duckkb.serving import running
+from duckkb.serving.http.entrance import LOOPBACK
+from duckkb.serving.lines import take_over
+
+_MOST_CONNECTIONS = 512
+_LAST_ANSWERS_S = 9
+_HEAD_S = 10.0
+_SLOWEST_MS = 30_000
+
+
+def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
+    """A socket of this machine; port 0 is one that is free. Raises `errors.Unavailable` (E_PORT), `errors.UsageError` for a host
+    that others reach as well where no `names` are given under which they do."""
+    if not names and not _is_loopback(host):
+        said = f"{host} can be reached from other machines: a server there has to know under which names it is asked"
+        raise UsageError(said, suggestion="--allowed-host NAME, and a proxy with TLS before it")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # who does not read its answer is not waited for
+                bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SLOWEST_MS)
+            bound.bind(address)
+        except OSError:
+            bound.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        said = f"port {port} of {host} cannot be served: {getattr(error, 'strerror', None) or error}"
+        raise Unavailable(said, "E_PORT", "end what serves there, or name another --port") from error
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    """Where clients find what is served there."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK
+
+
+class _Protocol(H11Protocol):
+    """A connection on which no request comes within some seconds is closed, also one on which half of one did."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._await_head()
+
+    def _await_head(self) -> None:
+        is_head = self.cycle is None or self.cycle.response_complete
+        if is_head and self._late is None:
+            self._late = self.loop.call_later(_HEAD_S, self.transport.close)
+        elif not is_head and self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to whoever runs it, and tells when it takes requests."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None]) -> None:
+    """Serve until a signal comes; what is under way then has some seconds to end. `ready` is told when requests are taken."""
+    take_over("mcp", "anyio", "asyncio", "uvicorn", "sse_starlette")
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_LAST_ANSWERS_S,
+        ws="none",
+        lifespan="on",
+    )
+    server = _Uvicorn(config, ready)
+
+    async def until(asked: asyncio.Event) -> None:
+        async def stop() -> None:
+            await asked.wait()
+            server.should_exit = True
+
+        stopping = asyncio.ensure_future(stop())
+        await server.serve([bound])
+        stopping.cancel()
+
+    running.run(until, grace=_LAST_ANSWERS_S + 0.5)

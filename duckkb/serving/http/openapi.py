@@ -1,0 +1,140 @@
+"""What may be asked over HTTP, as OpenAPI 3.1: made from the registry, so that it says what holds."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from duckkb.actions.registry import shapes
+from duckkb.actions.registry.action import Action
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.serving.http import questions
+
+_ERRORS: Mapping[int, str] = {
+    400: "The request or its arguments do not make sense; every problem is in `details.findings`.",
+    401: "There is no bearer token.",
+    403: "The token lets nobody in, or the caller may not ask this.",
+    404: "There is no such type, record or document.",
+    408: "The body did not come in time.",
+    409: "The base as it stands does not allow it; nothing was changed.",
+    413: "The body has more than 4 MiB.",
+    421: "The server is not asked under this name.",
+    422: "The answer takes too much time or memory.",
+    429: "Too many calls; Retry-After says in how many seconds to ask again.",
+    500: "Files of the base cannot be read, or a defect in duckkb.",
+    503: "Something that is needed does not answer at the moment.",
+    504: "There was no answer in time; `details.begun` says whether it is carried through.",
+}
+_HEADERS = {
+    "x-request-id": "The request's name in logs and in the answer; one is made where none is given.",
+    "x-timeout-ms": "In how many milliseconds the answer has to be there; the server may have less.",
+}
+WARNINGS: Mapping[str, Any] = {
+    "type": "array",
+    "description": "What was not done of the request.",
+    "items": {
+        "type": "object",
+        "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["code", "message", "count"],
+    },
+}
+_STATE = {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}
+_EXAMPLE = {
+    "searches": [{"type": "lex", "query": "backup"}, {"type": "vec", "query": "how are files saved"}],
+    "limit": 5,
+}
+
+
+@cache
+def document(metrics_open: bool) -> dict[str, Any]:
+    """The document of a server; where `metrics_open`, /metrics needs no token."""
+    paths = {f"/actions/{name}": {"post": _action(one)} for name, one in ACTIONS.items()}
+    paths |= {f"/{name}": {"post": _query(name)} for name in ("query", "search")}
+    paths |= {
+        "/mcp": {"post": _mcp()},
+        "/health": {
+            "get": _asked("health", "Whether the server is alive.", {"200": _json("It is.", _STATE)}, open=True)
+        },
+        "/ready": {"get": _asked("ready", "Whether the base can be asked.", _readiness(), open=True)},
+        "/metrics": {"get": _asked("metrics", "Measures in Prometheus' form.", _text(), open=metrics_open)},
+        "/openapi.json": {
+            "get": _asked("openapi", "This document.", {"200": _json("It.", {"type": "object"})}, open=True)
+        },
+    }
+    parameters = {
+        name: {"name": name, "in": "header", "description": said, "schema": {"type": "string"}}
+        for name, said in _HEADERS.items()
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "duckkb",
+            "version": version("duckkb"),
+            "description": "A knowledge base in git, served.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": dict(shapes.ERROR)},
+            "parameters": parameters,
+            "responses": {f"E{status}": _failed(said) for status, said in _ERRORS.items()},
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"bearer": []}],
+    }
+
+
+def _action(one: Action) -> dict[str, Any]:
+    answers = {"200": _json("The answer.", one.output)}
+    said = f"{one.description} For callers with the role {one.role}."
+    return {**_asked(one.name, one.summary, answers), "description": said, "requestBody": _body(one.input)}
+
+
+def _query(name: str) -> dict[str, Any]:
+    found = dict(ACTIONS["query"].output)
+    found["properties"] = {**found["properties"], "warnings": WARNINGS}
+    found["required"] = [*found["required"], "warnings"]
+    answers = {"200": _json("The answer.", found)}
+    body = _body(questions.schema())
+    body["content"]["application/json"]["example"] = _EXAMPLE
+    said = "Search documents: each search for its lane, fused."
+    id = "query_documents" if name == "query" else "search_documents"
+    return {**_asked(id, said, answers), "requestBody": body}
+
+
+def _mcp() -> dict[str, Any]:
+    answers = {"200": _json("The answer.", {"type": "object"}), "202": {"description": "A notification was taken."}}
+    return {
+        **_asked("mcp", "The Model Context Protocol, streamable HTTP.", answers),
+        "requestBody": _body({"type": "object"}),
+    }
+
+
+def _asked(id: str, summary: str, answers: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:
+    """An operation; one that is `open` needs no token and has no limits."""
+    errors = {str(status): {"$ref": f"#/components/responses/E{status}"} for status in ((421,) if open else _ERRORS)}
+    given: dict[str, Any] = {"operationId": id, "summary": summary, "responses": {**errors, **answers}}
+    if open:
+        return given | {"security": []}
+    return given | {"parameters": [{"$ref": f"#/components/parameters/{name}"} for name in _HEADERS]}
+
+
+def _body(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": dict(schema)}}}
+
+
+def _json(said: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": said, "content": {"application/json": {"schema": dict(schema)}}}
+
+
+def _failed(said: str) -> dict[str, Any]:
+    return _json(said, {"$ref": "#/components/schemas/Error"})
+
+
+def _readiness() -> dict[str, Any]:
+    return {"200": _json("It can.", _STATE), "503": {"$ref": "#/components/responses/E503"}}
+
+
+def _text() -> dict[str, Any]:
+    return {"200": {"description": "The measures.", "content": {"text/plain": {"schema": {"type": "string"}}}}}

@@ -1,0 +1,110 @@
+"""Bodies of requests, and POST /query: searches, each for its lane, as the question that the action `query` takes; and the collections that the caller may
+see."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.parameters import LONGEST_QUESTION
+from duckkb.caller import Caller
+from duckkb.errors import Finding, Refused, UsageError
+from duckkb.ontology.arguments import Parameters
+from duckkb.ontology.kinds import kind_of
+from duckkb.ontology.reasons import MOST
+from duckkb.search.typed import MOST_QUESTIONS
+from duckkb.serving.http.entrance import MOST_BYTES
+from duckkb.truth.files.line import Limits, parse_json
+
+_LINE_END = re.compile(r"[\r\n]+")
+_SEARCH: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "type": {
+            "type": "string",
+            "enum": ["lex", "vec", "hyde"],
+            "description": "lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text.",
+        },
+        "query": {"type": "string", "maxLength": LONGEST_QUESTION, "description": "What is looked for."},
+    },
+    "required": ["type", "query"],
+    "additionalProperties": False,
+}
+_LIMITS = Limits(MOST_BYTES)
+_OTHER_NAMES = {"minScore": "min_score"}
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a body."""
+    taken = ACTIONS["query"].input
+    own = {name: rule for name, rule in taken["properties"].items() if name != "question"}
+    searches = {"type": "array", "items": _SEARCH, "minItems": 1, "maxItems": MOST_QUESTIONS}
+    searches["description"] = "Answered together, fused."
+    intent = {"type": "string", "description": "What is meant; it is not searched for."}
+    other = {name: own[meant] for name, meant in _OTHER_NAMES.items()}
+    return {**taken, "properties": {"searches": searches, "intent": intent, **own, **other}, "required": ["searches"]}
+
+
+def body(raw: bytes) -> dict[str, Any]:
+    """The object that a body is, or an empty one. Raises `errors.UsageError` (E_ARGUMENT) with all that is wrong with it."""
+    try:
+        found = parse_json(raw or b"{}", _LIMITS)
+        if not isinstance(found, dict):
+            raise UsageError("no object", findings=[Finding("E_ARGUMENT", f"must be one object, not {kind_of(found)}")])
+    except UsageError as problem:
+        raise refusal("the body", [*problem.findings]) from None
+    return found
+
+
+def read(raw: bytes) -> dict[str, Any]:
+    """`arguments` of a body. Raises as both."""
+    return arguments(body(raw))
+
+
+def arguments(body: object) -> dict[str, Any]:
+    """Those of the action `query`. Raises `errors.UsageError` (E_ARGUMENT) with all that is wrong with the body."""
+    parameters = Parameters(schema())
+    findings = parameters.findings(body)
+    if isinstance(body, Mapping):
+        searches = body.get("searches")
+        for at, one in enumerate(searches[:MOST_QUESTIONS] if isinstance(searches, list) else ()):
+            findings += [
+                replace(found, field=f"/searches/{at}{found.field}") for found in Parameters(_SEARCH).findings(one)
+            ]
+        twice = [name for name, meant in _OTHER_NAMES.items() if name in body and meant in body]
+        findings += [Finding("E_ARGUMENT", "is given under two names", field=f"/{name}") for name in twice]
+    if findings or not isinstance(body, Mapping):
+        raise refusal("query", [*dict.fromkeys(findings)][:MOST])
+    given = parameters.whole_numbers(body)
+    lines = [f"{one['type']}: {_line(one['query'])}" for one in given.pop("searches")]
+    if intent := given.pop("intent", ""):
+        lines.append(f"intent: {_line(intent)}")
+    return {"question": "\n".join(lines), **{_OTHER_NAMES.get(name, name): value for name, value in given.items()}}
+
+
+def granted(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
+    """The arguments with the collections alone that are granted to the caller, and how many others were named: those that there
+    are not count alike. Raises `errors.Refused` (E_FORBIDDEN) where none is left."""
+    named = given.get("collections") or ()
+    if caller.types is None or not named:
+        return dict(given), 0
+    known = {name.casefold() for name in caller.types}
+    left = [name for name in named if name.removeprefix("duckkb://").strip("/").casefold() in known]
+    if not left:
+        raise Refused("none of the collections named is granted to this caller", "E_FORBIDDEN")
+    return {**given, "collections": left}, len(named) - len(left)
+
+
+def refusal(name: str, findings: list[Finding]) -> UsageError:
+    """What is wrong with the arguments of a request, as `registry.run.run` says it."""
+    first, more = findings[0], f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+    at = f"{first.field.removeprefix('/')}: " if first.field else ""
+    said = f"{name}: {at}{first.message}{more}"
+    return UsageError(said, "E_ARGUMENT", first.remedy, findings=findings)
+
+
+def _line(text: str) -> str:
+    return _LINE_END.sub(" ", text)

@@ -1,0 +1,77 @@
+"""The configurations by which common agents find a server: each has a file and a form of its own."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from duckkb.errors import UsageError
+from duckkb.serving.tenants.authentication import VARIABLE
+from duckkb.values import dataclass, field
+
+Name = Literal["claude-code", "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf", "zed"]
+_TOKEN = f"Bearer ${{env:{VARIABLE}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Where an agent looks for servers, under which `key`; what it wants said of one that it starts (`kind`), and of one at a URL:
+    the name of that, and the header with a token that comes from elsewhere. Without a `url` it knows the former alone."""
+
+    file: str
+    key: str = "mcpServers"
+    kind: Mapping[str, Any] = field(default_factory=dict)
+    url: str = "url"
+    url_kind: Mapping[str, Any] = field(default_factory=dict)
+    token: str = _TOKEN
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+_ASKED = {"type": "promptString", "id": "duckkb-token", "description": "Token of duckkb", "password": True}
+CLIENTS: Mapping[str, Client] = {
+    "claude-code": Client(
+        ".mcp.json in the project", kind={"type": "stdio"}, url_kind={"type": "http"}, token=f"Bearer ${{{VARIABLE}}}"
+    ),
+    "claude-desktop": Client("claude_desktop_config.json: Settings > Developer > Edit Config", url=""),
+    "codex": Client("~/.codex/config.toml", key="mcp_servers"),
+    "cursor": Client(".cursor/mcp.json in the project, or ~/.cursor/mcp.json"),
+    "gemini": Client(
+        ".gemini/settings.json in the project, or ~/.gemini/settings.json", url="httpUrl", token=f"Bearer ${VARIABLE}"
+    ),
+    "vscode": Client(
+        ".vscode/mcp.json in the project",
+        key="servers",
+        kind={"type": "stdio"},
+        url_kind={"type": "http"},
+        token="Bearer ${input:duckkb-token}",
+        beside={"inputs": [_ASKED]},
+    ),
+    "windsurf": Client("~/.codeium/windsurf/mcp_config.json", url="serverUrl"),
+    "zed": Client("settings.json: the command zed: open settings file", key="context_servers", token="Bearer TOKEN"),
+}
+
+
+def configuration(client: Name, root: Path, name: str = "duckkb", url: str = "") -> str:
+    """What goes into the client's file for the base in `root`: that it starts a server of its own or, with a `url`, asks the one
+    there. No token stands in it; most take it from the variable DUCKKB_MCP_TOKEN. Raises `errors.UsageError` (E_ARGUMENT)."""
+    known = CLIENTS[client]
+    if url and not known.url:
+        raise UsageError(f"{client} starts servers itself", "E_ARGUMENT", f"duckkb mcp config {client}, without --url")
+    if client == "codex":
+        return _toml(name, {"url": url, "bearer_token_env_var": VARIABLE} if url else _started(root))
+    if not url:
+        return json.dumps({known.key: {name: {**known.kind, **_started(root)}}}, indent=2)
+    asked = {**known.url_kind, known.url: url, "headers": {"Authorization": known.token}}
+    return json.dumps({**known.beside, known.key: {name: asked}}, indent=2)
+
+
+def _started(root: Path) -> dict[str, Any]:
+    """By its full path: programs with windows do not have the PATH of a shell."""
+    return {"command": sys.executable, "args": ["-P", "-m", "duckkb", "--kb", str(root.resolve()), "mcp"]}
+
+
+def _toml(name: str, values: Mapping[str, Any]) -> str:
+    """Its strings and lists are written as JSON's are."""
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
+    return "\n".join((f"[mcp_servers.{json.dumps(name, ensure_ascii=False)}]", *lines))

@@ -1,0 +1,74 @@
+"""Writes that take much away are confirmed by the client's user, where it can ask one. That is for slips of an agent; what may be
+written at all, roles, limits and reviews say."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from duckkb.errors import Refused
+
+MOST = 10
+"""Records that are deleted, or replaced, without a question."""
+_FIRST = "2025-06-18"  # the revision that users were asked in first
+_KEY = "confirm"
+_WAIT_S = 600.0
+_FORM: dict[str, Any] = {"type": "object", "properties": {}}  # to accept is the answer: there is nothing to fill in
+Run = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def confirmed(
+    ctx: ServerRequestContext[Any, Any], given: types.CallToolRequestParams, run: Run
+) -> types.InputRequiredResult | None:
+    """None to go on; or what a client of 2026-07-28 has to ask before it calls again. `run` gives the receipt for other arguments.
+    Raises `errors.Refused` where the user does not agree, and what `run` raises."""
+    arguments = given.arguments or {}
+    if not _may_take_away(given.name, arguments) or not _can_ask(ctx):
+        return None
+    receipt = await run({**arguments, "dry_run": True, **({"embed": False} if given.name == "put" else {})})
+    gone, changed = receipt["deleted"], receipt["updated"]
+    if gone + changed <= MOST or "branch" in receipt:  # a proposal is looked at anyway
+        return None
+    counted = [f"{verb} {count:,}" for verb, count in (("deletes", gone), ("replaces", changed)) if count]
+    message = f"This {given.name} of {arguments['type']} {' and '.join(counted)} records. Is that meant?"
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        answer = (given.input_responses or {}).get(_KEY)
+        if answer is None:
+            asked = types.ElicitRequestFormParams(message=message, requested_schema=_FORM)
+            return types.InputRequiredResult(input_requests={_KEY: types.ElicitRequest(params=asked)})
+    else:
+        answer = await _pushed(ctx, message)
+    if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
+        raise Refused("the user did not confirm this write: nothing was written", suggestion="ask what is meant")
+    return None
+
+
+async def _pushed(ctx: ServerRequestContext[Any, Any], message: str) -> types.ElicitResult | None:
+    try:
+        with anyio.move_on_after(_WAIT_S):
+            return await ctx.session.elicit_form(message, _FORM, related_request_id=ctx.request_id)
+    except MCPError:  # it said that it can ask, and cannot
+        pass
+    return None
+
+
+def _may_take_away(name: str, given: Mapping[str, Any]) -> bool:
+    several = given.get("identities" if name == "delete" else "records")
+    return (
+        name in ("delete", "put")
+        and given.get("dry_run") is not True
+        and (given.get("cascade") is True or (isinstance(several, list) and len(several) > MOST))
+    )
+
+
+def _can_ask(ctx: ServerRequestContext[Any, Any]) -> bool:
+    can = ctx.session.client_capabilities
+    if ctx.protocol_version < _FIRST or can is None or can.elicitation is None:
+        return False
+    if can.elicitation.form is None and can.elicitation.url is not None:
+        return False
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or ctx.session.can_send_request

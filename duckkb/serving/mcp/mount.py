@@ -1,0 +1,101 @@
+"""MCP over streamable HTTP, as a part of the server's application: POST /mcp, without sessions, answers as JSON.
+
+A client that wants a session opens one at /mcp?session=1, whose answers are streams, so that its user can be asked something
+meanwhile; an id that was given to nobody, or to another tenant, or whose session has ended, answers 404.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from duckkb.serving.front import ASKED, unless_gone
+from duckkb.values import dataclass
+
+_SESSION = "mcp-session-id"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """How many sessions of one tenant are open at most, and after how many seconds without a request one ends."""
+
+    sessions: int = 100
+    idle: float = 1800.0
+
+
+class McpMount:
+    """The ASGI application behind /mcp: its requests were let in, and have an `Asked`. `running` has to be held around its life."""
+
+    def __init__(self, server: Server[Any], limits: SessionLimits) -> None:
+        self._server, self._limits = server, limits
+        self._plain = self._manager(stateless=True)
+        # Each tenant's own, so that a session is nobody else's, and who opens many keeps nobody out.
+        self._sessions: dict[str, StreamableHTTPSessionManager] = {}
+        self._beginning = anyio.Lock()
+        self._running: TaskGroup
+
+    def _manager(self, *, stateless: bool) -> StreamableHTTPSessionManager:
+        return StreamableHTTPSessionManager(
+            self._server,
+            json_response=stateless,
+            stateless=stateless,
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the entrance's
+            session_idle_timeout=self._limits.idle,
+            max_sessions=self._limits.sessions,
+        )
+
+    @asynccontextmanager
+    async def running(self, _: object = None) -> AsyncIterator[None]:
+        async with self._plain.run(), anyio.create_task_group() as self._running:
+            yield
+            self._running.cancel_scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+        keeps = _SESSION in Headers(scope=scope) or asked.get("session") == ["1"]
+        if not keeps and scope["method"] != "POST":
+            said = "without a session there is POST alone; /mcp?session=1 opens one"
+            error = {"code": "E_USAGE", "message": said, "suggestion": ""}
+            await JSONResponse({"error": error}, 405, {"allow": "POST"})(scope, receive, send)
+            return
+        if keeps:
+            sessions = await self._sessions_of(scope[ASKED].caller.tenant)
+            await sessions.handle_request(scope, receive, send)
+            return
+        whole = _once(await receive())  # the entrance has all of it
+        await unless_gone(receive, self._plain.handle_request(scope, whole, send))
+
+    async def _sessions_of(self, tenant: str) -> StreamableHTTPSessionManager:
+        async with self._beginning:
+            if tenant not in self._sessions:
+                made = self._manager(stateless=False)
+                await self._running.start(_held, made)
+                self._sessions[tenant] = made
+        return self._sessions[tenant]
+
+
+def _once(message: Message) -> Receive:
+    """A request of one message: whether its client goes is looked for elsewhere."""
+    rest = [message]
+
+    async def received() -> Message:
+        if not rest:
+            await anyio.sleep_forever()
+        return rest.pop()
+
+    return received
+
+
+async def _held(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
+    async with manager.run():
+        task_status.started()
+        await anyio.sleep_forever()

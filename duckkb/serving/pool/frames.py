@@ -1,0 +1,98 @@
+"""Values on their way between a server and its workers, each as its length and its bytes.
+
+They are pickled: both ends are processes of duckkb, the sockets between them have no name, and nobody else is given one.
+"""
+
+import pickle
+import socket
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from duckkb.actions.folder import OpenOptions
+from duckkb.actions.registry.answers import plain
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError
+from duckkb.steps import Step
+from duckkb.values import dataclass
+
+_LENGTH = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Which base a worker serves: as `Served` takes it."""
+
+    path: str | Path | None
+    chosen: OpenOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An action, its arguments and who asks; of the base as it was at `commit`, where one is named; of the tenant's proposal, where
+    there is a `message` for what is written. `is_traced`: the steps of the answer are wanted."""
+
+    name: str
+    given: Mapping[str, Any]
+    caller: Caller
+    commit: str | None = None
+    is_traced: bool = False
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What became of a request: the answer; else an error of duckkb, by its class and what it says; else neither, which is a
+    defect that the worker's log has."""
+
+    answer: dict[str, Any] | None = None
+    error: tuple[type[DuckkbError], dict[str, Any]] | None = None
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def failed(cls, problem: DuckkbError) -> "Reply":
+        """Of an error, whose details become plain: as they are shown."""
+        return cls(error=(type(problem), {**vars(problem), "details": plain(dict(problem.details))}))
+
+    def value(self) -> dict[str, Any]:
+        """The answer. Raises the error, `Defect` where there is neither."""
+        if self.error is not None:
+            kind, said = self.error
+            problem = kind.__new__(kind)
+            problem.__dict__.update(said)
+            raise problem
+        if self.answer is None:
+            raise Defect
+        return self.answer
+
+
+class Defect(Exception):
+    """Something that duckkb does not expect to go wrong did so in a worker."""
+
+
+def packed(value: Any) -> bytes:
+    """A value as `send` takes it. Raises RecursionError for one that is nested too deeply."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def send(channel: socket.socket, frame: bytes) -> None:
+    """Raises OSError where nobody is at the other end."""
+    channel.sendall(_LENGTH.pack(len(frame)) + frame)
+
+
+def receive(channel: socket.socket) -> Any:
+    """The next value. Raises EOFError or OSError where none comes any more."""
+    (length,) = _LENGTH.unpack(_exactly(channel, _LENGTH.size))
+    return pickle.loads(_exactly(channel, length))
+
+
+def _exactly(channel: socket.socket, length: int) -> bytearray:
+    found = bytearray(length)
+    rest = memoryview(found)
+    while rest:
+        count = channel.recv_into(rest)
+        if not count:
+            raise EOFError
+        rest = rest[count:]
+    return found

@@ -1,0 +1,126 @@
+"""A base that several processes serve: the methods of `Served`, whichever of the two answers."""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from duckkb import steps
+from duckkb.actions.folder import OpenOptions, find
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.actions.registry.run import accepted
+from duckkb.caller import Caller
+from duckkb.errors import Unavailable, UsageError
+from duckkb.llm.call_pool import CallCounts
+from duckkb.serving.pool import frames
+from duckkb.serving.pool.process import LAST_ANSWERS_S
+from duckkb.serving.pool.workers import Gone, Workers
+from duckkb.serving.served import refuse_past
+from duckkb.values import dataclass
+
+
+class Pool:
+    """What is asked of a base, from any thread, answered by `readers` processes that each have it open (as many as there are
+    cores, where none is said), and all writes by one more, started for the first: so no write stops a reader. Each request
+    looks at the files, so one that comes after the receipt of a write sees what was written."""
+
+    def __init__(self, path: str | Path | None, chosen: OpenOptions, readers: int | None = None) -> None:
+        self._path = path
+        self._start = frames.Start(path, replace(chosen, progress=None, single_core=True))
+        self._readers = Workers(self._start, readers or _cores())
+        self._lock, self._closed = threading.Lock(), False
+        self._writer: Workers | None = None
+
+    def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """As `Served.run`. Raises also `errors.Unavailable` where the process that was asked ended (E_WORKER), where too many
+        wait (E_BUSY), where no process comes up, and while the server ends (E_UNAVAILABLE)."""
+        action = ACTIONS.get(name)
+        if action is None or not action.writes:
+            return _asked(self._readers, frames.Request(name, given, caller, is_traced=steps.wanted()), _READ)
+        return _asked(self._writing(), frames.Request(name, given, caller, is_traced=steps.wanted()), _WRITE)
+
+    def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
+        """As `Served.proposed`; raises as `run`."""
+        request = frames.Request(name, given, caller, is_traced=steps.wanted(), message=message)
+        return _asked(self._writing(), request, _WRITE)
+
+    @contextmanager
+    def at(self, commit: str, caller: Caller) -> "Iterator[Past]":
+        """As `Served.at`; that the commit cannot be read is said by what it is asked."""
+        refuse_past(caller)
+        yield Past(self._readers, commit)
+
+    @property
+    def name(self) -> str:
+        """That of the base's folder. Raises `errors.StateError` (E_NO_KB)."""
+        return find(self._path, self._start.chosen.backend).resolve().name
+
+    def close(self) -> None:
+        """Take no more requests; what is under way has some seconds to end, and so have the processes."""
+        with self._lock:
+            self._closed, writer = True, self._writer
+        several = [self._readers, *([writer] if writer else [])]
+        threads = [threading.Thread(target=one.close, args=(LAST_ANSWERS_S + 1,), daemon=True) for one in several]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def measures(self) -> dict[str, dict[str, int]]:
+        """Those of `Workers`, of the `readers` and, once there was a write, of the `writer`."""
+        writer = self._writer
+        return {"readers": self._readers.measures()} | ({"writer": writer.measures()} if writer else {})
+
+    def calls(self) -> list[CallCounts]:
+        """What all of them asked of models."""
+        writer = self._writer
+        return [*self._readers.calls(), *(writer.calls() if writer else ())]
+
+    def pids(self) -> dict[str, list[int]]:
+        """The processes that can be asked now, likewise."""
+        writer = self._writer
+        return {"readers": self._readers.pids()} | ({"writer": writer.pids()} if writer else {})
+
+    def _writing(self) -> Workers:
+        with self._lock:
+            if self._closed:
+                return self._readers  # which says that it ends
+            if self._writer is None:
+                self._writer = Workers(self._start, 1)
+            return self._writer
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A base as it was at a commit."""
+
+    workers: Workers
+    commit: str
+
+    def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """As `KnowledgeBase.run`."""
+        return _asked(self.workers, frames.Request(name, given, caller, self.commit), _READ)
+
+
+_READ = "nothing was changed"
+_WRITE = "the write may or may not have been carried out: whole or not at all; look before it is repeated"
+
+
+def _asked(workers: Workers, request: frames.Request, afterwards: str) -> dict[str, Any]:
+    try:
+        reply = workers.ask(request)
+    except RecursionError:
+        accepted(request.name, request.given, request.caller)
+        raise UsageError("the arguments are nested too deeply", "E_ARGUMENT") from None
+    except Gone:
+        told = f"the process that worked on {request.name} ended; {afterwards}"
+        raise Unavailable(told, "E_WORKER", "ask again in a moment", {"retryable": True}) from None
+    steps.add(reply.steps)
+    return reply.value()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

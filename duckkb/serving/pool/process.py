@@ -1,0 +1,116 @@
+"""A worker as its server sees it: a process, and the channels at which it answers."""
+
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from time import monotonic
+
+from duckkb.llm.call_pool import CallCounts
+from duckkb.serving.pool import frames
+from duckkb.values import dataclass
+
+CHANNELS = 2
+"""How many questions one worker answers side by side: while one waits for a model, another is answered."""
+LAST_ANSWERS_S = 10.0
+"""How long a worker that is to end goes on with what is under way."""
+PROGRAM: tuple[str, ...] = ("-P", "-m", "duckkb.serving.pool.worker")
+SILENT_S = 60.0
+"""A worker says each second that it is there; one that has said nothing for so long hangs, and is killed."""
+_OLD_S = 10.0
+
+
+class Worker:
+    """A process that was started for a base. Raises OSError where none can be."""
+
+    def __init__(self, start: frames.Start) -> None:
+        pairs = [socket.socketpair() for _ in range(1 + CHANNELS)]
+        theirs = [str(pair[1].fileno()) for pair in pairs]
+        try:
+            # It has nothing of the server but these sockets and stderr; an interrupt from the keyboard is the server's.
+            self._process = subprocess.Popen(
+                [sys.executable, *PROGRAM, *theirs],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=[pair[1].fileno() for pair in pairs],
+                start_new_session=True,
+            )
+        except OSError:
+            for own, _ in pairs:
+                own.close()
+            raise
+        finally:
+            for _, other in pairs:
+                other.close()
+        self._control = pairs[0][0]
+        self.channels = [Channel(self, own) for own, _ in pairs[1:]]
+        self.pid, self.is_usable, self.was_ready = self._process.pid, False, False
+        self.calls: list[CallCounts] = []
+        self._since = monotonic()
+        self._killed_later: threading.Timer | None = None
+        with suppress(OSError):  # a process that has ended already is found out by `is_ready`
+            frames.send(self._control, frames.packed(start))
+
+    @property
+    def busy(self) -> int:
+        """How many requests it works on."""
+        return sum(channel.is_busy for channel in self.channels)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it has been there for some seconds."""
+        return monotonic() - self._since > _OLD_S
+
+    def is_ready(self) -> bool:
+        """Waits until it has opened the base: whether it came so far. That may take minutes, in which it says that it is there."""
+        self._control.settimeout(SILENT_S)
+        try:
+            while frames.receive(self._control) is None:
+                pass
+        except TimeoutError:
+            self.kill()
+            return False
+        except (EOFError, OSError):
+            return False
+        threading.Thread(target=self._listen, daemon=True).start()
+        return True
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self.calls = frames.receive(self._control)
+        except TimeoutError:
+            self.kill()
+        except (EOFError, OSError):
+            return
+
+    def end(self) -> None:
+        """Have it end after what is under way, within some seconds; does not wait."""
+        if self._killed_later is None:
+            self._killed_later = threading.Timer(LAST_ANSWERS_S + 1, self.kill)
+            self._killed_later.daemon = True
+            self._killed_later.start()
+            with suppress(OSError):
+                frames.send(self._control, frames.packed(LAST_ANSWERS_S))
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+
+    def wait(self) -> int:
+        """Waits until it ends: its exit code, or minus the number of the signal."""
+        code = self._process.wait()
+        self._control.close()
+        if self._killed_later is not None:
+            self._killed_later.cancel()
+        return code
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """Where one request at a time is asked of a worker."""
+
+    worker: Worker
+    socket: socket.socket
+    is_busy: bool = False

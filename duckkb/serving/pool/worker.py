@@ -1,0 +1,127 @@
+"""A worker: a process that opens a base and answers what its server asks, until the server ends, however that ends.
+
+usage: python -m duckkb.serving.pool.worker DESCRIPTOR...
+
+The descriptors are sockets: the first says how many seconds there are for what is under way when the worker is to end, or
+closes with the server; at each other one request is answered at a time.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from time import monotonic, sleep
+
+from duckkb.errors import DuckkbError
+from duckkb.llm import call_pool
+from duckkb.serving import running
+from duckkb.serving.lines import unexpected
+from duckkb.serving.pool import frames
+from duckkb.serving.served import Served
+from duckkb.steps import Step, recorded
+
+_COUNTS_S = 1.0
+
+
+def main(descriptors: list[str]) -> None:
+    """Never returns: threads that still work are left behind, and what they write is carried out whole or not at all. Once the
+    server has ended that is so at once: nobody waits, and a write that went on could come after one that another server took."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # What is sent to all processes of a service is the server's to act on; what a worker starts itself is not deaf to it.
+        signal.signal(number, lambda *_: None)
+    running.spare_memory()
+    control, *channels = (socket.socket(fileno=int(one)) for one in descriptors)
+    for one in (control, *channels):
+        one.set_inheritable(False)
+    start: frames.Start = frames.receive(control)
+    served = Served(start.path, start.chosen)
+    threads = [threading.Thread(target=_answer, args=(served, one), daemon=True) for one in channels]
+    for thread in (threading.Thread(target=_get_ready, args=(served, control), daemon=True), *threads):
+        thread.start()
+    try:
+        seconds = frames.receive(control)
+        threading.Thread(target=_end_with_the_server, args=(control,), daemon=True).start()
+        _finish(served, threads, seconds)
+    finally:
+        os._exit(0)
+
+
+def _get_ready(served: Served, control: socket.socket) -> None:
+    """Open the base and say so. One that does not load answers each request with why."""
+    is_open = threading.Event()
+    threading.Thread(target=_tell, args=(control, is_open), daemon=True).start()
+    try:
+        _ = served.name
+    except Exception as problem:
+        if not isinstance(problem, DuckkbError):
+            unexpected("worker", problem)
+    is_open.set()
+
+
+def _tell(control: socket.socket, is_open: threading.Event) -> None:
+    """Say each second that the worker is there: nothing more until the base is open, then what was asked of models."""
+    try:
+        while not is_open.is_set():
+            frames.send(control, frames.packed(None))
+            is_open.wait(_COUNTS_S)
+        while True:
+            frames.send(control, frames.packed(call_pool.counts()))
+            sleep(_COUNTS_S)
+    except OSError:
+        os._exit(1)  # the server has ended
+
+
+def _answer(served: Served, channel: socket.socket) -> None:
+    try:
+        while True:
+            request: frames.Request = frames.receive(channel)
+            frames.send(channel, _reply(served, request))
+    except (EOFError, OSError):
+        return
+    except Exception as problem:
+        unexpected("worker", problem)
+        os._exit(1)  # a server that waits for an answer learns that none will come
+
+
+def _reply(served: Served, asked: frames.Request) -> bytes:
+    if not asked.is_traced:
+        return _answered(served, asked, [])
+    with recorded() as found:
+        return _answered(served, asked, found)
+
+
+def _answered(served: Served, asked: frames.Request, found: list[Step]) -> bytes:
+    try:
+        if asked.message is not None:
+            answer = served.proposed(asked.name, asked.given, asked.caller, asked.message)
+        elif asked.commit is None:
+            answer = served.run(asked.name, asked.given, asked.caller)
+        else:
+            with served.at(asked.commit, asked.caller) as kb:
+                answer = kb.run(asked.name, asked.given, asked.caller)
+        return frames.packed(frames.Reply(answer, steps=tuple(found)))
+    except DuckkbError as problem:
+        return frames.packed(frames.Reply.failed(problem))
+    except Exception as problem:
+        unexpected(f"worker {asked.name}", problem)
+        return frames.packed(frames.Reply())
+
+
+def _end_with_the_server(control: socket.socket) -> None:
+    try:
+        frames.receive(control)
+    finally:
+        os._exit(0)
+
+
+def _finish(served: Served, threads: list[threading.Thread], seconds: float) -> None:
+    """Let what is under way end, and write down what was computed, within the time that there is."""
+    end = monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, end - monotonic()))
+    running.finish(served.close, max(0.1, end - monotonic()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

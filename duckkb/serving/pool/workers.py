@@ -1,0 +1,214 @@
+"""Several workers for requests of one kind: who is asked next, who waits, and that one that ends is replaced."""
+
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import replace
+from signal import Signals
+from time import monotonic
+
+from duckkb.errors import Unavailable
+from duckkb.llm.call_pool import CallCounts
+from duckkb.serving.lines import say
+from duckkb.serving.pool import frames
+from duckkb.serving.pool.process import Channel, Worker
+
+_MOST_WAITING = 1024
+_MOST_STARTS = 3
+"""After so many workers of one place that ended before they were ready it is said that none comes up."""
+_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
+
+
+class Gone(Exception):
+    """The worker that was asked has ended, and there is no answer."""
+
+
+class Workers:
+    """`count` processes, each kept by a thread, which starts another where one ends. Requests wait in the order in which they
+    came, for the worker that has the least to do."""
+
+    def __init__(self, start: frames.Start, count: int) -> None:
+        self._start, self._count = start, count
+        self._lock, self._closing = threading.Lock(), threading.Event()
+        self._started: set[Worker] = set()
+        self._free: list[Channel] = []
+        self._waiting: deque[Future[Channel]] = deque()
+        self._failing: dict[int, str] = {}  # by place, how the last one ended where none comes up
+        self._restarts = 0
+        self._past: list[CallCounts] = []
+        self._keepers = [threading.Thread(target=self._keep, args=(place,), daemon=True) for place in range(count)]
+        for keeper in self._keepers:
+            keeper.start()
+
+    def ask(self, request: frames.Request) -> frames.Reply:
+        """What became of a request. Raises `Gone`, `errors.Unavailable` (E_BUSY, E_UNAVAILABLE)."""
+        frame = frames.packed(request)
+        while True:
+            channel = self._take()
+            try:
+                frames.send(channel.socket, frame)
+            except OSError:  # it had ended before: nobody has seen the request
+                self._drop(channel)
+                continue
+            try:
+                reply: frames.Reply = frames.receive(channel.socket)
+            except (EOFError, OSError):
+                self._drop(channel)
+                raise Gone from None
+            except BaseException:  # an interrupt: the answer that is on its way is nobody's
+                self._drop(channel)
+                raise
+            self._give_back(channel)
+            return reply
+
+    def measures(self) -> dict[str, int]:
+        """How many workers there are to be, and are; requests under way, and waiting; and workers that were replaced."""
+        with self._lock:
+            usable = [worker for worker in self._started if worker.is_usable]
+            return {
+                "workers": self._count,
+                "alive": len(usable),
+                "busy": sum(worker.busy for worker in usable),
+                "waiting": len(self._waiting),
+                "restarts": self._restarts,
+            }
+
+    def calls(self) -> list[CallCounts]:
+        """What was asked of models, as each worker said a second ago at most; also of those that have ended."""
+        with self._lock:
+            return [*self._past, *(one for worker in self._started for one in worker.calls)]
+
+    def pids(self) -> list[int]:
+        """The processes that can be asked now."""
+        with self._lock:
+            return sorted(worker.pid for worker in self._started if worker.is_usable)
+
+    def close(self, seconds: float) -> None:
+        """Take no more requests, let what is under way end, and wait for that at most so many seconds."""
+        end = monotonic() + seconds
+        with self._lock:
+            self._closing.set()
+            self._refuse(_ending())
+            for worker in self._started:
+                self._retire(worker)
+                worker.end()
+        for keeper in self._keepers:
+            keeper.join(max(0.0, end - monotonic()))
+        with self._lock:
+            for worker in self._started:
+                worker.kill()
+
+    def _take(self) -> Channel:
+        mine: Future[Channel] = Future()
+        with self._lock:
+            if self._closing.is_set():
+                raise _ending()
+            if len(self._failing) == self._count:
+                raise self._none_comes_up()
+            if len(self._waiting) >= _MOST_WAITING:
+                raise Unavailable(f"{_MOST_WAITING} calls wait already", "E_BUSY", "ask again in a moment")
+            self._waiting.append(mine)
+            self._hand_out()
+        try:
+            return mine.result()
+        except KeyboardInterrupt:
+            if not mine.cancel():
+                self._give_back(mine.result())
+            raise
+
+    def _give_back(self, channel: Channel) -> None:
+        with self._lock:
+            channel.is_busy = False
+            if channel.worker.is_usable:
+                self._free.append(channel)
+                self._hand_out()
+            else:
+                channel.socket.close()
+
+    def _drop(self, channel: Channel) -> None:
+        """Of a worker that is gone, or of no use any more."""
+        with self._lock:
+            channel.is_busy = False
+            self._retire(channel.worker)
+            channel.worker.end()
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._free:
+            first = self._waiting.popleft()
+            if first.set_running_or_notify_cancel():
+                channel = min(self._free, key=lambda one: one.worker.busy)
+                self._free.remove(channel)
+                channel.is_busy = True
+                first.set_result(channel)
+
+    def _refuse(self, problem: Unavailable) -> None:
+        """All that wait."""
+        while self._waiting:
+            first = self._waiting.popleft()
+            if first.set_running_or_notify_cancel():
+                first.set_exception(problem)
+
+    def _retire(self, worker: Worker) -> None:
+        """Ask it nothing more. Those that wait for its answers close their channels themselves."""
+        worker.is_usable = False
+        self._free = [one for one in self._free if one.worker is not worker]
+        for channel in worker.channels:
+            if not channel.is_busy:
+                channel.socket.close()
+
+    def _keep(self, place: int) -> None:
+        """Have a worker in this place until the end. Where one after the other ends before it is ready, each is waited for longer."""
+        failures = 0
+        while not self._closing.wait(_pause(failures)):
+            try:
+                worker = Worker(self._start)
+            except OSError as problem:
+                failures, how = failures + 1, str(problem.strerror or problem)
+            else:
+                how = self._ended(place, worker)
+                failures = 0 if worker.was_ready or worker.is_old else failures + 1
+            if self._closing.is_set():
+                return
+            say(f"a worker ended ({how}); another is started")
+            with self._lock:
+                self._restarts += 1
+                if failures >= _MOST_STARTS:
+                    self._failing[place] = how
+                if len(self._failing) == self._count:
+                    self._refuse(self._none_comes_up())
+
+    def _ended(self, place: int, worker: Worker) -> str:
+        """Have requests go to a worker until it ends; how it did."""
+        with self._lock:
+            self._started.add(worker)
+            if self._closing.is_set():
+                self._retire(worker)
+                worker.end()
+        if worker.is_ready():
+            worker.was_ready = True
+            with self._lock:
+                if not self._closing.is_set():
+                    worker.is_usable = True
+                    self._failing.pop(place, None)
+                    self._free += worker.channels
+                    self._hand_out()
+        code = worker.wait()
+        with self._lock:
+            self._retire(worker)
+            self._started.discard(worker)
+            self._past += [replace(one, size=0, active=0, waiting=0) for one in worker.calls]
+        return f"signal {Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def _none_comes_up(self) -> Unavailable:
+        how = next(iter(self._failing.values()))
+        told = f"no worker process comes up: the last one ended before it answered ({how})"
+        return Unavailable(told, suggestion="see the log of the server", details={"retryable": True})
+
+
+def _pause(failures: int) -> float:
+    """Seconds before the next worker: none after the first that failed."""
+    return min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** (failures - 2)) if failures > 1 else 0.0
+
+
+def _ending() -> Unavailable:
+    return Unavailable("the server is ending", suggestion="ask again in a moment", details={"retryable": True})

@@ -1,0 +1,83 @@
+"""What a base says of itself to those who watch a server, without being asked again at each request."""
+
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError
+from duckkb.llm import call_pool
+from duckkb.serving.served import Served
+from duckkb.serving.telemetry.measures import Measures
+from duckkb.truth.git import repository
+
+if TYPE_CHECKING:
+    from duckkb.serving.front import Answerer
+
+_COMMIT_S, _STATUS_S, _PATIENCE_S = 1.0, 10.0, 0.5
+
+
+class BaseFacts:
+    """Of the base in `root`, and of what answers for it. May be asked by several threads."""
+
+    def __init__(self, root: Path, served: "Answerer") -> None:
+        self._root, self._served = root, served
+        self._head: tuple[float, str | None] = (0.0, None)
+        self._made: tuple[str, int | None] = ("", None)
+        self._status: tuple[float, dict[str, Any]] = (0.0, {})
+        self._look: threading.Thread | None = None
+
+    def commit(self) -> str | None:
+        """The commit that is checked out, as it was a second ago at most."""
+        read, found = self._head
+        now = time.monotonic()
+        if not read or now - read > _COMMIT_S:
+            found = repository.head_commit(self._root)
+            self._head = now, found
+        return found
+
+    def watched_by(self, measures: Measures) -> None:
+        """Have these facts be measures. Raises nothing: what cannot be told is left out."""
+        measures.watch("revision_info", "The commit that is checked out", self._revision)
+        measures.watch("revision_age_seconds", "Time since that commit was made", self._age)
+        measures.watch("pending_vectors", "Chunks that lack a vector", lambda: self._told().get("pending"))
+        measures.watch("records", "Records that are served", self._records)
+        pool = self._served
+        measures.watch_calls(call_pool.counts if isinstance(pool, Served) else pool.calls)
+        if not isinstance(pool, Served):
+            restarts = "Workers that ended and were replaced"
+            measures.watch(
+                "pool_restarts_total", restarts, lambda: sum(one["restarts"] for one in pool.measures().values())
+            )
+
+    def _revision(self) -> dict[str, str] | None:
+        commit = self.commit()
+        return {"commit": commit} if commit else None
+
+    def _age(self) -> float | None:
+        commit = self.commit()
+        if commit and self._made[0] != commit:
+            self._made = commit, repository.commit_time(self._root, commit)
+        made = self._made[1]
+        return max(0.0, time.time() - made) if commit and made is not None else None
+
+    def _records(self) -> float | None:
+        records = self._told().get("records")
+        return None if records is None else float(sum(records.values()))
+
+    def _told(self) -> dict[str, Any]:
+        """The base's status, for one reading of all measures. Who reads them does not wait behind slow calls."""
+        if not self._status[0] or time.monotonic() - self._status[0] > _STATUS_S:
+            if self._look is None or not self._look.is_alive():
+                self._look = threading.Thread(target=self._read_status, daemon=True)
+                self._look.start()
+            self._look.join(_PATIENCE_S)
+        return self._status[1]
+
+    def _read_status(self) -> None:
+        found: dict[str, Any] = {}
+        with suppress(DuckkbError):
+            found = self._served.run("status", {}, Caller())
+        self._status = time.monotonic(), found

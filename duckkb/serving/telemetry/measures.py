@@ -1,0 +1,158 @@
+"""What a server counts and times, in Prometheus' text form. No label holds what a client sent, nor a tenant or a type: each has
+few values, and what one tenant does cannot be read there, unless the operator wants tenants named."""
+
+import platform
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Any
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from duckkb.errors import DuckkbError
+from duckkb.llm.call_pool import CallCounts
+from duckkb.serving.telemetry.noted import degraded
+
+ROUTES = frozenset({"/mcp", "/query", "/search", "/actions", "/health", "/ready", "/metrics", "/openapi.json", "/web"})
+OTHER = "other"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"})
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_MS = tuple(1000 * bound for bound in _SECONDS)
+_ASKED = {"find": "", "query": "query", "search": "words"}
+"""Actions that search, with the profile of those whose answers do not tell their mode."""
+
+Gauge = Callable[[], "float | Mapping[str, str] | None"]
+"""A number; or the labels of something that is so, such as a revision; None where it is not known now."""
+
+
+class Measures:
+    """The measures of one process. May be fed by several threads. With `names_tenants` requests are also counted by tenant."""
+
+    def __init__(self, *, names_tenants: bool = False) -> None:
+        disable_series: Callable[[], None] = prometheus_client.disable_created_metrics  # which has no types of its own
+        disable_series()  # one beside each, for OpenMetrics alone
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._names_tenants = names_tenants
+        self._tenant = ("tenant",) if names_tenants else ()
+        self._requests = self._counter("http_requests", "Requests answered", "route", "method", "status", *self._tenant)
+        self._request_ms = self._times("http_request_duration_ms", "Time of a request", _MS, "route", "method")
+        self._request_s = self._times("http_request_duration_seconds", "Time of a request", _SECONDS, "route", "method")
+        by = ("profile", "degraded", "route")
+        self._queries = self._counter("query_requests", "Searches answered", *by, *self._tenant)
+        self._routes = self._counter("query_route", "Searches answered by route", "route")
+        self._degraded = self._counter("query_degraded", "Searches answered without a part, by why", "reason")
+        self._query_ms = self._times("query_total_ms", "Time of a search", _MS, *by)
+        self._query_s = self._times("query_duration_seconds", "Time of a search", _SECONDS, *by)
+        self._watched = _Watched()
+        self._registry.register(self._watched)
+        self.watch(
+            "build_info",
+            "The duckkb that serves",
+            lambda: {"version": version("duckkb"), "python": platform.python_version()},
+        )
+
+    def request(self, route: str, method: str, status: int, seconds: float, tenant: str = "") -> None:
+        """Count a request; a route or a method that is not known counts as `other`."""
+        route, method = route if route in ROUTES else OTHER, method if method in METHODS else OTHER
+        self._requests.labels(route, method, str(status), *self._named(tenant)).inc()
+        self._request_ms.labels(route, method).observe(1000 * seconds)
+        self._request_s.labels(route, method).observe(seconds)
+
+    def query(self, route: str, profile: str, degraded: Collection[str], seconds: float, tenant: str = "") -> None:
+        """Count a search: `profile` is its mode, or `query` or `words` of one of documents; `degraded` says in a word each what it
+        went without, as `reason` of notices does."""
+        route = route if route in ROUTES else OTHER
+        labels = (profile, str(bool(degraded)).lower(), route)
+        self._queries.labels(*labels, *self._named(tenant)).inc()
+        self._routes.labels(route).inc()
+        for reason in degraded:
+            self._degraded.labels(reason).inc()
+        self._query_ms.labels(*labels).observe(1000 * seconds)
+        self._query_s.labels(*labels).observe(seconds)
+
+    def answered(self, action: str, answer: Mapping[str, Any], seconds: float, route: str, tenant: str = "") -> None:
+        """Count what an action gave, where it is one that searches."""
+        if action in _ASKED:
+            self.query(route, _ASKED[action] or str(answer.get("mode", OTHER)), degraded(answer), seconds, tenant)
+
+    def watch(self, name: str, says: str, read: Gauge) -> None:
+        """A gauge that is read at each scrape; it is left out where it raises `errors.DuckkbError` or gives None. A name that ends in
+        `_total` is a counter's."""
+        self._watched.gauges[name] = (says, read)
+
+    def watch_calls(self, read: Callable[[], Iterable[CallCounts]]) -> None:
+        """The pools of calls to models, of this process and of those that work for it."""
+        self._watched.calls.append(read)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text form (`CONTENT_TYPE`)."""
+        return prometheus_client.generate_latest(self._registry)
+
+    def _named(self, tenant: str) -> tuple[str, ...]:
+        return (tenant,) if self._names_tenants else ()
+
+    def _counter(self, name: str, says: str, *labels: str) -> Counter:
+        return Counter(f"duckkb_{name}", says, labels, registry=self._registry)
+
+    def _times(self, name: str, says: str, bounds: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"duckkb_{name}", says, labels, registry=self._registry, buckets=bounds)
+
+
+class _Watched(Collector):
+    """What is asked for at a scrape instead of being counted."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, tuple[str, Gauge]] = {}
+        self.calls: list[Callable[[], Iterable[CallCounts]]] = []
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (says, read) in self.gauges.items():
+            with suppress(DuckkbError):
+                if (value := read()) is not None:
+                    yield _metric(name, says, value)
+        for name, (says, value) in _of_calls([one for read in self.calls for one in read()]).items():
+            yield _metric(name, says, value)
+
+
+def _metric(name: str, says: str, value: "float | Mapping[str, str]") -> Metric:
+    name = f"duckkb_{name}"
+    if isinstance(value, Mapping):
+        found = GaugeMetricFamily(name, says, labels=list(value))
+        found.add_metric(list(value.values()), 1)
+        return found
+    if name.endswith("_total"):
+        return CounterMetricFamily(name.removesuffix("_total"), says, value=value)
+    return GaugeMetricFamily(name, says, value=value)
+
+
+def _of_calls(pools: Collection[CallCounts]) -> dict[str, tuple[str, float]]:
+    """The series of the pools; none where no model has been asked yet."""
+    reranks = [one for one in pools if one.model == "rerank"]
+    found: dict[str, tuple[str, float]] = {}
+    if reranks:
+        found |= {
+            "rerank_queue_depth": ("Rerank requests that wait for their turn", sum(one.waiting for one in reranks)),
+            "rerank_queue_active": ("Rerank requests at the model", sum(one.active for one in reranks)),
+            "rerank_queue_concurrency": ("Rerank requests that may be at the model", sum(one.size for one in reranks)),
+            "rerank_queue_timed_out_total": ("Rerankings given up as late", sum(one.late for one in reranks)),
+            "rerank_queue_saturated_total": (
+                "Rerankings refused as too many waited",
+                sum(one.refused for one in reranks),
+            ),
+        }
+    if pools:
+        found |= {
+            "llm_pool_size": ("Requests to models that may be under way", sum(one.size for one in pools)),
+            "llm_pool_active": ("Requests to models under way", sum(one.active for one in pools)),
+            "llm_pool_waiting": ("Requests to models that wait for their turn", sum(one.waiting for one in pools)),
+            "llm_pool_acquired_total": ("Requests to models that got their turn", sum(one.acquired for one in pools)),
+            "llm_pool_timed_out_total": (
+                "Requests to models that waited too long",
+                sum(one.timed_out for one in pools),
+            ),
+        }
+    return found

@@ -1,0 +1,100 @@
+"""Around an ASGI application: each request counted, logged and traced."""
+
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from hashlib import sha256
+from typing import Any
+
+from duckkb.serving import lines
+from duckkb.serving.telemetry import spans
+from duckkb.serving.telemetry.measures import METHODS, OTHER, ROUTES, Measures
+from duckkb.serving.telemetry.noted import NOTED, Noted
+from duckkb.values import dataclass
+
+_Scope = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,40}")
+GONE = 499
+"""The status of a request whose client went before it was answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLog:
+    """Lines about requests, a JSON object each on stderr. Of tenants there is a hash, of what is asked nothing unless the operator wants
+    `queries`: then reads can be asked again, with `action` and `arguments`. `commit` tells what is served."""
+
+    queries: bool = False
+    commit: Callable[[], str | None] = lambda: None
+
+    def write(self, noted: Noted, method: str, status: int, seconds: float, trace_id: str) -> None:
+        """One request."""
+        level: lines.Level = "error" if status >= 500 else "warning" if status >= 400 or noted.code else "info"
+        facts = {
+            "request_id": noted.request_id,
+            "trace_id": trace_id,
+            "tenant": tenant_hash(noted.tenant),
+            "route": noted.route,
+            "method": method,
+            "status": status,
+            "ms": round(1000 * seconds, 3),
+            "action": noted.action,
+            "hits": noted.hits,
+            "degraded": list(noted.degraded),
+            "code": noted.code,
+            "commit": self.commit(),
+            "arguments": dict(noted.arguments) if self.queries else None,
+        }
+        lines.record("request", level, {name: one for name, one in facts.items() if one not in ("", None, [], {})})
+
+
+def tenant_hash(tenant: str) -> str:
+    """Which lines are of one tenant, without its name.
+
+    >>> tenant_hash("acme"), tenant_hash("")
+    ('822b33ad87c148a0', '')
+    """
+    return sha256(tenant.encode()).hexdigest()[:16] if tenant else ""
+
+
+class Telemetry:
+    """The application with its requests counted in `measures`, and written to `log` where there is one. Answers carry `x-request-id`:
+    the client's own where it has the form of one."""
+
+    def __init__(self, app: _App, measures: Measures, log: RequestLog | None = None) -> None:
+        self._app, self._measures, self._log = app, measures, log
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        given, path = headers.get("x-request-id", ""), scope["path"]
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        request_id = given if _ID.fullmatch(given) else os.urandom(16).hex()
+        noted = Noted(path if path in ROUTES else OTHER, request_id)
+        status, begun = GONE, time.monotonic()
+
+        async def told(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                others = [one for one in message.get("headers", ()) if one[0].lower() != b"x-request-id"]
+                message = {**message, "headers": [*others, (b"x-request-id", request_id.encode())]}
+            await send(message)
+
+        with spans.request_span(headers, method, noted) as span:
+            try:
+                await self._app({**scope, NOTED: noted}, receive, told)
+            except Exception:
+                status = 500
+                raise
+            finally:
+                seconds = time.monotonic() - begun
+                spans.describe(span, method, noted, status)
+                self._measures.request(noted.route, method, status, seconds, noted.tenant)
+                if self._log is not None:
+                    self._log.write(noted, method, status, seconds, spans.trace_id(span))

@@ -1,0 +1,73 @@
+"""What is noted of one request on its way through a server: whoever answers it fills it in; the log and the spans read it."""
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+from duckkb.actions.registry.offered import ACTIONS
+from duckkb.caller import Caller
+from duckkb.errors import DuckkbError
+from duckkb.steps import Step, recorded
+from duckkb.values import dataclass, field
+
+NOTED = "duckkb.noted"
+"""The key of an HTTP request's scope under which this stands."""
+Run = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
+"""`Served.run`, or that of a pool."""
+
+
+@dataclass(slots=True)
+class Noted:
+    """One request. `code` is that of the error that it ends in, `hits` how many results it has; `arguments` are those of an action
+    that reads, which no label and no span holds; `steps` are kept where `is_traced`."""
+
+    route: str = ""
+    request_id: str = ""
+    tenant: str = ""
+    action: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    hits: int | None = None
+    degraded: tuple[str, ...] = ()
+    code: str = ""
+    is_traced: bool = False
+    steps: list[Step] = field(default_factory=list)
+
+    @contextmanager
+    def asking(self, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[None]:
+        """The block asks for an action; what it raises is noted."""
+        self.action, self.tenant = name, caller.tenant
+        self.arguments = {} if name not in ACTIONS or ACTIONS[name].writes else given
+        try:
+            yield
+        except Exception as problem:
+            self.code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
+            raise
+
+    def traced(self, run: Run, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """What `run` gives; raises what it raises. In the thread that does it."""
+        if not self.is_traced:
+            return run(name, given, caller)
+        with recorded() as found:
+            try:
+                return run(name, given, caller)
+            finally:
+                self.steps += found
+
+    def answered(self, answer: Mapping[str, Any]) -> None:
+        """What was asked for has this answer."""
+        results = answer.get("results", answer.get("rows", answer.get("records")))
+        self.hits = len(results) if isinstance(results, list) else None
+        self.degraded = tuple(degraded(answer))
+
+
+def noted(scope: MutableMapping[str, Any] | None) -> Noted:
+    """What is noted of the request with this scope; of one that nobody notes, something to write into."""
+    found = None if scope is None else scope.get(NOTED)
+    return found if isinstance(found, Noted) else Noted()
+
+
+def degraded(answer: Mapping[str, Any]) -> list[str]:
+    """What an answer went without and why, a word each, as `reason` of notices says it."""
+    notices = [one for one in answer.get("notices") or () if isinstance(one, Mapping)]
+    found = (str(one.get("reason") or "unknown") for one in notices if one.get("code") == "W_DEGRADED")
+    return list(dict.fromkeys(found))

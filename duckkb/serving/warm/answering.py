@@ -1,0 +1,157 @@
+"""The warm process: it takes one command line after another, and answers it or says that it does not."""
+
+import gc
+import os
+import select
+import socket
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from duckkb import warm_client
+from duckkb.serving.warm import installation, peer
+from duckkb.serving.warm.streams import NotServed, taken
+from duckkb.values import dataclass
+from duckkb.warm_client import ANSWER, BEGUN, HEAD, LARGEST, OTHER, framed
+
+TICK_S, TAKE_S, GIVE_S = 2.0, 1.0, 10.0
+MEMORY_S = 300.0
+_INTERNAL = (b"E_INTERNAL", b"a defect in duckkb")
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How a command is run: its exit code, printed to `sys.stdout` and `sys.stderr`; whether a signal asked this process to end;
+    and what is done once nobody asked for a while, and is undone by the next command."""
+
+    run: Callable[[list[str]], int]
+    is_asked_to_end: Callable[[], bool]
+    hold: Callable[[], None]
+    let_go: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds without a command until memory is let go, and until the process ends."""
+
+    memory: float
+    life: float
+
+
+class Warm:
+    """The process of the base in the folder `root`, which is its real place. Made before anything changes the environment; it has this process's folder, umask, streams and
+    warnings in hand, so a process has one."""
+
+    def __init__(self, root: Path, commands: Commands, patience: Patience) -> None:
+        self._root, self._commands, self._patience = root, commands, patience
+        self._identity = warm_client.identity(os.fspath(root))
+        self._installation = installation.stamps()
+        self._standing = peer.standing("self")
+
+    def serve(self, listener: socket.socket, target: str) -> None:
+        """Answer at the socket `target` until nobody asked for long, or the base, the socket or the installation is not what it
+        was."""
+        place = os.lstat(target).st_ino
+        last, holds = time.monotonic(), True
+        while not self._commands.is_asked_to_end():
+            if select.select([listener], [], [], TICK_S)[0]:
+                if not holds:
+                    self._commands.hold()
+                line, _ = listener.accept()
+                with line:
+                    self._take(line)
+                last, holds = time.monotonic(), True
+                gc.collect()
+                continue
+            idle = time.monotonic() - last
+            if idle > self._patience.life or not self._is_current(target, place):
+                return
+            if holds and idle > self._patience.memory:
+                self._commands.let_go()
+                holds = False
+
+    def _is_current(self, target: str, place: int) -> bool:
+        try:
+            here = os.lstat(target).st_ino
+            (self._root / "config.yaml").lstat()
+        except OSError:
+            return False
+        return here == place and not installation.is_changed(self._installation)
+
+    def _take(self, line: socket.socket) -> None:
+        """Answer who has come; one that goes away, or is not as agreed, is nothing that went wrong."""
+        line.settimeout(TAKE_S)
+        descriptors: list[int] = []
+        try:
+            pid = peer.pid_of(line)
+            if pid is None:
+                return
+            words = self._words(line)
+            if not self._is_like(pid):
+                raise NotServed("whoever asks has other rights or limits")
+            descriptors += peer.streams(pid)
+            line.sendall(framed(BEGUN))
+            answer = self._answer(words, pid, descriptors)
+            line.settimeout(GIVE_S)
+            line.sendall(framed(ANSWER, answer))
+        except NotServed as why:
+            with suppress(OSError):
+                line.sendall(framed(OTHER, str(why).encode()))
+        except (OSError, ValueError):
+            return
+        finally:
+            for number in descriptors:
+                os.close(number)
+
+    def _words(self, line: socket.socket) -> list[str]:
+        """The command line, once who asks is the same as this process. Raises `NotServed`, OSError, ValueError."""
+        held = b""
+        while len(held) < 1 + HEAD:
+            held += self._more(line, 1 + HEAD - len(held))
+        size = int.from_bytes(held[1:], "little")
+        if held[:1] != BEGUN or size > LARGEST:
+            raise ValueError("no frame")
+        body = bytearray()
+        while len(body) < size:
+            body += self._more(line, size - len(body))
+        count, *fields = bytes(body).split(b"\0")
+        said = fields[: int(count)]
+        if said != self._identity:
+            raise NotServed("another base, environment, Python or duckkb")
+        if installation.is_changed(self._installation):
+            raise NotServed("duckkb or a library was changed since")
+        return [os.fsdecode(word) for word in fields[len(said) :]]
+
+    def _more(self, line: socket.socket, size: int) -> bytes:
+        data = line.recv(min(size, 1 << 20))
+        if not data:
+            raise ValueError("a torn frame")
+        return data
+
+    def _is_like(self, pid: int) -> bool:
+        return peer.standing(pid) == self._standing
+
+    def _answer(self, words: list[str], pid: int, descriptors: list[int]) -> bytes:
+        """Exit code and output of a command, run in the folder and under the umask of who asks. Raises `NotServed`, OSError."""
+        before = os.umask(peer.umask(pid)), os.fstat(2).st_size
+        try:
+            os.chdir(f"/proc/{pid}/cwd")
+            sys.argv[1:] = words
+            with warnings.catch_warnings(), taken(descriptors) as printed:
+                code = self._commands.run(words)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            raise NotServed(f"it ended with {type(error).__name__}") from error
+        finally:
+            os.umask(before[0])
+            os.chdir("/")
+        answer = printed.answer(code)
+        if (
+            self._commands.is_asked_to_end()
+            or os.fstat(2).st_size != before[1]
+            or any(one in answer for one in _INTERNAL)
+        ):
+            raise NotServed("it did not end as it should")
+        return answer

@@ -1,0 +1,128 @@
+"""Where the warm process of a base is found, how it starts, and how it ends."""
+
+import ctypes
+import gc
+import os
+import socket
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from duckkb import config, warm_client
+from duckkb.actions.folder import find
+from duckkb.app import wiring
+from duckkb.errors import DuckkbError, NotFound, Refused, Unavailable
+from duckkb.serving.daemon import Daemon
+from duckkb.serving.tenants.files import refuse_foreign
+from duckkb.serving.warm.answering import Commands, Patience, Warm
+
+_BACKLOG = 16
+_START_S, _LOOK_S = 120.0, 0.02
+
+
+def place(path: str | Path | None) -> Daemon:
+    """The warm process of the base that a caller means. Raises `errors.StateError` (E_NO_KB), `errors.Refused` (E_WARM) where
+    its socket would lie in what git delivers, and where the system cannot say who asks."""
+    root = find(path).resolve()
+    if not hasattr(socket, "SO_PEERCRED") or not Path("/proc/self/status").exists():
+        raise Refused("this system does not tell who asks, so no warm process is started", "E_WARM", "leave --warm out")
+    folder = Path(warm_client.run_folder())
+    if config.apart(root, folder) != folder:
+        raise Refused(
+            f"{folder} lies in the base", "E_WARM", "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder outside of it"
+        )
+    return Daemon(root, folder)
+
+
+def start(path: str | Path | None, idle: float) -> dict[str, Any]:
+    """Start the warm process, and wait until it answers; `pid` and `socket`, also of one that runs already."""
+    daemon = place(path)
+    try:
+        return _told(daemon.start(["serve", "--warm", "--in-background", "--idle", str(idle)]))
+    except (Refused, Unavailable):  # it runs, or another start was faster
+        deadline = time.monotonic() + _START_S
+        while (found := daemon.running()) is not None:
+            if found or time.monotonic() > deadline:
+                return _told(found)
+            time.sleep(_LOOK_S)
+        raise
+
+
+def stop(path: str | Path | None) -> dict[str, Any]:
+    """End it; its `pid` and `socket`. Raises `errors.NotFound` (E_WARM) where none runs, `errors.Unavailable` where it does
+    not end."""
+    daemon = place(path)
+    try:
+        return _told(daemon.stop())
+    except NotFound as problem:
+        raise NotFound(f"no warm process of {daemon.root} runs", "E_WARM", "duckkb serve --warm") from problem
+
+
+def serve(path: str | Path | None, commands: Commands, patience: Patience) -> None:
+    """Be the warm process until it is to end. Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable`
+    (E_TENANTS) where others can reach the folder of its socket."""
+    daemon = place(path)
+    held = daemon.hold()
+    refuse_foreign(daemon.folder, daemon.folder.lstat(), folder=True)
+    target = warm_client.socket_of(os.fspath(daemon.root), os.fspath(daemon.folder))
+    warm = Warm(daemon.root, commands, patience)
+    if not stat.S_ISREG(os.fstat(2).st_mode):
+        os.dup2(os.memfd_create("printed"), 2)
+    os.dup2(2, 1)  # what a library prints past Python is seen by the size of this file
+    os.chdir("/")
+    commands.hold()
+    with suppress(DuckkbError):  # whoever asks is told
+        wiring.warm_up(daemon.root)
+    gc.collect()
+    gc.freeze()
+    with _listening(target) as listener:
+        daemon.tell(held, target)
+        try:
+            warm.serve(listener, target)
+        finally:
+            with suppress(OSError):
+                Path(target).unlink()
+
+
+def after_a_question(path: str | None) -> None:
+    """Start it in the background, where this machine wants that of a base that was just asked by an embedded question. Nobody
+    waits for it, and what goes wrong is for nobody."""
+    with suppress(DuckkbError, OSError, ValueError):
+        if config.around(find(path)).daemon == "auto":
+            daemon = place(path)
+            if daemon.running() is None:
+                daemon.begin(["serve", "--warm", "--in-background"])
+
+
+def let_go() -> None:
+    """Give memory back that only the next question needs."""
+    wiring.keep_models(False)
+    gc.unfreeze()
+    gc.collect()
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _listening(target: str) -> socket.socket:
+    """A socket that is there once it takes requests, for this user alone. Raises `errors.Unavailable` (E_IO)."""
+    listener = socket.socket(socket.AF_UNIX)
+    draft = f"{target[:-5]}.{os.getpid()}"
+    before = os.umask(0o177)
+    try:
+        Path(draft).unlink(missing_ok=True)
+        listener.bind(draft)
+        listener.listen(_BACKLOG)
+        Path(draft).rename(target)
+    except OSError as error:
+        listener.close()
+        said = f"{target} cannot be made: {error.strerror or error}"
+        raise Unavailable(said, "E_IO", "set XDG_RUNTIME_DIR to a folder of yours with a short name") from error
+    finally:
+        os.umask(before)
+    return listener
+
+
+def _told(found: dict[str, Any]) -> dict[str, Any]:
+    return {"pid": found.get("pid"), "socket": found.get("url")}

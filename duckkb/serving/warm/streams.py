@@ -1,0 +1,91 @@
+"""What a command prints, kept in its order until all of it is there; and an input that nobody may read here."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+from duckkb.warm_client import HEAD, LARGEST
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class NotServed(BaseException):
+    """The command has to run in the process of whoever asks. No command catches it, as none catches the end of a process."""
+
+
+class Printed:
+    """Pieces in the order in which they were written: 1 for stdout, 2 for stderr."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def add(self, stream: int, data: bytes) -> None:
+        self._pieces.append(bytes([stream]) + len(data).to_bytes(HEAD, "little") + data)
+        self._size += len(self._pieces[-1])
+        if self._size >= LARGEST:
+            raise NotServed("more than is held in memory")
+
+    def answer(self, code: int) -> bytes:
+        return bytes([code]) + b"".join(self._pieces)
+
+
+class _Captured(io.RawIOBase):
+    """A stream of whoever asks: a terminal or not, as that is, but nothing is written to it."""
+
+    def __init__(self, stream: int, descriptor: int, printed: Printed) -> None:
+        self._stream, self._descriptor, self._printed = stream, descriptor, printed
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: "ReadableBuffer") -> int:
+        piece = bytes(data)
+        self._printed.add(self._stream, piece)
+        return len(piece)
+
+
+class _Unread:
+    """The stdin of whoever asks: what it holds has not been handed over."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotServed("it reads stdin")
+
+
+@contextmanager
+def taken(descriptors: list[int]) -> Iterator[Printed]:
+    """While a command runs: `sys` has the streams of whoever asks, by their descriptors."""
+    printed, names = Printed(), ("stdin", "stdout", "stderr")
+    before = [getattr(sys, name) for name in (*names, "__stdin__", "__stdout__", "__stderr__")]
+    kept = [_text(_Captured(number, descriptors[number], printed)) for number in (1, 2)]
+    for name, stream in zip(names, (cast("TextIO", _Unread(descriptors[0])), *kept), strict=True):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    try:
+        yield printed
+        for stream in kept:
+            stream.flush()
+    finally:
+        for name, stream in zip((*names, "__stdin__", "__stdout__", "__stderr__"), before, strict=True):
+            setattr(sys, name, stream)
+
+
+def _text(raw: io.RawIOBase) -> TextIO:
+    """As `__main__` has them."""
+    return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=raw.isatty())
