@@ -20,13 +20,18 @@ from goals import Goal, Outcome
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
-IMAGES = HERE.parent / "docs" / "img"
+IMAGES = HERE.parent / "docs" / "images"
 RESULTS = (HERE / "results" / "peers.json", HERE / "results" / "large.json")
 EMBEDDING = HERE / "results" / "embedding.json"
 BOOT = HERE / "results" / "boot.json"
+WARM = HERE / "results" / "warm.json"
+SERVING = (HERE / "results" / "serving.json", HERE / "results" / "serving-http.json")
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 STANDARD, LARGE = 100_000, 1_000_000
 EMBEDDING_GOAL = 0.9
+SERVING_GOALS = (1.6, 4.0)
+"""Answers a second to many clients of a pool, as a multiple of those of one process to one; and its 99th percentile over its
+median."""
 
 STEPS = (
     "hybrid",
@@ -185,7 +190,7 @@ def _warm(sizes: Sizes) -> Iterator[str]:
         ]
         yield f"### {size:,} records"
         yield _table(["search", *(SYSTEMS[name] for name in systems)], rows)
-    yield "![Searches in an open process](img/warm.png)"
+    yield "![Searches in an open process](images/warm.png)"
 
 
 def _spread(its: Mapping[str, float] | None) -> str:
@@ -208,8 +213,8 @@ def _processes(sizes: Sizes) -> Iterator[str]:
         for title, step in (("find after one record was changed by hand", "after a change by hand"), ("put", "put"))
     ]
     yield _table(["call", *(f"{size:,}" for size in own)], rows)
-    yield "![Whole processes](img/processes.png)"
-    yield "![Cost by size](img/growth.png)"
+    yield "![Whole processes](images/processes.png)"
+    yield "![Cost by size](images/growth.png)"
 
 
 def _multiple(its: Mapping[str, Mapping[str, float]], step: str) -> str:
@@ -312,6 +317,11 @@ def written(page: str) -> str:
         shown += "\n\n" + boots(booted)
     if EMBEDDING.exists():
         shown += "\n\n" + embedding(json.loads(EMBEDDING.read_text("utf-8")))
+    if WARM.exists():
+        shown += "\n\n" + warm_process(json.loads(WARM.read_text("utf-8")))
+    served = [json.loads(path.read_text("utf-8")) for path in SERVING if path.exists()]
+    if served:
+        shown += "\n\n## Many clients\n\n" + "\n\n".join(map(serving, served))
     return f"{head}{BEGIN}\n\n{shown}\n\n{END}{rest.split(END)[1]}"
 
 
@@ -326,6 +336,53 @@ def embedding(said: Mapping[str, Any]) -> str:
         rows.append([measure, f"{own:.1f}", f"{best:.1f} ({its['best']})", f"{its['ratio']:.2f}", reached])
     head = ["texts a second", "index job", "the model called bare, best batch", "ratio", f"at least {EMBEDDING_GOAL}"]
     return f"## Embedding\n\n{said['texts']:,} texts, mode {said['mode']}.\n\n{_table(head, rows)}"
+
+
+def warm_process(said: Mapping[str, Any]) -> str:
+    """What bench/warm.py found."""
+    rows = []
+    for name, its in said["medians"].items():
+        ratio, goal = its["require"] / its["off"], said["goals"][name]
+        reached = "yes" if ratio <= goal else "**no**"
+        rows.append([name, amount(its["off"]), amount(its["require"]), f"{ratio:.3f}", f"{goal:.3f}", reached])
+    about = said["about"]
+    text = (
+        f"Whole processes, by themselves and answered by `duckkb serve --warm`, in turn; medians, {said['records']:,} records, at commit "
+        f"{about['commit']}, {about['date']}. The output is compared byte by byte."
+    )
+    table = _table(["command", "by itself", "answered warm", "ratio", "at most", "reached"], rows)
+    return f"## The warm process\n\n{text}\n\n{table}"
+
+
+def serving(said: Mapping[str, Any]) -> str:
+    """What bench/serving.py found."""
+    ways = said["ways"]
+    steps = list(next(iter(ways.values())))
+    one, pool = "one process, 1 client", f"{said['workers']} workers, {said['clients']} clients"
+    rows = [
+        [name, *(_rate(its[step], its[step]["rate"] / ways[one][step]["rate"]) for step in steps)]
+        for name, its in ways.items()
+    ]
+    reached = [
+        f"{step} {ways[pool][step]['rate'] / ways[one][step]['rate']:.2f} and {ways[pool][step]['p99'] / ways[pool][step]['p50']:.1f}"
+        for step in steps
+    ]
+    room = [f"{step} at most {said['about']['cores'] / ways[one][step]['busy']:.2f}" for step in steps]
+    text = (
+        f"{'`duckkb serve`, asked over HTTP' if said['http'] else 'The object behind a server, asked by threads'}, {said['size']:,} records, "
+        f"the clients on the same {said['about']['cores']} cores, at commit {said['about']['commit']}, {said['about']['date']}: answers a second (as a "
+        f"multiple of one process that one client asks), median and 99th percentile, cores of the machine at work. The writer puts 10 times a second ({said['puts']} "
+        f"puts); wrong answers: {said['wrong']}."
+    )
+    goals = (
+        f"{pool}, at least {SERVING_GOALS[0]} x one process and one client, 99th percentile at most {SERVING_GOALS[1]:g} x the median: "
+        f"{'; '.join(reached)}. What one client keeps at work says what many can have: {'; '.join(room)}."
+    )
+    return f"{text}\n\n{_table(['who answers whom', *steps], rows)}\n\n{goals}"
+
+
+def _rate(its: Mapping[str, float], ratio: float) -> str:
+    return f"{its['rate']:.0f} ({ratio:.2f} x), {amount(its['p50'])}, {amount(its['p99'])}, {its['busy']:.2f}"
 
 
 def main() -> int:
